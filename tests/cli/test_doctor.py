@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, Start
 
 
 def test_a_new_folder_has_no_problem(run: Run, folder: Path) -> None:
     ran = run("doctor")
     assert ran.code == 0
-    assert "Configuration\n" in ran.out
+    assert ran.out.startswith("Configuration")
     assert "all values are defaults" in ran.out
     assert "0 error" in ran.out
     assert not (folder / ".headwater").exists()
@@ -25,3 +25,11 @@ def test_warnings_and_errors_have_exit_codes(run: Run, monkeypatch: pytest.Monke
     ran = run("doctor")
     assert ran.code == 2
     assert "→ set HEADWATER_API_KEY" in ran.out
+
+
+def test_a_server_examines_itself(run: Run, start: Start) -> None:
+    server = start("serve", "features.py", "--json", "--port", "0")
+    ran = run("doctor", "--json", "--url", server.next_line()["url"])
+    found = {(each["area"], each["check"]): each for each in ran.json["findings"]}
+    assert found["workload", "circuit breakers"]["found"] == "all closed"
+    assert found["workload", "partitions"]["severity"] == "ok"

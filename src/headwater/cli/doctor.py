@@ -14,6 +14,7 @@ import typer
 from headwater.api.doctor import Examination
 from headwater.cli.options import AsJson, StoreOption, bare_store
 from headwater.cli.output import print_json
+from headwater.cli.remote import server_of
 from headwater.doctor.examination import examine
 from headwater.ports.findings import Finding, Severity
 
@@ -42,8 +43,13 @@ def doctor(*, file: StoreOption = None, as_json: AsJson = False) -> None:
 
 
 async def _examine(file: Path | None) -> Examination:
+    server = server_of(file)
+    if server is not None:
+        async with server:
+            return await server.admin.doctor()
     store = bare_store(file)
     try:
+        # Not opened here: the store may be the problem.
         return await examine(store)
     finally:
         await store.close()

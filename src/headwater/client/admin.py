@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headwater.api.doctor import Examination
 from headwater.api.health import Alive, Readiness
 from headwater.api.problems import UNAVAILABLE
 from headwater.client.server import Server
@@ -37,3 +38,11 @@ class AdminCalls:
         True
         """
         return (await self.readiness()).parts
+
+    async def doctor(self) -> Examination:
+        """Examine the installation of the server.
+
+        >>> (await client.admin.doctor()).status
+        'ok'
+        """
+        return await self._server.get(Examination, "/v1/doctor")

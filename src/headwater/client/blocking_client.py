@@ -71,6 +71,7 @@ class BlockingAdminCalls(Blocking[AdminCalls]):
     is_alive = blocking(AdminCalls.is_alive)
     readiness = blocking(AdminCalls.readiness)
     health = blocking(AdminCalls.health)
+    doctor = blocking(AdminCalls.doctor)
 
 
 class Client(Blocking[AsyncClient]):
