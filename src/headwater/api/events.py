@@ -18,6 +18,8 @@ class EventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     payload: dict[str, Any] = {}
     timestamp: Annotated[datetime, Meta(tz=True)] | None = None
     event_id: str | None = None
+    traceparent: str | None = None
+    """The W3C trace context of the event, in place of the header's."""
 
 
 class BatchItem(EventBody, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -176,7 +176,7 @@ class Assembler:
         reads.close()
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
-        fitted = await _fit(candidates, request.policy, tokenizer)
+        fitted = await self.fit(candidates, request.policy, tokenizer)
         now = self._clock.now()
         used = _used(reads.features, of_templates, items, fitted)
         return AssemblyResult(
@@ -196,6 +196,14 @@ class Assembler:
             assembly_us=round((time.perf_counter() - began) * 1_000_000),
             created_at=now,
         )
+
+    async def fit(
+        self, candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
+    ) -> Fitted:
+        """Fit the candidates here if they are short, and otherwise in a thread."""
+        if sum(len(candidate.content) for candidate in candidates) <= _LONGEST_INLINE:
+            return fit(candidates, policy, tokenizer)
+        return await asyncio.to_thread(fit, candidates, policy, tokenizer)
 
     def _present_loss(self, definition: ContextDef) -> StoreLostError | None:
         """Return the loss of present values, which neither history nor external texts depend on."""
@@ -277,15 +285,6 @@ def _request(
             limit for limit in _LIMITS if getattr(overrides, limit) is not msgspec.UNSET
         ),
     )
-
-
-async def _fit(
-    candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
-) -> Fitted:
-    """Fit the candidates here if they are short, and otherwise in a thread."""
-    if sum(len(candidate.content) for candidate in candidates) <= _LONGEST_INLINE:
-        return fit(candidates, policy, tokenizer)
-    return await asyncio.to_thread(fit, candidates, policy, tokenizer)
 
 
 def _filled(parameters: Mapping[str, inspect.Parameter], arguments: Sequence[Any]) -> list[str]:

@@ -11,12 +11,13 @@ from numbers import Integral
 from typing import Any, Literal, SupportsInt, TypeGuard
 
 import msgspec
-from msgspec import to_builtins
+from msgspec import UNSET, UnsetType, to_builtins
 from msgspec.structs import force_setattr
 from uuid_utils import uuid7
 
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.short_repr import short_repr
+from headwater.core.tracing import is_traceparent
 from headwater.errors import EventError
 
 INTERNAL = "headwater."
@@ -76,7 +77,7 @@ def _now() -> datetime:
     return datetime.now(UTC).replace(fold=1)
 
 
-class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
+class ServiceEvent(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """Something that happened to one entity; its timestamp is in UTC."""
 
     event_type: str
@@ -84,8 +85,12 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False):
     payload: dict[str, Any] = msgspec.field(default_factory=dict)
     timestamp: datetime = msgspec.field(default_factory=_now)
     event_id: str = msgspec.field(default_factory=new_id)
+    traceparent: str | UnsetType = UNSET
+    """The W3C trace context of the publisher; not part of the content."""
 
     def __post_init__(self) -> None:
+        if self.traceparent is not UNSET:
+            _check_traceparent(self.traceparent)
         a, b, c, at = self.event_type, self.entity_id, self.event_id, self.timestamp
         # Nearly all events are valid, so check everything at once first: this is a hot path.
         if (
@@ -133,6 +138,14 @@ def with_own_payload(event: ServiceEvent) -> ServiceEvent:
 def has_supported_year(at: datetime) -> bool:
     """Return True if the time can be expressed in every time zone."""
     return MINYEAR < at.year < MAXYEAR
+
+
+def _check_traceparent(text: object) -> None:
+    if not isinstance(text, str) or not is_traceparent(text):
+        raise EventError(
+            "traceparent must be a W3C trace context, such as "
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        )
 
 
 def _check_text(field: str, text: object, longest: int) -> None:

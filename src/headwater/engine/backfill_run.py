@@ -27,6 +27,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
+from headwater.core.tracing import step
 from headwater.core.values import new_id
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import HasRuntime
@@ -62,6 +63,7 @@ from headwater.history.backfill.steps import joining, started
 from headwater.history.versions import ChangeVersion, change_version, version_of
 from headwater.ports import BackfillState, Change, DeadLetter, FeatureVersion
 from headwater.ports.runner import Runner
+from headwater.telemetry.attributes import FEATURE, SERIES
 
 Phase = Literal["export", "copy", "replay", "install", "catch up", "join"]
 
@@ -111,11 +113,12 @@ class BackfillRun:
     async def run(self, version: FeatureVersion) -> FeatureVersion:
         """Continue a backfill until its version is ready."""
         variant = replace(self._feature, series=version.series)
-        if version.state == "building":
-            version = await self._build(variant, version)
-        if version.state == "joining":
-            version = await self._join(version)
-        await drop_group(self._engine, backfill_of(version).group)
+        with step(self._engine.tracer, "backfill", {FEATURE: variant.name, SERIES: variant.series}):
+            if version.state == "building":
+                version = await self._build(variant, version)
+            if version.state == "joining":
+                version = await self._join(version)
+            await drop_group(self._engine, backfill_of(version).group)
         return version
 
     async def _build(self, variant: FeatureDef, version: FeatureVersion) -> FeatureVersion:
@@ -136,7 +139,8 @@ class BackfillRun:
         if backfill.since is not None:
             await self._copy(folder, variant, backfill.since)
         job = replay_job(self._engine, variant, version, self._source)
-        await self._run_handlers(job)
+        with step(self._engine.tracer, "replay", {FEATURE: variant.name}):
+            await self._run_handlers(job)
         await self._add_history(replayed_changes(job, variant))
         await self._serve_last(job, variant)
         (folder / "installed").touch()

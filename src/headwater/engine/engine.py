@@ -14,8 +14,10 @@ from headwater.contexts.recorded import RecordedContexts, check_signing
 from headwater.core.clock import Clock
 from headwater.core.encodings import choose_library
 from headwater.core.thread_offload import Offload
+from headwater.core.tracing import Tracer
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
+from headwater.engine.tracing import trace_backends, trace_parts
 from headwater.features.event_handlers import EventHandlers
 from headwater.features.followed_catalog import FollowedCatalog
 from headwater.features.reader import Reader
@@ -33,6 +35,7 @@ from headwater.retrieval.reindexing import Reindexer
 from headwater.retrieval.retrievers import Retrievers
 from headwater.retrieval.search import Searcher
 from headwater.settings.schema import Settings
+from headwater.telemetry import tracer_of
 
 HUNG_THREADS = Gauge("headwater_hung_threads", "Threads that hang in functions of this process.")
 
@@ -52,6 +55,7 @@ class Engine(Services, frozen=True):
     recorded: RecordedContexts
     reconciler: Reconciler
     feature_catalog: FeatureCatalog
+    tracer: Tracer | None
 
     async def close(self) -> None:
         """Close the threads and the backends."""
@@ -77,6 +81,9 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
 
 
 def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
+    tracer = tracer_of(settings)
+    if tracer is not None:
+        trace_backends(tracer, backends)
     offload = Offload(settings.worker.threads, settings.worker.max_hung_threads)
     HUNG_THREADS.set_function(lambda: len(offload.hung()))
     services = Services(
@@ -94,7 +101,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
     indexer, searcher = Indexer(services, generations), Searcher(services, generations)
     reader = Reader(services)
     assembler = Assembler(services, reader, count_context)
-    return Engine(
+    engine = Engine(
         **asdict(services),
         reader=reader,
         handlers=EventHandlers(services),
@@ -108,4 +115,8 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         recorded=RecordedContexts(services, reader, assembler),
         reconciler=Reconciler(registry, backends.online, backends.offline, clock),
         feature_catalog=FeatureCatalog(services),
+        tracer=tracer,
     )
+    if tracer is not None:
+        trace_parts(tracer, engine)
+    return engine

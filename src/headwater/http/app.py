@@ -37,7 +37,9 @@ from headwater.http.request_metrics import RequestMetrics
 from headwater.http.request_parsing import quoted_path
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Endpoint, Resource, Route, RouteScope, RouteTree
+from headwater.http.traced_requests import trace_requests
 from headwater.store.feature_store import FeatureStore
+from headwater.telemetry import tracer_of
 
 # Callers choose unknown paths, so these share one label in the metrics.
 _UNMATCHED = Resource("(unmatched)")
@@ -111,6 +113,7 @@ class App(Router):
         origins = store.settings.http.cors_origins
         self._cors = Cors(origins) if origins else None
         self._tree = RouteTree(typed, store.settings.http.max_body_bytes)
+        trace_requests(self, tracer_of(store.settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

@@ -51,18 +51,20 @@ class Ingest:
             ),
         ]
 
-    async def ingest_event(self, event_type: str, body: EventBody) -> AcceptedEvent:
+    async def ingest_event(
+        self, event_type: str, body: EventBody, traceparent: str | None
+    ) -> AcceptedEvent:
         """Publish an event; the response is sent when the event is durable."""
         await self._backlog.check()
-        event = self._event(event_type, body)
+        event = self._event(event_type, body, traceparent)
         (accepted,) = await self._publish([event], dedup=body.event_id is not None)
         return accepted
 
-    async def ingest_events(self, body: Upload) -> AcceptedEvents:
+    async def ingest_events(self, body: Upload, traceparent: str | None) -> AcceptedEvents:
         """Publish a JSON array or JSON lines; one invalid item refuses the whole batch."""
         await self._backlog.check()
         items = list(_items(body))
-        events = [self._item_event(index, item) for index, item in enumerate(items)]
+        events = [self._item_event(*numbered, traceparent) for numbered in enumerate(items)]
         dedup = any(item.event_id is not None for item in items)
         try:
             return AcceptedEvents(await self._publish(events, dedup=dedup))
@@ -70,18 +72,20 @@ class Ingest:
             # The store gives no index for a batch of one.
             raise EventError(error.problem, error.index or 0) from error
 
-    def _item_event(self, index: int, item: BatchItem) -> ServiceEvent:
+    def _item_event(self, index: int, item: BatchItem, traceparent: str | None) -> ServiceEvent:
         try:
-            return self._event(item.event_type, item)
+            return self._event(item.event_type, item, traceparent)
         except EventError as error:
             raise EventError(error.problem, index) from error
 
-    def _event(self, event_type: str, body: EventBody) -> ServiceEvent:
+    def _event(self, event_type: str, body: EventBody, traceparent: str | None) -> ServiceEvent:
         optional: dict[str, Any] = {
             "timestamp": body.timestamp or assigned(self._store.clock.now())
         }
         if body.event_id is not None:
             optional["event_id"] = body.event_id
+        if body.traceparent is not None or traceparent is not None:
+            optional["traceparent"] = body.traceparent or traceparent
         return ServiceEvent(event_type, body.entity_id, body.payload, **optional)
 
     async def _publish(self, events: Sequence[ServiceEvent], *, dedup: bool) -> list[AcceptedEvent]:

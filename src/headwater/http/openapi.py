@@ -22,6 +22,13 @@ _KEYS = {
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     "bearer": {"type": "http", "scheme": "bearer"},
 }
+_TRACEPARENT = {
+    "name": "traceparent",
+    "in": "header",
+    "required": False,
+    "description": "W3C trace context, which the events carry; ignored if it is invalid",
+    "schema": {"type": "string"},
+}
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
@@ -71,6 +78,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         "parameters": [
             *(_parameter(parameter, "path", schemas) for parameter in signature.path),
             *(_parameter(parameter, "query", schemas) for parameter in signature.query),
+            *([_TRACEPARENT] if signature.has_traceparent else []),
         ],
         "responses": {
             str(route.status): {"description": "Success"} | _content(route, signature, schemas),

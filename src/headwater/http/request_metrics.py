@@ -27,7 +27,7 @@ REQUEST_SECONDS = Histogram(
     buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30),
 )
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _FLUSH_SECONDS = 0.5
 _BUFFERED_REQUESTS = 512
 _LONGEST_PATH = 1_000
@@ -72,7 +72,7 @@ class RequestMetrics:
 def _count(answered: list[_Answered]) -> None:
     tally = Tally(map(itemgetter(0, 1, 3), answered))
     for (method, route, status), number in tally.items():
-        label = method if method in _METHODS else OTHER
+        label = method if method in METHODS else OTHER
         REQUESTS.labels(label, route, str(status)).inc(number)
     observe = {route: REQUEST_SECONDS.labels(route).observe for _, route, _ in tally}
     for _, route, _, _, began, ended, _ in answered:

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope
 
 from headwater.core.callers import AccessScope
 from headwater.core.codec import encode_custom
+from headwater.core.tracing import header_traceparent
 from headwater.errors import FieldError
 from headwater.http.disconnects import run_while_connected
 from headwater.http.request_parsing import (
@@ -34,6 +35,7 @@ RouteScope = AccessScope | Literal["public", "any"]
 # Reading can stop at any moment; a write goes on to its end after its client has gone.
 _READING: frozenset[RouteScope] = frozenset({"read", "assemble", "records"})
 
+_TRACEPARENT = "traceparent"
 _ANY = ""  # the key of a parameter among literal segments, which are never empty
 
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
@@ -43,7 +45,8 @@ class Route(msgspec.Struct, frozen=True):
     """One row of the route table.
 
     A parameter of the function that the path names is taken from the path. ``body`` is the body,
-    decoded into its Struct or, as an ``Upload``, undecoded. All others are taken from the query.
+    decoded into its Struct or, as an ``Upload``, undecoded, and ``traceparent`` the header of that
+    name, None if it is invalid. All others are taken from the query.
     The function returns a Struct, a ``Response`` to set more than the body, or None with the
     status 204.
     """
@@ -75,6 +78,8 @@ class RouteSignature(NamedTuple):
     query: tuple[Parameter, ...]
     body: Any
     returns: Any
+    has_traceparent: bool = False
+    """Whether it takes the header of the caller's trace."""
 
     @property
     def returns_response(self) -> bool:
@@ -90,13 +95,14 @@ def signature_of(route: Route) -> RouteSignature:
     parameters = {
         name: Parameter(name, _without_none(hints[name]), parameter.default is parameter.empty)
         for name, parameter in declared.items()
-        if name != "body"
+        if name not in ("body", _TRACEPARENT)
     }
     return RouteSignature(
         tuple(parameters[name] for name in in_path),
         tuple(p for name, p in parameters.items() if name not in in_path),
         hints["body"] if "body" in declared else None,
         hints["return"],
+        _TRACEPARENT in declared,
     )
 
 
@@ -123,6 +129,7 @@ class Endpoint:
         self._query = {parameter.name: parameter for parameter in signature.query}
         self._required = frozenset(p.name for p in signature.query if p.required)
         self._has_body = signature.body is not None
+        self._has_traceparent = signature.has_traceparent
         self._returns_response = signature.returns_response
         self._decoder: msgspec.json.Decoder[Any] | None = None
         if self._has_body and signature.body is not Upload:
@@ -137,6 +144,8 @@ class Endpoint:
         if self._has_body:
             upload = await read_upload(scope, receive, self._accepts, self._max_body)
             arguments["body"] = decode_json(upload.data, self._decoder) if self._decoder else upload
+        if self._has_traceparent:
+            arguments[_TRACEPARENT] = header_traceparent(scope["headers"])
         call = self._function(**arguments)
         result = await (run_while_connected(receive, call) if self._stops else call)
         if self._returns_response:

@@ -194,7 +194,8 @@ class Bus(Protocol):
     An event whose publish returned survives the death of every process. Events of one entity are
     in one partition, in the order in which their publishes returned. An event id published again
     for its entity within the dedup window is accepted once, and a conflict if its content differs;
-    for another entity it is another event. A batch that was not committed is read again, by this
+    for another entity it is another event. The trace context of an event is read with it and not
+    compared. A batch that was not committed is read again, by this
     worker or by the next owner; a committed batch is never read again.
     """
 

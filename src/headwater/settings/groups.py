@@ -262,3 +262,22 @@ class LogSettings(SettingsGroup, frozen=True):
 
     level: Annotated[Level, "minimum level"] = "info"
     format: Annotated[Format, "auto means console on a terminal, json elsewhere"] = "auto"
+
+
+class TelemetrySettings(SettingsGroup, frozen=True):
+    """Settings of tracing with OpenTelemetry; its SDK reads the collector from OTEL variables."""
+
+    enabled: Annotated[bool, "export traces; the address is OTEL_EXPORTER_OTLP_ENDPOINT"] = False
+    provider: Annotated[
+        Literal["otlp", "global"],
+        "export by OTLP over HTTP, or by the tracer provider that the application has installed",
+    ] = "otlp"
+    service_name: Annotated[Text, "name of the service, unless OTEL_SERVICE_NAME has one"] = (
+        "headwater"
+    )
+    sample_ratio: Annotated[
+        float, Meta(ge=0, le=1), "share of the traces begun here that are exported"
+    ] = 1.0
+    content: Annotated[
+        bool, "export texts, payloads and ids too; never without `record.include_content`"
+    ] = False

@@ -27,6 +27,7 @@ from headwater.settings.groups import (
     RecordSettings,
     RedisSettings,
     RetentionSettings,
+    TelemetrySettings,
     VectorSettings,
     WorkerSettings,
 )
@@ -74,6 +75,7 @@ class Settings(SettingsGroup, frozen=True):
     retention: RetentionSettings = RetentionSettings()
     backfill: BackfillSettings = BackfillSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     sources: Annotated[Sources, "files that SQL features can read, by name"] = field(
         default_factory=dict
     )

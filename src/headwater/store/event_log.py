@@ -29,16 +29,21 @@ async def find_events(offline: OfflineStore, query: EventQuery) -> list[LoggedEv
         raise InvalidInputError(f"limit is {query.limit}; it must be at least 1")
     where = " AND ".join(_conditions(query))
     rows = await offline.query(
-        'SELECT event_type, entity_id, payload, "timestamp", event_id, received_at FROM events '
+        'SELECT event_type, entity_id, payload, "timestamp", event_id, received_at, '
+        "traceparent FROM events "
         f"{where and 'WHERE '}{where} "
         f'ORDER BY "timestamp" DESC, received_at DESC, event_id DESC LIMIT {query.limit}',
         {},
     )
     return [
         LoggedEvent(
-            ServiceEvent(kind, entity_id, msgspec.json.decode(payload), at, event_id), received_at
+            ServiceEvent(
+                *(kind, entity_id, msgspec.json.decode(payload), at, event_id),
+                traceparent or msgspec.UNSET,
+            ),
+            received_at,
         )
-        for kind, entity_id, payload, at, event_id, received_at in rows.rows
+        for kind, entity_id, payload, at, event_id, received_at, traceparent in rows.rows
     ]
 
 

@@ -68,12 +68,13 @@ EVENTS = SegmentLog(
         "timestamp": "BIGINT",
         "received_at": "BIGINT",
         "payload": "VARCHAR",
+        "traceparent": "VARCHAR",
     },
     typed="""
 SELECT seq, event_id, event_type, entity_id, bucket, "partition",
        make_timestamptz("timestamp") AS "timestamp",
        make_timestamptz(received_at) AS received_at,
-       payload
+       payload, traceparent
 FROM """,
     order="seq",
 )
@@ -94,7 +95,8 @@ VIEWS: Mapping[str, tuple[LogKind, str]] = {
         "events",
         """
 CREATE VIEW events AS
-SELECT event_id, event_type, entity_id, "timestamp", received_at, CAST(payload AS JSON) AS payload
+SELECT event_id, event_type, entity_id, "timestamp", received_at, CAST(payload AS JSON) AS payload,
+       traceparent
 FROM headwater.events
 WHERE NOT starts_with(event_type, 'headwater.')""",
     ),

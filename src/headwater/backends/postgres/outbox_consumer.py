@@ -56,9 +56,11 @@ WITH incoming AS MATERIALIZED (
 {INSERT_INCOMING}""",
     "events": f"""
 INSERT INTO _events
-    (partition, position, received_at, event_type, entity_id, event_id, "timestamp", payload)
+    (partition, position, received_at, event_type, entity_id, event_id, "timestamp", payload,
+     traceparent)
 SELECT partition, f[1]::json #>> '{{}}', _moment(f[2]::bigint), f[3]::json #>> '{{}}',
-       f[4]::json #>> '{{}}', f[5]::json #>> '{{}}', _moment(f[6]::bigint), f[7]::json
+       f[4]::json #>> '{{}}', f[5]::json #>> '{{}}', _moment(f[6]::bigint), f[7]::json,
+       f[8]::json #>> '{{}}'
 FROM ({_ROWS}) AS batch ORDER BY n
 """,
 }

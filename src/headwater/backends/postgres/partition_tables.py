@@ -58,7 +58,8 @@ _TABLES = (
     _Table(
         "_events",
         "received_at",
-        'partition, received_at, "timestamp", position, event_type, entity_id, event_id, payload',
+        'partition, received_at, "timestamp", position, event_type, entity_id, event_id, payload,'
+        " traceparent",
     ),
 )
 

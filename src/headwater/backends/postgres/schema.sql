@@ -137,13 +137,15 @@ CREATE TABLE _events (
     event_type  text COLLATE "C" NOT NULL,
     entity_id   text COLLATE "C" NOT NULL,
     event_id    text COLLATE "C" NOT NULL,
-    payload     json NOT NULL
+    payload     json NOT NULL,
+    traceparent text COLLATE "C"
 ) PARTITION BY RANGE (received_at);
 
 CREATE INDEX _events_by_type ON _events (event_type, "timestamp");
 
 CREATE VIEW events AS
-SELECT event_id, event_type, entity_id, "timestamp", received_at, _readable(payload) AS payload
+SELECT event_id, event_type, entity_id, "timestamp", received_at, _readable(payload) AS payload,
+       traceparent
 FROM _events
 WHERE NOT starts_with(event_type, 'headwater.');
 

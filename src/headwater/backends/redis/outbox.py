@@ -202,6 +202,7 @@ def _event_rows(entries: list[Entry]) -> list[tuple[Any, ...]]:
                     event.event_id,
                     to_micros(event.timestamp),
                     event.payload,
+                    event.traceparent or None,
                 )
             )
     return rows

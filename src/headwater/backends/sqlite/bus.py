@@ -41,7 +41,7 @@ from headwater.ports import (
 )
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
-_EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
+_EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature, traceparent)"
 _ENTITIES = "entities (entity, entity_id, partition, version, state)"
 # A row carries its new version; a row that is not the next version is not written.
 _IF_NEXT = (
@@ -60,7 +60,7 @@ _REMEMBER = (
 _ACCEPTED = "SELECT content FROM seen WHERE event_id = ? AND entity_id = ?"
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _SeenRow = tuple[str, str, int, bytes, int]
-_EventRow = tuple[int, str, str, str, int, bytes, int, str | None]
+_EventRow = tuple[int, str, str, str, int, bytes, int, str | None, str | None]
 
 
 def event_row(event: ServiceEvent, partition: int, now: int, only: str | None = None) -> _EventRow:
@@ -74,6 +74,7 @@ def event_row(event: ServiceEvent, partition: int, now: int, only: str | None = 
         _encode(event.payload),
         now,
         only,
+        event.traceparent or None,
     )
 
 

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from headwater.core.clock import from_micros
 from headwater.core.values import Cells, EntityKey, ServiceEvent
@@ -19,10 +20,12 @@ from headwater.ports import Batch, Delivery, EntityState, Lease
 
 _EVENTS = """
 SELECT CAST(json_group_array(json_array(
-    seq, only_feature, event_id, event_type, entity_id, timestamp, json(CAST(payload AS TEXT))
+    seq, only_feature, event_id, event_type, entity_id, timestamp, json(CAST(payload AS TEXT)),
+    traceparent
 )) AS BLOB)
 FROM (
-    SELECT seq, only_feature, event_id, event_type, entity_id, timestamp, payload FROM events
+    SELECT seq, only_feature, event_id, event_type, entity_id, timestamp, payload, traceparent
+    FROM events
     WHERE partition = :partition AND seq > :cursor ORDER BY seq LIMIT :limit
 )"""
 
@@ -38,7 +41,7 @@ WHERE entity IN (SELECT value FROM json_each(:entities)) AND entity_id IN (
     WHERE partition = :partition AND seq > :cursor ORDER BY seq LIMIT :limit
 )"""
 
-_StoredEvent = tuple[int, str | None, str, str, str, int, dict[str, Any]]
+_StoredEvent = tuple[int, str | None, str, str, str, int, dict[str, Any], str | None]
 _StoredState = tuple[str, str, int, Cells]
 
 _decode_events = msgspec.json.Decoder(list[_StoredEvent]).decode
@@ -92,8 +95,10 @@ def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]], l
     """Decode a page, up to the limit, as a batch for a worker."""
     deliveries: list[Delivery] = []
     stored = islice(_decode_events(page.events), limit)
-    for seq, only, event_id, event_type, entity_id, at, payload in stored:
-        event = ServiceEvent(event_type, entity_id, payload, from_micros(at), event_id)
+    for seq, only, event_id, event_type, entity_id, at, payload, traceparent in stored:
+        event = ServiceEvent(
+            event_type, entity_id, payload, from_micros(at), event_id, traceparent or UNSET
+        )
         if only is None:
             deliveries.append(Delivery(str(seq), event))
         else:

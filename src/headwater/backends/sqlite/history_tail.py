@@ -30,7 +30,7 @@ WHERE seq <= ?""",
 SELECT CAST(json_object(
     'seq', seq, 'event_id', event_id, 'event_type', event_type, 'entity_id', entity_id,
     'bucket', bucket(entity_id), 'partition', partition, 'timestamp', timestamp,
-    'received_at', received_at, 'payload', CAST(payload AS TEXT)
+    'received_at', received_at, 'payload', CAST(payload AS TEXT), 'traceparent', traceparent
 ) AS BLOB)
 FROM events
 WHERE only_feature IS NULL AND seq <= ?""",

@@ -17,7 +17,8 @@ CREATE TABLE events (
     timestamp    INTEGER NOT NULL,
     received_at  INTEGER NOT NULL,
     payload      BLOB NOT NULL,
-    only_feature TEXT
+    only_feature TEXT,
+    traceparent  TEXT
 );
 CREATE INDEX events_by_partition ON events (partition);
 

@@ -13,6 +13,7 @@ from headwater.core.values import ServiceEvent
 from headwater.testing.conformance.suite import START, Opened, Suite, click, numbers, until
 
 DAY = timedelta(days=1)
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class DeduplicationConformance(Suite):
@@ -87,6 +88,16 @@ class DeduplicationConformance(Suite):
             (True, ""),
             (True, ""),
         ]
+
+    async def test_the_trace_context_of_an_event_is_read_with_it_and_not_compared(
+        self, store: Opened
+    ) -> None:
+        traced = msgspec.structs.replace(click(number=1, event_id="e1"), traceparent=TRACEPARENT)
+        untraced = msgspec.structs.replace(traced, traceparent=msgspec.UNSET)
+        answers = await store.bus.publish([traced, untraced], dedup_window=DAY)
+        assert [(a.duplicate, a.conflict) for a in answers] == [(False, ""), (True, "")]
+        (delivery,) = (await store.only_batch(await store.hold())).deliveries
+        assert delivery.event.traceparent == TRACEPARENT
 
     async def test_an_event_id_published_at_the_same_time_by_many_is_accepted_once(
         self, store: Opened, other: Opened

@@ -1,0 +1,110 @@
+"""Tracing an open store: its ports and its steps are wrapped once, when it is opened.
+
+A store without a tracer is not wrapped, so that it pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Protocol
+
+from headwater.contexts.assembler import Assembler
+from headwater.core.tracing import Span, Tracer
+from headwater.engine import traced_contexts, traced_events
+from headwater.engine.traced_contexts import Described
+from headwater.features.event_handlers import EventHandlers
+from headwater.features.refresh import Refresh
+from headwater.features.user_calls import FeatureCalls
+from headwater.ports import Backends
+from headwater.retrieval.embeddings import Embedder, Embedders
+from headwater.retrieval.retrievers import Retrievers
+from headwater.retrieval.search import Searcher
+
+_Method = Callable[..., Awaitable[Any]]
+
+
+class TracedParts(Protocol):
+    """The parts of an engine that are traced."""
+
+    @property
+    def handlers(self) -> EventHandlers: ...
+
+    @property
+    def refresh(self) -> Refresh: ...
+
+    @property
+    def feature_calls(self) -> FeatureCalls: ...
+
+    @property
+    def assembler(self) -> Assembler: ...
+
+    @property
+    def retrievers(self) -> Retrievers: ...
+
+    @property
+    def searcher(self) -> Searcher: ...
+
+    @property
+    def embedders(self) -> Embedders: ...
+
+
+def trace_backends(tracer: Tracer, backends: Backends) -> None:
+    """Wrap the ports, before other parts keep their methods."""
+    _wrap(backends.bus, "publish", partial(traced_events.publish, tracer))
+    _wrap(backends.bus, "commit", partial(traced_events.commit, tracer))
+    inside = partial(_step, tracer, is_root=False)
+    for method in ("get", "get_packed", "get_with_waiting"):
+        _wrap(backends.online, method, partial(inside, traced_contexts.read, None))
+    for method in ("nearest", "matching"):
+        queried = partial(inside, traced_contexts.query, traced_contexts.queried)
+        _wrap(backends.vectors, method, queried)
+    _wrap(backends.records, "append", partial(inside, traced_contexts.record, None))
+
+
+def trace_parts(tracer: Tracer, parts: TracedParts) -> None:
+    """Wrap the parts of an open store: what workers run, assemblies, searches and embedders."""
+    _wrap(parts.handlers, "handle", partial(traced_events.handle, tracer))
+    _wrap(parts.refresh, "handle", partial(traced_events.refresh, tracer))
+    _wrap(parts.feature_calls, "call", partial(traced_events.call, tracer))
+    steps, root = traced_contexts, partial(_step, tracer)
+    _wrap(parts.assembler, "run", partial(root, steps.assemble, steps.assembled))
+    _wrap(parts.assembler, "fit", partial(root, steps.fit, steps.fitted))
+    _wrap(parts.retrievers, "run", partial(root, steps.retrieve, steps.retrieved))
+    _wrap(parts.searcher, "run", partial(root, steps.search, steps.searched))
+    _trace_embedders(tracer, parts.embedders)
+
+
+def _trace_embedders(tracer: Tracer, embedders: Embedders) -> None:
+    """Wrap every embedder that is created."""
+
+    def created(embedder: Embedder) -> None:
+        describe = partial(traced_contexts.embed, embedder.name, embedder.dimensions)
+        _wrap(embedder, "embed", partial(_step, tracer, describe, None))
+
+    embedders.on_created = created
+
+
+def _wrap(part: object, method: str, traced: _Method) -> None:
+    """Replace a method of one object; the new one gets the old one as its first argument."""
+    setattr(part, method, partial(traced, getattr(part, method)))
+
+
+async def _step(
+    tracer: Tracer,
+    describe: Callable[..., Described],
+    finish: Callable[[Span, Any], None] | None,
+    inner: _Method,
+    *arguments: Any,
+    is_root: bool = True,
+) -> Any:
+    """Call a method inside of a span; without a trace around it only if it may begin one."""
+    if not is_root and tracer.current() is None:
+        return await inner(*arguments)
+    described = describe(*arguments)
+    with tracer.span(described.name, described.attributes) as span:
+        span.set_content(described.content)
+        result = await inner(*arguments)
+        if finish is not None:
+            finish(span, result)
+        return result

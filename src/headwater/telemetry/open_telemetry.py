@@ -1,0 +1,164 @@
+"""Spans of OpenTelemetry, exported by OTLP or by the application's own provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+    use_span,
+)
+from opentelemetry.trace import Span as OtelSpan
+from opentelemetry.trace import SpanKind as OtelSpanKind
+
+from headwater.core.tracing import Attributes, SpanKind
+from headwater.settings.groups import TelemetrySettings
+from headwater.telemetry.attributes import ERROR_TYPE
+
+_SCOPE = "headwater"
+_KINDS: dict[SpanKind, OtelSpanKind] = {
+    "internal": OtelSpanKind.INTERNAL,
+    "server": OtelSpanKind.SERVER,
+    "client": OtelSpanKind.CLIENT,
+    "producer": OtelSpanKind.PRODUCER,
+    "consumer": OtelSpanKind.CONSUMER,
+}
+
+
+def open_tracer(settings: TelemetrySettings, *, has_content: bool) -> OpenTelemetryTracer:
+    """Return a tracer; the SDK reads the address of the collector from ``OTEL_…`` variables."""
+    provider = trace.get_tracer_provider() if settings.provider == "global" else _otlp(settings)
+    return OpenTelemetryTracer(provider, has_content=has_content)
+
+
+def _otlp(settings: TelemetrySettings) -> TracerProvider:
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES name the service before our setting does.
+    named = Resource({SERVICE_NAME: settings.service_name})
+    resource = Resource.create().merge(named).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(
+        resource=resource, sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio))
+    )
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
+
+
+class OpenTelemetrySpan:
+    """A span; texts of errors and content are left out unless they are asked for."""
+
+    __slots__ = ("_has_content", "_span")
+
+    def __init__(self, span: OtelSpan, *, has_content: bool) -> None:
+        self._span = span
+        self._has_content = has_content
+
+    @property
+    def traceparent(self) -> str:
+        return _traceparent(self._span.get_span_context())
+
+    def set(self, attributes: Attributes) -> None:
+        for name, value in attributes.items():
+            if value is not None:
+                self._span.set_attribute(name, value)
+
+    def set_content(self, attributes: Callable[[], Attributes]) -> None:
+        if self._has_content:
+            self.set(attributes())
+
+    def fail(self, error: BaseException | str) -> None:
+        """Mark the step as failed; messages of exceptions may contain values of callers."""
+        if isinstance(error, str):
+            self._span.set_status(Status(StatusCode.ERROR, error))
+            return
+        self._span.set_attribute(ERROR_TYPE, type(error).__name__)
+        message = str(error) if self._has_content else type(error).__name__
+        self._span.set_status(Status(StatusCode.ERROR, message))
+
+    @contextmanager
+    def current(self) -> Iterator[Self]:
+        with use_span(self._span, record_exception=False, set_status_on_exception=False):
+            yield self
+
+    def end(self, end_ns: int | None = None) -> None:
+        self._span.end(end_ns)
+
+
+class OpenTelemetryTracer:
+    """Starts spans of a provider."""
+
+    def __init__(self, provider: trace.TracerProvider, *, has_content: bool) -> None:
+        self._tracer = provider.get_tracer(_SCOPE)
+        self._has_content = has_content
+
+    def start(
+        self,
+        name: str,
+        attributes: Attributes,
+        *,
+        kind: SpanKind = "internal",
+        parent: str | None = None,
+        links: Sequence[str] = (),
+        start_ns: int | None = None,
+    ) -> OpenTelemetrySpan:
+        span = self._tracer.start_span(
+            name,
+            None if parent is None else _context(parent),
+            _KINDS[kind],
+            {key: value for key, value in attributes.items() if value is not None},
+            [Link(_span_context(link)) for link in links],
+            start_ns,
+        )
+        return OpenTelemetrySpan(span, has_content=self._has_content)
+
+    @contextmanager
+    def span(
+        self,
+        name: str,
+        attributes: Attributes,
+        *,
+        kind: SpanKind = "internal",
+        parent: str | None = None,
+    ) -> Iterator[OpenTelemetrySpan]:
+        span = self.start(name, attributes, kind=kind, parent=parent)
+        try:
+            with span.current():
+                yield span
+        except BaseException as error:
+            span.fail(error)
+            raise
+        finally:
+            span.end()
+
+    def current(self) -> str | None:
+        context = trace.get_current_span().get_span_context()
+        return _traceparent(context) if context.is_valid else None
+
+
+def _traceparent(context: SpanContext) -> str:
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def _span_context(traceparent: str) -> SpanContext:
+    _, trace_id, span_id, flags = traceparent.split("-")
+    return SpanContext(
+        int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16))
+    )
+
+
+def _context(traceparent: str) -> Context:
+    """Return a context that has nothing but the parent."""
+    return set_span_in_context(NonRecordingSpan(_span_context(traceparent)), Context())
