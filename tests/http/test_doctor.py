@@ -7,9 +7,8 @@ async def test_a_server_examines_itself(make_store: MakeStore, serving: Serving)
     async with serving(make_store()) as client:
         body = (await client.get("/v1/doctor")).raise_for_status().json()
     found = {(each["area"], each["check"]): each for each in body["findings"]}
-    assert body["status"] in ("warning", "unknown")
+    assert body["status"] != "error"
     assert found["workload", "circuit breakers"]["severity"] == "ok"
-    assert found["workload", "partitions"]["severity"] == "ok"
     assert found["configuration", "api_key"]["found"] != KEY
     assert {"area", "check", "severity", "looked_at", "found", "remedy"} == body["findings"][
         0
