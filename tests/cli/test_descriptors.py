@@ -1,5 +1,7 @@
 """A server that runs out of file descriptors refuses connections and goes on."""
 
+import http.client
+import os
 import resource
 import select
 import socket
@@ -18,6 +20,7 @@ from tests.cli.test_serving import ask
 
 LIMIT = 128
 IDLE = 200
+KEY = "a key for the attack"
 
 
 def address_of(url: str) -> tuple[str, int]:
@@ -28,13 +31,14 @@ def address_of(url: str) -> tuple[str, int]:
 
 
 @contextmanager
-def limited_server() -> Iterator[tuple[subprocess.Popen[str], str]]:
+def limited_server(limit: int, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Serve with a low limit of open files, which the process cannot raise."""
     command = [sys.executable, "-m", "headwater", "serve", "--port", "0", "--json"]
     with (
         Path("log").open("w") as log,
         subprocess.Popen(
-            ["sh", "-c", f'ulimit -n {LIMIT} && exec "$@"', "sh", *command],
+            ["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh", *command],
+            env=os.environ | {"HEADWATER_HTTP_HEAD_TIMEOUT": "600"} | environment,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -49,21 +53,25 @@ def limited_server() -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def refused(connections: list[socket.socket]) -> list[socket.socket]:
     """Return the connections that the server has answered or closed."""
-    readable, _, _ = select.select(connections, [], [], 0.1)
-    return readable
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection, select.POLLIN)
+    readable = {descriptor for descriptor, _ in poll.poll(100)}
+    return [each for each in connections if each.fileno() in readable]
 
 
 @pytest.mark.usefixtures("folder")
 def test_idle_connections_beyond_the_limit_are_refused_and_events_are_handled(run: Run) -> None:
-    with limited_server() as (server, url), ExitStack() as opened:
+    with limited_server(LIMIT) as (server, url), ExitStack() as opened:
         connections = [
-            opened.enter_context(socket.create_connection(address_of(url), timeout=30))
-            for _ in range(IDLE)
+            opened.enter_context(connect(url, f"127.0.0.{2 + number % 10}"))
+            for number in range(IDLE)
         ]
         wait_until(lambda: len(refused(connections)) >= IDLE - LIMIT)
         answer = refused(connections)[0].recv(10_000).decode()
         assert answer.startswith("HTTP/1.1 503 ")
         assert "urn:headwater:problem:too-many-connections" in answer
+        assert "as many as its limit of open files allows" in answer
         assert run("events", "publish", "visit", "u1").code == 0
         wait_until(lambda: run("features", "get", "visits", "u1", "--json").json[0]["value"] == 1)
         assert server.poll() is None
@@ -71,6 +79,42 @@ def test_idle_connections_beyond_the_limit_are_refused_and_events_are_handled(ru
         wait_until(lambda: is_served(url))
         server.terminate()
         assert server.wait(30) == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_thousand_idle_connections_of_one_address_do_not_keep_others_out() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with (
+        limited_server(1_024, HEADWATER_API_KEY=KEY) as (server, url),
+        ExitStack() as opened,
+    ):
+        connections = [opened.enter_context(connect(url, "127.0.0.1")) for _ in range(1_100)]
+        wait_until(lambda: len(refused(connections)) >= 1_100 - 384)
+        assert "127.0.0.1 has 384 open connections" in refused(connections)[0].recv(10_000).decode()
+        assert ask_from("127.0.0.2", url, "POST", "/ingest/visit", '{"entity_id": "u1"}')[0] == 202
+        value = "/v1/features/visits?entity_id=u1"
+        wait_until(lambda: '"value":1,' in ask_from("127.0.0.2", url, "GET", value)[1])
+        server.terminate()
+        assert server.wait(30) == 0
+
+
+def connect(url: str, source: str) -> socket.socket:
+    return socket.create_connection(address_of(url), timeout=30, source_address=(source, 0))
+
+
+def ask_from(
+    source: str, url: str, method: str, path: str, body: str | None = None
+) -> tuple[int, str]:
+    """Send a request with the key from an address of this machine."""
+    host, port = address_of(url)
+    connection = http.client.HTTPConnection(host, port, timeout=30, source_address=(source, 0))
+    connection.request(method, path, body, {"X-API-Key": KEY})
+    try:
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
 
 
 def is_served(url: str) -> bool:

@@ -33,7 +33,7 @@ from headwater.http.process_reports import WorkerProcesses
 from headwater.http.records import Records
 from headwater.http.request_errors import MethodError, NoRouteError
 from headwater.http.request_ids import HEADER, RequestIds
-from headwater.http.request_metrics import RequestMetrics
+from headwater.http.request_metrics import UNMATCHED, RequestMetrics
 from headwater.http.request_parsing import quoted_path
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Endpoint, Resource, Route, RouteScope, RouteTree
@@ -41,8 +41,7 @@ from headwater.http.traced_requests import trace_requests
 from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of
 
-# Callers choose unknown paths, so these share one label in the metrics.
-_UNMATCHED = Resource("(unmatched)")
+_UNMATCHED = Resource(UNMATCHED)
 
 
 def create_app(store: FeatureStore, processes: WorkerProcesses | None = None) -> App:

@@ -1,14 +1,11 @@
-"""A limit of open connections, so that the backends can always open files and sockets."""
+"""Limits of open connections, so that the backends can always open files and sockets."""
 
 from __future__ import annotations
 
-import asyncio
 import resource
-
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from collections import Counter
 
 from headwater.core.logging import log
-from headwater.http.problems import problem_response
 from headwater.http.request_errors import TooManyConnectionsError
 
 _RESERVED_DESCRIPTORS = 256
@@ -22,43 +19,33 @@ def connection_limit() -> int:
     return max(1, soft - min(_RESERVED_DESCRIPTORS, soft // 2))
 
 
-def limited_protocol(limit: int) -> type[HttpToolsProtocol]:
-    """Return a protocol that refuses more connections than the limit, and closes idle ones."""
-    refusal = _refusal(limit)
-    is_logged = False
+class ConnectionGate:
+    """The number of open connections, in total and of each address."""
 
-    class LimitedProtocol(HttpToolsProtocol):
-        """HTTP/1.1 with a limit of connections."""
+    def __init__(self, limit: int, per_address: int = 0) -> None:
+        """Set the limits; one address may open half of all if ``per_address`` is 0."""
+        self._limit = limit
+        self._per_address = per_address or max(1, limit // 2)
+        self._open: Counter[str] = Counter()
+        self._is_logged = False
 
-        is_refused = False
+    def admit(self, address: str) -> TooManyConnectionsError | None:
+        """Count a new connection, or return why it is refused."""
+        if self._open.total() >= self._limit:
+            refusal = TooManyConnectionsError(self._limit)
+        elif self._open[address] >= self._per_address:
+            refusal = TooManyConnectionsError(self._per_address, address)
+        else:
+            self._open[address] += 1
+            return None
+        if not self._is_logged:
+            self._is_logged = True
+            log.warning("connections refused: limit reached", detail=str(refusal))
+        return refusal
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            nonlocal is_logged
-            self.is_refused = len(self.connections) >= limit
-            if not self.is_refused:
-                super().connection_made(transport)
-                # Uvicorn starts this timer after a response only.
-                self.timeout_keep_alive_task = self.loop.call_later(
-                    self.timeout_keep_alive, self.timeout_keep_alive_handler
-                )
-                is_logged = is_logged and len(self.connections) > limit // 2
-                return
-            self.transport = transport
-            transport.write(refusal)
-            transport.close()
-            if not is_logged:
-                is_logged = True
-                log.warning("connections refused: limit reached", limit=limit)
-
-        def data_received(self, data: bytes) -> None:
-            if not self.is_refused:
-                super().data_received(data)
-
-    return LimitedProtocol
-
-
-def _refusal(limit: int) -> bytes:
-    response = problem_response(TooManyConnectionsError(limit))
-    head = "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
-    status = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\n"
-    return f"{status}{head}\r\n".encode() + bytes(response.body)
+    def release(self, address: str) -> None:
+        """Forget a connection that was admitted and has ended."""
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+        self._is_logged = self._is_logged and self._open.total() > self._limit // 4

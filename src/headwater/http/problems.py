@@ -35,7 +35,9 @@ RULES: dict[type[BaseException], Rule] = {
     access_errors.ScopeError: Rule(403, "scope", "Key without the scope", ("key", "scope")),
     request_errors.NoRouteError: Rule(404, "no-route", "Route not found"),
     request_errors.MethodError: Rule(405, "method", "Method not allowed"),
+    request_errors.RequestTimeoutError: Rule(408, "request-timeout", "Request timed out"),
     request_errors.TooLargeError: Rule(413, "too-large", "Body too large", ("limit",)),
+    request_errors.UrlTooLongError: Rule(414, "url-too-long", "URL too long", ("limit",)),
     request_errors.MediaTypeError: Rule(415, "media-type", "Unsupported media type"),
     request_errors.TooManyValuesError: Rule(
         422, "too-many-values", "Too many values at once", ("limit",)
@@ -43,6 +45,9 @@ RULES: dict[type[BaseException], Rule] = {
     access_errors.TooManyRequestsError: Rule(429, "too-many-requests", "Too many requests"),
     access_errors.TooManyWrongKeysError: Rule(
         429, "too-many-wrong-keys", "Too many wrong API keys"
+    ),
+    request_errors.HeadTooLargeError: Rule(
+        431, "headers-too-large", "Headers too large", ("limit",)
     ),
     # Only the access log shows it; the number is that of other servers.
     request_errors.DisconnectedError: Rule(499, "disconnected", "Client disconnected"),

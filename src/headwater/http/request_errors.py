@@ -5,7 +5,10 @@ HeadwaterError
     ├── MalformedError          the request cannot be parsed
     ├── NoRouteError            no route has the path
     ├── MethodError             the path has no route with the method
+    ├── RequestTimeoutError     the client took too long to send the request
     ├── TooLargeError           the body exceeds the limit
+    ├── UrlTooLongError         the URL exceeds the limit
+    ├── HeadTooLargeError       the headers exceed the limits
     ├── MediaTypeError          the route does not accept the body's media type
     ├── TooManyValuesError      the request is for more values than one may read at once
     ├── DisconnectedError       the client closed its connection before the response
@@ -19,6 +22,9 @@ from collections.abc import Sequence
 
 from headwater.access.errors import RequestError
 from headwater.errors.hints import quoted
+
+REFUSAL = "headwater.refusal"
+"""The key of the error in the scope of a request that the server has refused meanwhile."""
 
 
 class MalformedError(RequestError):
@@ -39,6 +45,31 @@ class MethodError(RequestError):
         super().__init__(
             f"method {method} is not allowed for this path; use {' or '.join(allowed)}",
             allow=", ".join(allowed),
+        )
+
+
+class RequestTimeoutError(RequestError):
+    """A request that did not arrive in time."""
+
+    def __init__(self, part: str, setting: str) -> None:
+        super().__init__(f"the {part} of the request did not arrive in time; see {setting}")
+
+
+class UrlTooLongError(RequestError):
+    """A URL beyond the limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(f"the URL is longer than {limit} bytes; send long arguments in a body")
+
+
+class HeadTooLargeError(RequestError):
+    """More headers, or larger ones, than the limits allow."""
+
+    def __init__(self, count: int, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"the request has more than {count} headers or {limit} bytes of them; send fewer"
         )
 
 
@@ -65,11 +96,15 @@ class MediaTypeError(RequestError):
 class TooManyConnectionsError(RequestError):
     """A connection refused because the server needs its other descriptors for the store."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(
+    def __init__(self, limit: int, address: str | None = None) -> None:
+        problem = (
             f"the server has {limit} open connections, as many as its limit of open files allows; "
             "close some and retry, or raise the limit with `ulimit -n` or LimitNOFILE="
+            if address is None
+            else f"{address} has {limit} open connections, as many as one address may have; close "
+            "some and retry, or raise http.max_connections_per_address"
         )
+        super().__init__(problem)
 
 
 class TooManyValuesError(RequestError):

@@ -17,6 +17,9 @@ from headwater.errors.hints import shortened
 OTHER = "(other)"
 """The label of unknown methods: callers choose them, so they must not become labels."""
 
+UNMATCHED = "(unmatched)"
+"""The label of unknown paths."""
+
 REQUESTS = Counter(
     "headwater_http_requests_total", "Requests answered.", ["method", "route", "status"]
 )
@@ -67,6 +70,11 @@ class RequestMetrics:
             epoch = time.time() - time.perf_counter()
             log.info_each(_log_record(epoch, each) for each in answered)
             log.flush()
+
+
+def count_refused(status: int) -> None:
+    """Count a request that was refused before its method and path were known."""
+    REQUESTS.labels(OTHER, UNMATCHED, str(status)).inc()
 
 
 def _count(answered: list[_Answered]) -> None:

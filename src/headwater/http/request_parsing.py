@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope
 from headwater.errors import FieldError
 from headwater.errors.hints import nearest, quoted
 from headwater.http.request_errors import (
+    REFUSAL,
     MalformedError,
     MediaTypeError,
     TooLargeError,
@@ -22,6 +23,8 @@ from headwater.http.request_errors import (
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
 _INVALID_CHOICE = re.compile(r"Invalid enum value '(.*)'")
 _FIELD = re.compile(r"(?:required field|unknown field) `(.*?)`|at `\$\.?(.*?)`$")
+
+_MAX_LENGTH_DIGITS = 20
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -86,19 +89,23 @@ async def read_upload(
     if media_type and media_type not in accepted:
         raise MediaTypeError(declared, accepted)
     length = headers.get(b"content-length", b"")
+    # Python refuses to convert thousands of digits, also if they are zeros.
+    if len(length) > _MAX_LENGTH_DIGITS:
+        raise MalformedError(f"Content-Length has more than {_MAX_LENGTH_DIGITS} digits")
     if length.isdigit() and int(length) > limit:
         raise TooLargeError(limit)
-    return Upload(await _read_body(receive, limit), media_type)
+    return Upload(await _read_body(scope, receive, limit), media_type)
 
 
-async def _read_body(receive: Receive, limit: int) -> bytes:
+async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     has_more = True
     while has_more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise MalformedError("the client disconnected before the end of the body")
+            gone = MalformedError("the client disconnected before the end of the body")
+            raise scope.get(REFUSAL, gone)
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > limit:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
-import math
 import os
 import signal
 import socket
@@ -15,27 +12,21 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Protocol
 
-import uvicorn
-
 from headwater.access.guard import check_address
 from headwater.core.deadlines import force_exit_after
 from headwater.core.logging import log
-from headwater.core.tracebacks import format_traceback
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.watchdog import Watchdog
 from headwater.engine.worker import Worker
-from headwater.errors import ConfigError
 from headwater.http.app import App, create_app, create_worker_app
-from headwater.http.connections import connection_limit, limited_protocol
 from headwater.http.process_reports import WorkerProcesses
+from headwater.http.web_server import WebServer, listen
 from headwater.store.feature_store import FeatureStore
 
-_KEEP_ALIVE_SECONDS = 30
 _FORCE_SECONDS = 5.0
 _ABORT_SECONDS = 2.0
 _END = 0
 _QUIET_STOP_SECONDS = 0.3
-_LISTEN_BACKLOG = 2048
 
 
 class RunsWorker(Protocol):
@@ -105,7 +96,9 @@ async def _serve(
         if has_contexts:
             await engine.assembler.warm_up()
         drain = store.settings.worker.drain_timeout
-        server = _Server(app, listener, drain, lambda: _announce(host, listener, on_ready))
+        server = WebServer(
+            app, store.settings, listener, lambda: _announce(host, listener, on_ready)
+        )
         # A worker in this process has a watchdog.
         is_watched = isinstance(worker, Worker)
         deadline = engine.feature_calls.deadline
@@ -118,61 +111,8 @@ async def _serve(
         log.info("server stopped")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes a free port."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_LISTEN_BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"port {port} of {host} is in use; stop the process that uses it, or choose a port "
-                "with --port or HEADWATER_HTTP_PORT (0: any free port), for a worker --metrics-port"
-            ) from error
-        raise ConfigError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn without its signal handlers, and with Headwater's log."""
-
-    def __init__(
-        self, app: App, listener: socket.socket, drain: float, announce: Callable[[], None]
-    ) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                loop="none",
-                http=limited_protocol(connection_limit()),
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                proxy_headers=False,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=math.ceil(drain),
-            )
-        )
-        self._private = app.private
-        self._listener = listener
-        self._announce = announce
-
-    async def run_until_stopped(self) -> None:
-        with _forwarded_log("uvicorn.error", private=self._private):
-            await self.serve([self._listener])
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._announce()
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        # Uvicorn would raise the signal again after a clean stop, and the process would not exit 0.
-        yield
-
-
 async def _run(
-    server: _Server | None,
+    server: WebServer | None,
     worker: RunsWorker | None,
     drain: float,
     on_running: Callable[[], None] | None = None,
@@ -200,14 +140,14 @@ async def _run(
             task.result()
 
 
-def _stop(server: _Server | None, worker: RunsWorker | None) -> None:
+def _stop(server: WebServer | None, worker: RunsWorker | None) -> None:
     if server:
         server.should_exit = True
     if worker:
         worker.stop()
 
 
-def _abort(server: _Server | None, working: asyncio.Task[None] | None) -> None:
+def _abort(server: WebServer | None, working: asyncio.Task[None] | None) -> None:
     if server:
         server.force_exit = True
     if working:
@@ -311,34 +251,3 @@ def _announce(host: str, listener: socket.socket, on_ready: Callable[[str], None
     log.info("server started", url=url)
     if on_ready:
         on_ready(url)
-
-
-class _LogHandler(logging.Handler):
-    """Forwards records of the standard library's logging to Headwater's log."""
-
-    def __init__(self, *, private: bool) -> None:
-        super().__init__(logging.WARNING)
-        self._private = private
-
-    def emit(self, record: logging.LogRecord) -> None:
-        fields = {"detail": record.getMessage()}
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            fields["traceback"] = format_traceback(error, private=self._private)
-        if record.levelno >= logging.ERROR:
-            log.error("web server error", **fields)
-        else:
-            log.warning("web server warning", **fields)
-
-
-@contextmanager
-def _forwarded_log(name: str, *, private: bool) -> Generator[None]:
-    logger, handler = logging.getLogger(name), _LogHandler(private=private)
-    propagate = logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate

@@ -73,6 +73,15 @@ class HttpSettings(SettingsGroup, frozen=True):
     max_values: Annotated[
         Count, "maximum number of values that one request reads: entity ids times features"
     ] = 10_000
+    max_connections_per_address: Annotated[
+        Limit, "open connections of one address; 0 for half of all"
+    ] = 0
+    head_timeout: Annotated[Seconds, "time for the head of a request"] = 10.0
+    idle_timeout: Annotated[Seconds, "how long a connection stays open between requests"] = 30.0
+    transfer_timeout: Annotated[
+        Seconds, "how long a client may send a body, or read a response, below the minimum rate"
+    ] = 20.0
+    min_transfer_rate: Annotated[Count, "minimum rate of bodies and responses, in bytes/s"] = 1_024
     rate_limit: Annotated[
         float, Meta(ge=0), "requests per second for each API key; 0 for no limit"
     ] = 0.0
