@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -15,6 +16,7 @@ from headwater.errors.hints import closest
 from headwater.http.app import App, create_app
 from headwater.http.disconnects import run_while_connected
 from headwater.http.request_errors import DisconnectedError
+from headwater.retrieval.embeddings import lexical
 from tests.engine.support import until
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, problem_of
 
@@ -230,3 +232,26 @@ async def test_a_function_that_ignores_the_cancellation_keeps_its_result() -> No
     with pytest.raises(DisconnectedError):
         await run_while_connected(gone, asyncio.Event().wait())
     assert task.cancelling() == 0
+
+
+async def test_a_long_document_is_embedded_off_the_event_loop(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Index(store, "notes", embedder="lexical")
+    threads: set[str] = set()
+    terms = lexical.terms
+
+    def noted(text: str) -> list[str]:
+        threads.add(threading.current_thread().name)
+        return list(terms(text))
+
+    monkeypatch.setattr(lexical, "terms", noted)
+    here = threading.current_thread().name
+    async with client_of(store) as client:
+        long = " ".join(f"word{number}" for number in range(2_000))
+        assert (await client.put("/v1/index/notes/long", json={"text": long})).status_code == 200
+        assert threads
+        assert here not in threads
+        threads.clear()
+        await client.put("/v1/index/notes/short", json={"text": "a short text"})
+        assert threads == {here}

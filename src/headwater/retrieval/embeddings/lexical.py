@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ _COMMON_WEIGHT = 0.1
 # Words with a common beginning are often forms of one word: refund, refunded, refunding.
 _BEGINNING = 5
 _BEGINNING_WEIGHT = 0.7
+# Embedding fewer characters takes less time than a thread hop.
+_EMBED_INLINE = 4_000
 
 
 class LexicalEmbedder:
@@ -40,6 +43,11 @@ class LexicalEmbedder:
         self.dimensions = dimensions or 1024
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
+        if sum(map(len, texts)) <= _EMBED_INLINE:
+            return self._embed_all(texts)
+        return await asyncio.to_thread(self._embed_all, texts)
+
+    def _embed_all(self, texts: Sequence[str]) -> list[Embedding]:
         return [self._embed(text) for text in texts]
 
     def _embed(self, text: str) -> Embedding:
