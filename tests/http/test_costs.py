@@ -16,6 +16,7 @@ from headwater.errors.hints import closest
 from headwater.http.app import App, create_app
 from headwater.http.disconnects import run_while_connected
 from headwater.http.request_errors import DisconnectedError
+from headwater.retrieval.analysis import terms
 from headwater.retrieval.embeddings import lexical
 from tests.engine.support import until
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, problem_of
@@ -239,7 +240,6 @@ async def test_a_long_document_is_embedded_off_the_event_loop(
 ) -> None:
     Index(store, "notes", embedder="lexical")
     threads: set[str] = set()
-    terms = lexical.terms
 
     def noted(text: str) -> list[str]:
         threads.add(threading.current_thread().name)

@@ -275,6 +275,25 @@ async def test_an_event_id_repeated_in_a_batch_counts_once(
     assert await spent(store) == 20
 
 
+async def test_a_batch_that_would_exceed_the_backlog_is_refused_whole(
+    make_store: MakeStore,
+) -> None:
+    store = make_store(ingest={"max_backlog": 5})
+    async with client_of(store) as client:
+        assert (await client.post("/ingest", json=[PURCHASE] * 3)).status_code == 202
+        refused = await client.post("/ingest", json=[PURCHASE] * 3)
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "1"
+        detail = problem_of(refused)["detail"]
+        assert "3 events wait to be processed, and 3 more would exceed the maximum of 5" in detail
+        assert "none was stored: wait and retry" in detail
+        assert (await client.post("/ingest", json=[PURCHASE] * 2)).status_code == 202
+        assert (await client.post("/ingest/purchase", json={"entity_id": "u1"})).status_code == 503
+        never = await client.post("/ingest", json=[PURCHASE] * 6)
+        assert "send at most 5 at once" in problem_of(never)["detail"]
+    assert await spent(store) == 50
+
+
 async def test_ingest_answers_503_while_too_many_events_wait(make_store: MakeStore) -> None:
     store = make_store(ingest={"max_backlog": 2})
     for _ in range(3):

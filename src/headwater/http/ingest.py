@@ -23,8 +23,9 @@ from headwater.http.request_parsing import Upload, decode_json
 from headwater.http.routes import JSON_TYPES, Route
 from headwater.store.feature_store import FeatureStore
 
-# Counting the backlog takes longer than publishing an event.
+# Counting the backlog takes longer than publishing an event, and a long one takes longer.
 _BACKLOG_SECONDS = 0.5
+_PAUSES_PER_COUNT = 20
 
 
 _decoder = msgspec.json.Decoder(BatchItem)
@@ -55,16 +56,16 @@ class Ingest:
         self, event_type: str, body: EventBody, traceparent: str | None
     ) -> AcceptedEvent:
         """Publish an event; the response is sent when the event is durable."""
-        await self._backlog.check()
         event = self._event(event_type, body, traceparent)
+        await self._backlog.admit(1)
         (accepted,) = await self._publish([event], dedup=body.event_id is not None)
         return accepted
 
     async def ingest_events(self, body: Upload, traceparent: str | None) -> AcceptedEvents:
         """Publish a JSON array or JSON lines; one invalid item refuses the whole batch."""
-        await self._backlog.check()
         items = list(_items(body))
         events = [self._item_event(*numbered, traceparent) for numbered in enumerate(items)]
+        await self._backlog.admit(len(events))
         dedup = any(item.event_id is not None for item in items)
         try:
             return AcceptedEvents(await self._publish(events, dedup=dedup))
@@ -108,26 +109,33 @@ class Ingest:
 
 
 class Backlog:
-    """Refuses events while too many wait to be processed."""
+    """Refuses events that would let more of them wait than ``ingest.max_backlog``."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
         self._limit = store.settings.ingest.max_backlog
         self._waiting = 0
-        self._counted_at = float("-inf")
+        self._count_at = 0.0
 
-    async def check(self) -> None:
-        """Raise BacklogError if too many events wait."""
+    async def admit(self, events: int) -> None:
+        """Raise BacklogError unless so many more events may wait; from now on they count."""
         if not self._limit:
             return
-        now = time.monotonic()
-        if now - self._counted_at > _BACKLOG_SECONDS:
-            # Set before the count, so that concurrent requests do not count too.
-            self._counted_at = now
-            engine = await runtime_of(self._store).open()
-            self._waiting = await engine.backends.bus.backlog()
-        if self._waiting > self._limit:
-            raise BacklogError(self._limit)
+        if time.monotonic() >= self._count_at:
+            await self._count()
+        if self._waiting + events > self._limit:
+            raise BacklogError(self._waiting, events, self._limit)
+        self._waiting += events
+
+    async def _count(self) -> None:
+        began = time.monotonic()
+        self._count_at = began + _BACKLOG_SECONDS  # concurrent requests do not count too
+        bus = (await runtime_of(self._store).open()).backends.bus
+        before = self._waiting
+        counted = await bus.backlog()
+        self._waiting += counted - before
+        ended = time.monotonic()
+        self._count_at = ended + max(_BACKLOG_SECONDS, _PAUSES_PER_COUNT * (ended - began))
 
 
 def _items(body: Upload) -> Iterator[BatchItem]:

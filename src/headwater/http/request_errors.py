@@ -127,7 +127,11 @@ class DisconnectedError(RequestError):
 
 
 class BacklogError(RequestError):
-    """An event refused because more than ``ingest.max_backlog`` events wait."""
+    """Events refused because more than ``ingest.max_backlog`` would wait."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"more than {limit} events wait to be processed; wait and retry")
+    def __init__(self, waiting: int, events: int, limit: int) -> None:
+        remedy = "wait and retry" if events <= limit else f"send at most {limit} at once"
+        super().__init__(
+            f"{waiting} events wait to be processed, and {events} more would exceed the maximum of "
+            f"{limit}; none was stored: {remedy}, or add workers, or raise ingest.max_backlog"
+        )

@@ -119,8 +119,8 @@ class IngestSettings(SettingsGroup, frozen=True):
         10_000_000
     )
     max_backlog: Annotated[
-        Limit, "refuse events with 503 while more than this wait; 0 for no limit"
-    ] = 0
+        Limit, "refuse events with 503 if more than this would wait; 0 for no limit"
+    ] = 1_000_000
 
 
 class IndexSettings(SettingsGroup, frozen=True):

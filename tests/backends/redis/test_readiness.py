@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import Any
 
+import asyncpg
 import httpx
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
@@ -90,9 +91,30 @@ async def test_a_redis_at_its_memory_limit_is_not_ready(production: Settings) ->
             status, parts = await asked(client)
             assert status == 503
             assert "out of memory" in parts["redis"]["detail"]
+            refused = await client.post("/ingest/buy", json={"entity_id": "u1"})
+            assert refused.status_code == 503
+            assert refused.headers["retry-after"]
             await redis.call(command("k", "CONFIG", "SET", "maxmemory", "0"))
             await until(lambda: is_ready(client))
         await redis.close()
+
+
+async def test_a_read_only_postgres_is_reported_and_events_are_still_accepted(
+    production: Settings,
+) -> None:
+    with restartable_postgres() as (url, _):
+        store = shop(production.replace(postgres={"url": url}))
+        async with store, client_of(store) as client:
+            await until(lambda: is_ready(client))
+            operator = await asyncpg.connect(url)
+            await operator.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            await operator.execute("SELECT pg_reload_conf()")
+            await until(lambda: has_failed(client, "postgres"))
+            status, parts = await asked(client)
+            assert status == 200
+            assert "read-only" in parts["postgres"]["detail"]
+            assert (await client.post("/ingest/buy", json={"entity_id": "u1"})).status_code == 202
+            await operator.close()
 
 
 async def test_many_probes_share_one_check(production: Settings) -> None:
