@@ -75,8 +75,8 @@ async def connect(store: FeatureStore) -> AsyncIterator[MakeClient]:
     transport = httpx.ASGITransport(create_app(store))
 
     def connect(**options: Any) -> AsyncClient:
-        given = {"key": KEY, "settings": Settings(), "transport": transport, **options}
-        clients.append(AsyncClient(URL, **given))
+        given = {"url": URL, "key": KEY, "settings": Settings(), "transport": transport, **options}
+        clients.append(AsyncClient(**given))
         return clients[-1]
 
     yield connect

@@ -19,6 +19,7 @@ LOCAL_ONLY = {
     "demo": "it makes a store of its own",
     "serve": "it is the server",
     "worker": "it runs the functions of a features file here",
+    "mcp": "it runs the functions of a features file here, for the program that starts it",
     "keys": "private keys stay on the machine that generates them",
     "migrate": "it changes the tables of the Postgres server in the settings",
     "config": "it shows the settings of this machine",

@@ -25,5 +25,7 @@ its blocking form. A test compares the names and arguments with those of the sto
 
 from headwater.client.async_client import AsyncClient
 from headwater.client.blocking_client import Client
+from headwater.client.errors import FailedEvent, PublishFailedError
+from headwater.client.publisher import Publisher
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["AsyncClient", "Client", "FailedEvent", "PublishFailedError", "Publisher"]

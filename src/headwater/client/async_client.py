@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -10,9 +11,11 @@ import httpx
 from headwater.api.declarations import StoreListing
 from headwater.client.admin import AdminCalls
 from headwater.client.contexts import ContextCalls
+from headwater.client.errors import FailedEvent
 from headwater.client.events import EventCalls, PublishCalls
 from headwater.client.features import FeatureCalls
 from headwater.client.indexes import IndexCalls, SearchCalls
+from headwater.client.publisher import Publisher, PublisherOptions
 from headwater.client.records import RecordCalls
 from headwater.client.server import Server
 from headwater.core.clock import SystemClock
@@ -64,6 +67,7 @@ class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchCalls):
             defaults.key if key is None else key,
             defaults.timeout if timeout is None else timeout,
             defaults.retries if retries is None else retries,
+            self.clock,
             transport,
         )
         self.bus = EventCalls(self._server)
@@ -78,6 +82,32 @@ class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchCalls):
     def url(self) -> str:
         """The URL of the server, without a password."""
         return self._server.url
+
+    def publisher(
+        self,
+        *,
+        max_batch: int = 500,
+        max_waiting: int = 10_000,
+        linger: float = 0.01,
+        retries: int = 10,
+        on_error: Callable[[FailedEvent], None] | None = None,
+    ) -> Publisher:
+        """Return a publisher that sends many events in batches, in the order they were given.
+
+        Args:
+            max_batch: the most events of one request.
+            max_waiting: the events that may wait for a response; further ones wait for room.
+            linger: seconds that events wait for others, to be sent in one request.
+            retries: attempts after the first for each batch. The pauses grow to ten seconds.
+            on_error: called with each event that was not accepted. Without it, the next ``publish``
+                or the end of the block raises `PublishFailedError` with these events.
+
+        >>> async with client.publisher() as publisher:
+        ...     for amount in (1.0, 2.0):
+        ...         await publisher.publish(ServiceEvent("purchase", "ada", {"amount": amount}))
+        """
+        options = PublisherOptions(max_batch, max_waiting, linger, retries, on_error)
+        return Publisher(self._server, options)
 
     async def declarations(self) -> StoreListing:
         """Return the entities, features, indexes, retrievers and contexts that the server has.

@@ -11,6 +11,7 @@ from headwater.client.admin import AdminCalls
 from headwater.client.async_client import AsyncClient
 from headwater.client.events import EventCalls
 from headwater.client.indexes import IndexCalls
+from headwater.client.publisher import Publisher
 from headwater.client.records import RecordCalls
 from headwater.store.sync import Blocking, SyncLoop, blocking
 
@@ -74,6 +75,25 @@ class BlockingAdminCalls(Blocking[AdminCalls]):
     doctor = blocking(AdminCalls.doctor)
 
 
+class BlockingPublisher(Blocking[Publisher]):
+    """The publisher of a `Client`."""
+
+    publish = blocking(Publisher.publish)
+    flush = blocking(Publisher.flush)
+
+    def __enter__(self) -> Self:
+        self._loop.run(self._verbs.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.run(self._verbs.__aexit__(kind, error, trace))
+
+
 class Client(Blocking[AsyncClient]):
     """An `AsyncClient` for scripts, notebooks and other code without an event loop.
 
@@ -94,6 +114,14 @@ class Client(Blocking[AsyncClient]):
         self.records = BlockingRecordCalls(client.records, loop)
         self.indexes = BlockingIndexCalls(client.indexes, loop)
         self.admin = BlockingAdminCalls(client.admin, loop)
+
+    def publisher(self, **options: Any) -> BlockingPublisher:
+        """Return a publisher for `with`; the options are those of ``AsyncClient.publisher``.
+
+        >>> with client.publisher() as publisher:
+        ...     publisher.publish(ServiceEvent("purchase", "ada", {"amount": 1.0}))
+        """
+        return BlockingPublisher(self._verbs.publisher(**options), self._loop)
 
     publish = blocking(AsyncClient.publish)
     get_feature = blocking(AsyncClient.get_feature)

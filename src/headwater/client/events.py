@@ -16,8 +16,9 @@ from headwater.errors import EventConflict, EventConflictError, EventError
 from headwater.ports import PublishResult
 from headwater.store.validation import payload_of
 
-# Half of the default limit of a body.
-_LARGEST_BODY = 512 * 1024
+LARGEST_BODY = 512 * 1024
+"""The bytes of events in one request: half of the default limit of a body."""
+
 _MOST_EVENTS = 1_000
 
 
@@ -124,7 +125,7 @@ def bodies(events: Sequence[ServiceEvent]) -> Iterator[tuple[int, bytes]]:
     size = 0
     for event in events:
         item = encoded(event)
-        if items and (len(items) == _MOST_EVENTS or size + len(item) > _LARGEST_BODY):
+        if items and (len(items) == _MOST_EVENTS or size + len(item) > LARGEST_BODY):
             yield len(items), joined(items)
             items, size = [], 0
         items.append(item)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headwater import errors
-from headwater.api.problems import STORE_RULES, TYPE_PREFIX, Problem, Rule
+from headwater.api.problems import STORE_RULES, TYPE_PREFIX, Problem
 from headwater.errors import ErrorResponse, EventConflict, HeadwaterError
 from headwater.records.lineage import FreshnessViolation
 
@@ -76,9 +76,9 @@ def _rebuilt(kind: type[HeadwaterError], detail: str, members: dict[str, Any]) -
     """
     error = kind.__new__(kind)
     error.args = (detail,)
-    rule: Rule = STORE_RULES[kind]
-    for name in (*_attributes(kind), *rule.members):
-        value = members.get(name, detail if name == "problem" else None)
+    members["problem"] = detail.removeprefix(f"event {members.get('index')}: ")
+    for name in (*_attributes(kind), *STORE_RULES[kind].members):
+        value = members.get(name)
         if value is not None and name in _MEMBER_TYPES:
             value = msgspec.convert(value, _MEMBER_TYPES[name], strict=False)
         setattr(error, name, value)

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from itertools import count
@@ -18,6 +18,7 @@ import msgspec
 
 from headwater.api.problems import MEDIA_TYPE, UNAVAILABLE, Problem
 from headwater.client.problems import error_of
+from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
 from headwater.errors import (
     ConfigError,
@@ -73,6 +74,7 @@ class Server:
         key: str,
         timeout: float,
         retries: int,
+        clock: Clock,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._base = _checked(url)
@@ -81,6 +83,7 @@ class Server:
         self.retries = retries
         self._key = key.strip()
         self._timeout = timeout
+        self._clock = clock
         self._transport = transport
         self._http: httpx.AsyncClient | None = None
 
@@ -146,7 +149,7 @@ class Server:
                 raise outcome.error
             if outcome.pause > _LONGEST_PAUSE_SECONDS:
                 raise outcome.error
-            await asyncio.sleep(max(outcome.pause, _pause(attempt)))
+            await self._clock.sleep(max(outcome.pause, _pause(attempt)))
         raise AssertionError("the loop has no end")
 
     async def _attempt(
@@ -182,7 +185,7 @@ class Server:
         is_refused = isinstance(error, RateLimitedError | OverloadedError)
         is_temporary = is_refused or response.status_code in _GATEWAY_STATUSES
         is_retried = is_temporary and (is_refused or request.is_repeatable)
-        return Failure(error, is_retried, _retry_after(response))
+        return Failure(error, is_retried, _retry_after(response, self._clock.now()))
 
     def _error(self, response: httpx.Response) -> HeadwaterError:
         media_type = response.headers.get("content-type", "").partition(";")[0]
@@ -255,11 +258,11 @@ def _pause(attempt: int) -> float:
     return random.uniform(longest / 2, longest)
 
 
-def _retry_after(response: httpx.Response) -> float:
+def _retry_after(response: httpx.Response, now: datetime) -> float:
     """Return the seconds to wait that the server asks for, or 0."""
     text = response.headers.get("retry-after", "")
     if text.isascii() and text.isdigit():
         return float(text[:9])
     with suppress(ValueError):
-        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+        return max(0.0, (parsedate_to_datetime(text) - now).total_seconds())
     return 0.0
