@@ -1,5 +1,6 @@
 """The command line as a whole: help, version, exit codes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,24 @@ def test_a_closed_output_pipe_is_not_an_error(folder: Path) -> None:
         assert process.stderr
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("d", "doctor"), ("dlq ", "redrive"), ("dlq list --ev", "--event-type")],
+)
+def test_shells_complete_commands_and_options(words: str, expected: str) -> None:
+    line = f"headwater {words}"
+    ran = subprocess.run(
+        PYTHON_M,
+        env={
+            **os.environ,
+            "_HEADWATER_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(line.split(" ")) - 1),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert expected in ran.stdout.split()

@@ -11,6 +11,8 @@ from typer.main import get_command
 # Each name is a module of this package. Importing only the one in use keeps `--help` fast.
 VERBS = {
     "demo": "Show a short tour of Headwater on a real server.",
+    "init": "Write a small project: features, settings and a test that runs.",
+    "check": "Check a features file without touching its store.",
     "serve": "Serve a features file: API, worker and scheduler.",
     "worker": "Run one more worker process for a features file.",
     "features": "Read, list, rename and drop features.",
@@ -31,7 +33,7 @@ VERBS = {
     "prune": "Remove old history, events and records.",
     "migrate": "Create or update the Postgres tables.",
     "graph": "Print the dependency graph as Mermaid.",
-    "doctor": "Examine the installation, and say what to do about each problem.",
+    "doctor": "Examine the installation, and name problems and remedies.",
     "config": "Show the settings and where each value comes from.",
 }
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LOCAL_ONLY = {
     "demo": "it makes a store of its own",
+    "init": "it writes files here",
+    "check": "it reads a features file here",
     "serve": "it is the server",
     "worker": "it runs the functions of a features file here",
     "mcp": "it runs the functions of a features file here, for the program that starts it",
