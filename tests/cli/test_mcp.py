@@ -22,7 +22,7 @@ def test_without_the_extra_the_error_says_what_to_install(folder: Path) -> None:
     )
     assert ran.returncode == 1
     assert ran.stdout == ""
-    assert ran.stderr.startswith("error: `headwater mcp` needs the extra 'mcp': `pip install")
+    assert ran.stderr.startswith("error: the MCP server needs the extra 'mcp': `pip install")
 
 
 def test_other_verbs_do_not_load_the_sdk(folder: Path) -> None:

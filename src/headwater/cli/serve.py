@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from headwater.cli.mcp import mcp_mount
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
 from headwater.cli.output import print_json_line
 from headwater.cli.reload import serve_with_reload
@@ -83,6 +84,7 @@ def serve(
             port=port,
             worker=workers is None,
             processes=SupervisedWorkers(worker_command(path), workers) if workers else None,
+            mounts=[mcp_mount(store)] if store.settings.mcp.enabled else [],
             on_ready=ready,
         )
     )

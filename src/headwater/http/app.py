@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from headwater.http.features import Features
 from headwater.http.health import Probes
 from headwater.http.indexes import Indexes
 from headwater.http.ingest import Ingest
+from headwater.http.mounts import AsgiMount, MountEndpoint
 from headwater.http.negotiation import negotiate
 from headwater.http.openapi import document
 from headwater.http.problems import log_problem, problem_response
@@ -36,7 +37,7 @@ from headwater.http.request_ids import HEADER, RequestIds
 from headwater.http.request_metrics import UNMATCHED, RequestMetrics
 from headwater.http.request_parsing import quoted_path
 from headwater.http.responses import ApiResponse
-from headwater.http.routes import Endpoint, Resource, Route, RouteScope, RouteTree
+from headwater.http.routes import AnyEndpoint, Resource, Route, RouteScope, RouteTree
 from headwater.http.traced_requests import trace_requests
 from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of
@@ -44,16 +45,27 @@ from headwater.telemetry import tracer_of
 _UNMATCHED = Resource(UNMATCHED)
 
 
-def create_app(store: FeatureStore, processes: WorkerProcesses | None = None) -> App:
+def create_app(
+    store: FeatureStore,
+    processes: WorkerProcesses | None = None,
+    mounts: Sequence[AsgiMount] = (),
+) -> App:
     """Return the ASGI application that serves a store, to run or to mount in another.
 
-    Metrics and readiness include those of the worker ``processes``.
+    Metrics and readiness include those of the worker ``processes``. Applications of other packages
+    are ``mounts``.
 
     Example:
         >>> app = create_app(FeatureStore())  # uvicorn main:app
     """
     metrics = RequestMetrics(has_log=store.settings.http.access_log)
-    return App(store, Guard(store.settings), metrics, routes_of(store, metrics, processes))
+    return App(store, Guard(store.settings), metrics, routes_of(store, metrics, processes), mounts)
+
+
+def create_mounts_app(store: FeatureStore, mounts: Sequence[AsgiMount]) -> App:
+    """Return the ASGI application of mounts alone, with metrics and probes."""
+    metrics = RequestMetrics(has_log=store.settings.http.access_log)
+    return App(store, Guard(store.settings), metrics, Probes(store, metrics).routes(), mounts)
 
 
 def create_worker_app(store: FeatureStore, worker: Worker) -> App:
@@ -99,7 +111,12 @@ class App(Router):
     """
 
     def __init__(
-        self, store: FeatureStore, guard: Guard, metrics: RequestMetrics, typed: Sequence[Route]
+        self,
+        store: FeatureStore,
+        guard: Guard,
+        metrics: RequestMetrics,
+        typed: Sequence[Route],
+        mounts: Sequence[AsgiMount] = (),
     ) -> None:
         super().__init__(redirect_slashes=False, lifespan=self._lifespan)
         self.typed_routes = typed
@@ -112,6 +129,9 @@ class App(Router):
         origins = store.settings.http.cors_origins
         self._cors = Cors(origins) if origins else None
         self._tree = RouteTree(typed, store.settings.http.max_body_bytes)
+        self._mounts = mounts
+        for mount in mounts:
+            self._tree.add("POST", mount.path, MountEndpoint(mount))
         trace_requests(self, tracer_of(store.settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,7 +180,7 @@ class App(Router):
         await response(scope, receive, send)
         self._metrics.record(method, resource.path, path, response.status_code, began, request_id)
 
-    async def _admit(self, scope: Scope, resource: Resource, method: str) -> Endpoint:
+    async def _admit(self, scope: Scope, resource: Resource, method: str) -> AnyEndpoint:
         """Return the endpoint of a method; without a key, callers do not learn if it exists."""
         endpoint = resource.endpoints.get(method)
         needed: RouteScope = "any" if endpoint is None else endpoint.scope
@@ -181,9 +201,17 @@ class App(Router):
         self._metrics.flush()
 
     @asynccontextmanager
+    async def running_mounts(self) -> AsyncIterator[None]:
+        """Let the mounts answer requests."""
+        async with AsyncExitStack() as stack:
+            for mount in self._mounts:
+                await stack.enter_async_context(mount.running())
+            yield
+
+    @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
         """Keep the store open while the server runs."""
-        async with self._store:
+        async with self._store, self.running_mounts():
             try:
                 yield
             finally:

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Protocol, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.responses import Response
@@ -113,6 +113,15 @@ def _without_none(kind: Any) -> Any:
     return Union[tuple(member for member in get_args(kind) if member is not NoneType)]  # noqa: UP007 - of a tuple
 
 
+class AnyEndpoint(Protocol):
+    """What answers the requests of one method at one path, and who may send them."""
+
+    scope: RouteScope
+    applies_limits: bool
+
+    async def respond(self, scope: Scope, receive: Receive, path: Sequence[str]) -> Response: ...
+
+
 class Endpoint:
     """A route that is ready to be called."""
 
@@ -175,7 +184,7 @@ class Resource:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.endpoints: dict[str, Endpoint] = {}
+        self.endpoints: dict[str, AnyEndpoint] = {}
         self.children: dict[str, Resource] = {}
 
 
@@ -188,14 +197,18 @@ class RouteTree:
     def __init__(self, routes: Iterable[Route], max_body: int) -> None:
         self._root = Resource("")
         for route in routes:
-            node = self._root
-            for segment in route.path[1:].split("/"):
-                key = _ANY if segment.startswith("{") else segment
-                node = node.children.setdefault(key, Resource(route.path))
-            node.path = route.path
-            node.endpoints[route.method] = Endpoint(route, max_body)
-            if route.method == "GET":
-                node.endpoints["HEAD"] = node.endpoints["GET"]
+            self.add(route.method, route.path, Endpoint(route, max_body))
+
+    def add(self, method: str, path: str, endpoint: AnyEndpoint) -> None:
+        """Add the endpoint of a method at a path."""
+        node = self._root
+        for segment in path[1:].split("/"):
+            key = _ANY if segment.startswith("{") else segment
+            node = node.children.setdefault(key, Resource(path))
+        node.path = path
+        node.endpoints[method] = endpoint
+        if method == "GET":
+            node.endpoints["HEAD"] = endpoint
 
     def find(self, path: str) -> tuple[Resource, list[str]] | None:
         """Return the resource at a path and the path's parameters, or None if it has no routes."""

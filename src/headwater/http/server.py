@@ -18,7 +18,8 @@ from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.watchdog import Watchdog
 from headwater.engine.worker import Worker
-from headwater.http.app import App, create_app, create_worker_app
+from headwater.http.app import App, create_app, create_mounts_app, create_worker_app
+from headwater.http.mounts import AsgiMount
 from headwater.http.process_reports import WorkerProcesses
 from headwater.http.web_server import WebServer, listen
 from headwater.store.feature_store import FeatureStore
@@ -44,6 +45,7 @@ async def serve(
     port: int,
     worker: bool = True,
     processes: WorkerProcesses | None = None,
+    mounts: Sequence[AsgiMount] = (),
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until a stop signal, then finish running requests and close the store.
@@ -52,8 +54,21 @@ async def serve(
     events that none handles. Worker ``processes`` are stopped with the server and report to it.
     """
     runs = Worker(store) if worker else processes
-    app = create_app(store, processes)
+    app = create_app(store, processes, mounts)
     await _serve(store, app, runs, (host, port), on_ready, has_contexts=True)
+
+
+async def serve_mounts(
+    store: FeatureStore,
+    mounts: Sequence[AsgiMount],
+    *,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve applications of other packages, without the API and without a worker."""
+    app = create_mounts_app(store, mounts)
+    await _serve(store, app, None, (host, port), on_ready, has_contexts=True)
 
 
 async def serve_worker(
@@ -103,7 +118,8 @@ async def _serve(
         is_watched = isinstance(worker, Worker)
         deadline = engine.feature_calls.deadline
         with nullcontext() if is_watched else Watchdog(deadline, owns_process=False):
-            await _run(server, worker, drain)
+            async with app.running_mounts():
+                await _run(server, worker, drain)
     finally:
         listener.close()
         app.flush()

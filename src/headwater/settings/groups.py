@@ -94,6 +94,12 @@ class HttpSettings(SettingsGroup, frozen=True):
     ] = ""
 
 
+class McpSettings(SettingsGroup, frozen=True):
+    """Settings of the MCP server."""
+
+    enabled: Annotated[bool, "serve MCP at /mcp of `headwater serve`; needs the extra mcp"] = False
+
+
 class ClientSettings(SettingsGroup, frozen=True):
     """Settings of clients: `headwater.client`, and commands with `--url`."""
 

@@ -22,6 +22,7 @@ from headwater.settings.groups import (
     IndexSettings,
     IngestSettings,
     LogSettings,
+    McpSettings,
     OfflineSettings,
     PostgresSettings,
     RecordSettings,
@@ -68,6 +69,7 @@ class Settings(SettingsGroup, frozen=True):
     vectors: VectorSettings = VectorSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
+    mcp: McpSettings = McpSettings()
     client: ClientSettings = ClientSettings()
     ingest: IngestSettings = IngestSettings()
     indexes: IndexSettings = IndexSettings()
