@@ -106,7 +106,8 @@ def test_a_context_as_json_equals_the_http_response(folder: Path, run: Run) -> N
     assert made["meta"]["recorded"] is True
     assert set(made) == {
         *("content", "context_id", "record_hash", "content_hash", "name", "created_at"),
-        *("tokens", "cost", "freshness_status", "freshness_violations", "freshness_sla_ms"),
+        *("tokens", "cost", "cost_nano_usd", "freshness_status", "freshness_violations"),
+        "freshness_sla_ms",
         *("interaction_ref", "lineage", "meta"),
     }
 

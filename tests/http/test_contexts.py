@@ -152,13 +152,14 @@ async def test_a_context_is_assembled_with_everything_that_went_into_it(
         "name",
         "created_at",
         "tokens",
-        "cost",
+        "cost_nano_usd",
         "freshness_status",
         "freshness_violations",
         "freshness_sla_ms",
         "interaction_ref",
         "lineage",
         "meta",
+        "cost",
     ]
     assert answer["content"].startswith("You are a support agent.\n\nThe customer has spent 12.5.")
     assert answer["content_hash"] == sha256(answer["content"].encode())
@@ -166,7 +167,7 @@ async def test_a_context_is_assembled_with_everything_that_went_into_it(
     assert answer["freshness_sla_ms"] == 300_000
     assert answer["interaction_ref"] == {"call_id": "c1", "turn_index": 3}
     assert 0 < answer["tokens"] <= 60
-    assert answer["cost"] == answer["lineage"]["cost_nano_usd"] > 0
+    assert answer["cost"] == answer["cost_nano_usd"] == answer["lineage"]["cost_nano_usd"] > 0
     assert answer["meta"]["recorded"] is True
     assert [read["feature"] for read in answer["lineage"]["features"]] == ["blurb"]
     (search,) = answer["lineage"]["retrievers"]
@@ -403,6 +404,7 @@ async def test_contexts_are_listed_page_by_page(client: httpx.AsyncClient) -> No
         "name",
         "created_at",
         "freshness_status",
+        "caller",
     }
 
 
@@ -662,3 +664,20 @@ def sha256(content: bytes) -> str:
 
 def digest(answer: dict[str, Any]) -> str:
     return str(answer["record_hash"]).removeprefix("sha256:")
+
+
+async def test_a_record_names_the_key_that_assembled_it(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    made = await assembled(client)
+    (name,) = {each["caller"] for each in (await client.get("/v1/contexts")).json()["contexts"]}
+    assert name == made["lineage"]["caller"] == "api_key 1"
+    explained = (await client.get(f"/context/{made['context_id']}/explain")).json()
+    past = (await client.get(f"/v1/context/{made['context_id']}")).json()
+    assert explained["caller"] == past["caller"] == past["lineage"]["caller"] == name
+    record = await store.get_record(made["context_id"])
+    assert msgspec.json.decode(record.core)["caller"] == name
+    assert verify_record(record).ok
+    for caller, count in ((name, 1), ("eve", 0)):
+        found = (await client.get("/v1/contexts", params={"caller": caller})).json()
+        assert len(found["contexts"]) == count

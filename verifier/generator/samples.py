@@ -263,6 +263,7 @@ def sample(**known: Any) -> Core:
         "versions": Versions(headwater="0.1.0", python="3.11.2", tokenizer="o200k_base"),
         "context": Definition(name="support", version="3", definition=f"sha256:{'0' * 64}"),
         "inputs": {"user_id": "u/1~", "question": "Where is my parcel?", "größe": 1.0},
+        "caller": "billing",
         "interaction_ref": {
             "call_id": "call-1",
             "turn_index": 3,

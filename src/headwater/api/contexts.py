@@ -25,11 +25,11 @@ class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, k
 
 
 class Assembled(Context, frozen=True, kw_only=True):
-    """An assembled context; ``cost`` is in nano-USD, or null if the price is unknown."""
+    """An assembled context; ``cost`` is ``cost_nano_usd``, or null if the price is unknown."""
 
-    cost_nano_usd: int | None = msgspec.field(name="cost")
+    cost: int | None
 
 
 def assembled(context: Context) -> Assembled:
     """Return the response body of an assembled context."""
-    return Assembled(**msgspec.structs.asdict(context))
+    return Assembled(**msgspec.structs.asdict(context), cost=context.cost_nano_usd)

@@ -93,6 +93,9 @@ def list_(
     freshness_status: Annotated[
         FreshnessStatus | None, typer.Option(help="Only contexts with this status.")
     ] = None,
+    caller: Annotated[
+        str | None, typer.Option(help="Only contexts that the key with this name assembled.")
+    ] = None,
     since: Since = None,
     before: Before = None,
     limit: Limit = 100,
@@ -106,7 +109,13 @@ def list_(
     page = run(
         store,
         lambda store: store.list_contexts(
-            start, end, limit, name=name, freshness_status=freshness_status, cursor=cursor
+            start,
+            end,
+            limit,
+            name=name,
+            freshness_status=freshness_status,
+            caller=caller,
+            cursor=cursor,
         ),
     )
     _print_page(page, as_json=as_json)

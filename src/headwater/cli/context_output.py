@@ -90,6 +90,7 @@ def _facts(trace: ContextTrace) -> dict[str, object]:
         "content hash": trace.content_hash,
         "created at": trace.created_at,
         "environment": trace.environment,
+        "assembled by": trace.caller,
         "signed by": trace.signed_by,
         "model": trace.model,
         "tokens": f"{trace.tokens} {budget} ({trace.tokenizer}, {accuracy})",

@@ -59,6 +59,7 @@ class ContextCalls:
         *,
         name: str | None = None,
         freshness_status: str | None = None,
+        caller: str | None = None,
         cursor: str | None = None,
     ) -> ContextPage:
         """Return the recorded contexts from ``start`` to before ``end``, newest first.
@@ -76,6 +77,7 @@ class ContextCalls:
             limit=limit,
             name=name,
             freshness_status=freshness_status,
+            caller=caller,
             cursor=cursor,
         )
 
@@ -86,6 +88,7 @@ class ContextCalls:
         *,
         name: str | None = None,
         freshness_status: str | None = None,
+        caller: str | None = None,
     ) -> AsyncIterator[RecordSummary]:
         """Yield all recorded contexts from ``start`` to before ``end``, newest first, in pages.
 
@@ -95,7 +98,13 @@ class ContextCalls:
         cursor = None
         while True:
             page = await self.list_contexts(
-                start, end, _PAGE, name=name, freshness_status=freshness_status, cursor=cursor
+                start,
+                end,
+                _PAGE,
+                name=name,
+                freshness_status=freshness_status,
+                caller=caller,
+                cursor=cursor,
             )
             for context in page.contexts:
                 yield context

@@ -18,6 +18,7 @@ from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.contexts.freshness import check_freshness
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
+from headwater.core.callers import caller_name
 from headwater.core.clock import to_micros
 from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.core.templates import as_text
@@ -94,7 +95,7 @@ class Assembler:
         with OnFailure(lambda: current_reads().track_all(reads)):
             result = await self._assemble(bound, request, reads)
             context_id = new_context_id(to_micros(result.created_at) // 1_000)
-            core = build_core(result, context_id, self._settings.env)
+            core = build_core(result, context_id, self._settings.env, caller_name())
             if core.freshness.status == "refused":
                 raise await self._refusal(core, reads)
             context = await self._record(core, reads)

@@ -62,7 +62,9 @@ class AssemblyResult(NamedTuple):
     created_at: datetime
 
 
-def build_core(result: AssemblyResult, context_id: str, environment: str) -> crs.Core:
+def build_core(
+    result: AssemblyResult, context_id: str, environment: str, caller: str | None
+) -> crs.Core:
     """Return the core of the record of an assembly."""
     request, fitted, definition = result.request, result.fitted, result.request.definition
     sla_ms, now = request.sla_ms, result.created_at
@@ -77,6 +79,7 @@ def build_core(result: AssemblyResult, context_id: str, environment: str) -> crs
         ),
         inputs=dict(request.inputs),
         interaction_ref=None if request.interaction_ref is None else dict(request.interaction_ref),
+        caller=caller,
         policy=crs.Policy(
             max_tokens=request.policy.max_tokens,
             separator=request.policy.separator,

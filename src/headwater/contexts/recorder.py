@@ -133,6 +133,7 @@ class Recorder:
             name=core.context.name,
             created_at=core.created_at,
             freshness_status=core.freshness.status,
+            caller=core.caller,
             core=record.core,
             disclosures=encode_disclosures(stored.disclosures),
             signature=None if record.signature is None else msgspec.json.encode(record.signature),

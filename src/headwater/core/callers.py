@@ -51,11 +51,17 @@ def current_caller() -> Caller | None:
     return _caller.get()
 
 
+def caller_name() -> str | None:
+    """Return the name of the caller, or None outside of requests."""
+    caller = _caller.get()
+    return None if caller is None else caller.name
+
+
 def current_actor() -> str:
     """Return the name of the caller, or the user and the host that this process runs on."""
-    caller = current_caller()
-    if caller is not None:
-        return caller.name
+    name = caller_name()
+    if name is not None:
+        return name
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # in a container the user may have no name

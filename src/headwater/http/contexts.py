@@ -73,11 +73,18 @@ class Contexts:
         limit: Limit = 100,
         name: str | None = None,
         freshness_status: FreshnessStatus | None = None,
+        caller: str | None = None,
         cursor: str | None = None,
     ) -> ContextPage:
         """List recorded contexts from ``start`` until before ``end``, newest first."""
         return await self._store.list_contexts(
-            start, end, limit, name=name, freshness_status=freshness_status, cursor=cursor
+            start,
+            end,
+            limit,
+            name=name,
+            freshness_status=freshness_status,
+            caller=caller,
+            cursor=cursor,
         )
 
     async def find_contexts(

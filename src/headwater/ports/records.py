@@ -25,6 +25,7 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     created_at: datetime
     freshness_status: str
+    caller: str | None = None
 
 
 class StoredRecord(RecordSummary, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class StoredRecord(RecordSummary, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise InvalidInputError if a text cannot be stored in every log."""
         texts = [self.context_id, self.record_hash, self.content_hash]
-        texts += [self.name, self.freshness_status]
+        texts += [self.name, self.freshness_status, self.caller or ""]
         # Nearly all texts are valid, so check them all at once first.
         if len(joined := "".join(texts)) <= LONGEST_NAME and joined.isprintable():
             return
@@ -57,6 +58,7 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     end: datetime | None = None
     name: str | None = None
     freshness_status: str | None = None
+    caller: str | None = None
     before: str | None = None
     limit: int = 100
 

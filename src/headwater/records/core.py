@@ -245,6 +245,8 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     context: Definition
     inputs: dict[str, Committed[Any]]
     interaction_ref: dict[str, Committed[Any]] | None = None
+    caller: str | None = None
+    """The name of the key that assembled it, or None if it was not assembled for a request."""
     policy: Policy
     tokenizer: TokenizerInfo
     items: tuple[Item, ...] = ()

@@ -118,7 +118,10 @@ class ItemLineage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a context read and was offered, its tokens, its cost and its duration."""
+    """Everything that a context read and was offered, its tokens, its cost and its duration.
+
+    `caller` is the name of the key that assembled it, or None outside of requests.
+    """
 
     features: Sequence[FeatureLineage]
     retrievers: Sequence[RetrieverLineage]
@@ -133,6 +136,7 @@ class ContextLineage(msgspec.Struct, frozen=True, kw_only=True):
     cost_nano_usd: int | None
     stalest_ms: int | None
     assembly_ms: float
+    caller: str | None
 
     __repr__ = short_repr("items_included", "items_dropped", "tokens", "stalest_ms")
 
@@ -183,6 +187,7 @@ class RecordFacts(ContextFacts, frozen=True, kw_only=True):
 
     version: str | None
     environment: str
+    caller: str | None
     model: str | None
     inputs: Mapping[str, Any]
     signed_by: str | None

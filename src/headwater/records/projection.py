@@ -154,6 +154,7 @@ def _record_facts(record: Record, core: Core) -> dict[str, Any]:
     return {
         "version": core.context.version,
         "environment": core.environment,
+        "caller": core.caller,
         "model": core.policy.model,
         "inputs": _disclosed_values(core.inputs),
         "signed_by": None if signature is None else statement_of(signature).key_id,
@@ -197,6 +198,7 @@ def _lineage(core: Core) -> ContextLineage:
         cost_nano_usd=output.cost_nano_usd,
         stalest_ms=core.freshness.stalest_ms,
         assembly_ms=core.timing.assembly_us / 1000,
+        caller=core.caller,
     )
 
 

@@ -79,17 +79,19 @@ class ContextVerbs:
         *,
         name: str | None = None,
         freshness_status: str | None = None,
+        caller: str | None = None,
         cursor: str | None = None,
     ) -> ContextPage:
         """Return the recorded contexts from ``start`` to before ``end``, newest first.
 
-        ``cursor`` is the ``next_cursor`` of the previous page; new contexts do not shift pages.
+        ``caller`` is the name of the key that assembled them. ``cursor`` is the ``next_cursor`` of
+        the previous page; new contexts do not shift pages.
 
         >>> await store.list_contexts(limit=10)
         <ContextPage contexts=1, the last page>
         """
         recorded = (await self._runtime.open()).recorded
-        return await recorded.contexts(start, end, limit, name, freshness_status, cursor)
+        return await recorded.contexts(start, end, limit, name, freshness_status, caller, cursor)
 
     async def get_record(self, ref: str) -> Record:
         """Return the record of a context: by context id, its first 8 characters or record hash.

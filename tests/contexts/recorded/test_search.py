@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from headwater import ContextItem, ServiceEvent, context, entity, feature
+from headwater import Context, ContextItem, FeatureStore, ServiceEvent, context, entity, feature
 from headwater.contexts.recorded import ContextPage
+from headwater.core.callers import Caller, set_caller
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     AmbiguousRefError,
@@ -271,3 +272,18 @@ async def test_every_verb_has_a_form_for_code_that_cannot_await(shop: Shop) -> N
         sync.close()
 
     await asyncio.to_thread(use)
+
+
+async def test_contexts_are_listed_by_the_caller_that_assembled_them(store: FeatureStore) -> None:
+    async def as_billing() -> Context:
+        set_caller(Caller("billing"))
+        return await store.record_external(name="answer", content="Hello")
+
+    by_library = await store.record_external(name="answer", content="Hi")
+    by_key = await asyncio.create_task(as_billing())
+    assert by_library.lineage.caller is None
+    assert by_key.lineage.caller == "billing"
+    (found,) = (await store.list_contexts(caller="billing")).contexts
+    assert (found.context_id, found.caller) == (by_key.context_id, "billing")
+    assert (await store.get_context_at(found.context_id)).caller == "billing"
+    assert (await store.records.explain(found.context_id)).caller == "billing"

@@ -169,6 +169,7 @@ CREATE TABLE _records (
     name             text COLLATE "C" NOT NULL,
     created_at       timestamptz NOT NULL,
     freshness_status text COLLATE "C" NOT NULL,
+    caller           text COLLATE "C",
     core             bytea NOT NULL,
     disclosures      bytea NOT NULL,
     signature        bytea,
@@ -181,6 +182,8 @@ ALTER TABLE _records
 CREATE INDEX _records_by_time ON _records (created_at, context_id);
 CREATE INDEX _records_by_name ON _records (name, created_at, context_id);
 CREATE INDEX _records_by_freshness ON _records (freshness_status, created_at, context_id);
+CREATE INDEX _records_by_caller ON _records (caller, created_at, context_id)
+    WHERE caller IS NOT NULL;
 
 -- Keyed hashes of the inputs of each record, to find it by.
 CREATE TABLE _record_keys (

@@ -22,7 +22,7 @@ from headwater.errors import (
     StoreLostError,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """The version of schema.sql; raise it with every change of the tables."""
 
 CHECKPOINT_BYTES = 8 << 20

@@ -117,7 +117,11 @@ class SqliteRecordLog:
         if query.start is not None:
             sql += " AND created_at >= ?"
             arguments.append(to_micros(query.start))
-        texts = {"name": query.name, "freshness_status": query.freshness_status}
+        texts = {
+            "name": query.name,
+            "freshness_status": query.freshness_status,
+            "caller": query.caller,
+        }
         for column, value in texts.items():
             if value is not None:
                 if not is_storable(value):

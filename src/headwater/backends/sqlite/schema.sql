@@ -137,6 +137,7 @@ CREATE TABLE records (
     name             TEXT NOT NULL,
     created_at       INTEGER NOT NULL,
     freshness_status TEXT NOT NULL,
+    caller           TEXT,
     core             BLOB NOT NULL,
     disclosures      BLOB NOT NULL,
     signature        BLOB,
@@ -145,6 +146,7 @@ CREATE TABLE records (
 CREATE INDEX records_by_time ON records (created_at, context_id);
 CREATE INDEX records_by_name ON records (name, created_at, context_id);
 CREATE INDEX records_by_freshness ON records (freshness_status, created_at, context_id);
+CREATE INDEX records_by_caller ON records (caller, created_at, context_id) WHERE caller IS NOT NULL;
 
 -- The keys under which a record is found: the values and chunks it was made of.
 CREATE TABLE record_keys (

@@ -84,6 +84,7 @@ class ContextSearch:
         limit: int,
         name: str | None,
         freshness_status: str | None,
+        caller: str | None,
         cursor: str | None,
     ) -> ContextPage:
         """List contexts, the newest first."""
@@ -99,6 +100,7 @@ class ContextSearch:
             end=end,
             name=name,
             freshness_status=freshness_status,
+            caller=caller,
             before=cursor,
             limit=limit + 1,
         )

@@ -36,6 +36,7 @@ def record(
     at: datetime = START,
     name: str = "support",
     freshness_status: str = "guaranteed",
+    caller: str | None = None,
     disclosures: bytes = b"[]",
     signature: bytes | None = None,
 ) -> StoredRecord:
@@ -49,6 +50,7 @@ def record(
         name=name,
         created_at=at,
         freshness_status=freshness_status,
+        caller=caller,
         core=core,
         disclosures=disclosures,
         signature=signature,
@@ -181,20 +183,20 @@ class RecordLogConformance(Suite):
         self, store: Opened, text: str
     ) -> None:
         kept = [record(b"%d" % number) for number in range(10)]
-        bad = [record(name=text), record(freshness_status=text)]
+        bad = [record(name=text), record(freshness_status=text), record(caller=text)]
         answers = await asyncio.gather(
             *(store.records.append(each, []) for each in [*kept[:5], *bad, *kept[5:]]),
             return_exceptions=True,
         )
-        assert [type(answer) for answer in answers[5:7]] == [InvalidInputError] * 2
-        assert answers[:5] + answers[7:] == [None] * 10
+        assert [type(answer) for answer in answers[5:8]] == [InvalidInputError] * 3
+        assert answers[:5] + answers[8:] == [None] * 10
         assert await store.summaries() == newest_first(kept)
 
     async def test_the_longest_texts_are_returned_and_found(self, store: Opened) -> None:
-        kept = record(name=LONGEST, freshness_status=LONGEST)
+        kept = record(name=LONGEST, freshness_status=LONGEST, caller=LONGEST)
         await append(store, kept)
         assert await store.records.get(kept.context_id) == kept
-        found = await store.summaries(name=LONGEST, freshness_status=LONGEST)
+        found = await store.summaries(name=LONGEST, freshness_status=LONGEST, caller=LONGEST)
         assert found == [summary(kept)]
 
     async def test_a_cancelled_append_does_not_affect_other_appends(self, store: Opened) -> None:
@@ -322,7 +324,12 @@ class RecordLogConformance(Suite):
 
     async def test_records_that_match_all_filters_are_listed(self, store: Opened) -> None:
         kept = [
-            record(at=after(number), name=f"n{number % 2}", freshness_status=f"f{number % 3}")
+            record(
+                at=after(number),
+                name=f"n{number % 2}",
+                freshness_status=f"f{number % 3}",
+                caller=(None, "ada", "ci")[number // 4],
+            )
             for number in range(12)
         ]
         await append(store, *kept)
@@ -330,11 +337,14 @@ class RecordLogConformance(Suite):
         assert await store.summaries(freshness_status="f2") == newest_first(kept[2::3])
         both = [each for each in kept if (each.name, each.freshness_status) == ("n1", "f2")]
         assert await store.summaries(name="n1", freshness_status="f2") == newest_first(both)
+        assert await store.summaries(caller="ada") == newest_first(kept[4:8])
+        assert await store.summaries(caller="ci", name="n1") == newest_first(kept[9::2])
         page = await store.summaries(name="n1", start=after(2), before=kept[9].context_id, limit=2)
         assert page == newest_first([kept[7], kept[5]])
         for unknown in ("unknown", *UNSTORABLE):
             assert await store.summaries(name=unknown) == []
             assert await store.summaries(freshness_status=unknown) == []
+            assert await store.summaries(caller=unknown) == []
 
     async def test_records_are_found_by_each_key_they_were_appended_with(
         self, store: Opened
