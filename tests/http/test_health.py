@@ -112,6 +112,7 @@ async def test_each_request_is_logged_once_and_soon(
     assert record["path"] == "/v1/features/visits"
     assert record["status"] == 200
     assert record["duration_ms"] > 0
+    assert record["caller"] == "api_key 1"
 
 
 async def test_a_request_just_before_the_end_is_logged(

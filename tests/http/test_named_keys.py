@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.access import key_ring
-from headwater.access.key_format import generate_api_key, hash_of
-from headwater.access.keys_file import ApiKey, changing_keys
+from headwater.access.keys_file import changing_keys
 from headwater.core.callers import ALL_SCOPES
 from headwater.errors import ConfigError
 from headwater.http.app import create_app
 from headwater.http.server import serve
 from tests.http.conftest import KEY, MakeStore, client_of, problem_of
+from tests.http.key_files import add_key, sent
 
 READ = "/v1/features/visits?entity_id=u1"
 
@@ -33,13 +34,7 @@ def path(tmp_path: Path) -> Path:
 def make_key(path: Path) -> MakeKey:
     """Return a function that adds a key to the file."""
 
-    def make(name: str, *scopes: Any, **fields: Any) -> str:
-        key = generate_api_key(name)
-        with changing_keys(path) as keys:
-            keys[name] = ApiKey(hash=hash_of(key), scopes=frozenset(scopes), **fields)
-        return key
-
-    return make
+    return partial(add_key, path)
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +47,6 @@ def break_file(path: Path, *, is_missing: bool) -> None:
     path.unlink(missing_ok=True)
     if not is_missing:
         path.write_text("[broken")
-
-
-def sent(key: str) -> dict[str, str]:
-    return {"X-API-Key": key}
 
 
 async def test_a_key_allows_its_scopes_only(

@@ -35,6 +35,7 @@ from headwater.errors import (
     RecordingError,
     StoreLostError,
 )
+from headwater.features.caller_limits import LimitedCaller, limited_caller
 from headwater.features.frame import calling, current_frame, current_reads, tracking
 from headwater.features.read_tracking import OnFailure, Reads, TrackedContext
 from headwater.features.reader import Reader
@@ -92,8 +93,12 @@ class Assembler:
 
     async def _run(self, bound: inspect.BoundArguments, request: AssemblyRequest) -> Context:
         reads = Reads()
+        limited = limited_caller()
+        if limited is not None:
+            entities = self._registry.entities.values()
+            limited.check_context(request.definition.name, entities, request.inputs)
         with OnFailure(lambda: current_reads().track_all(reads)):
-            result = await self._assemble(bound, request, reads)
+            result = await self._assemble(bound, request, reads, limited)
             context_id = new_context_id(to_micros(result.created_at) // 1_000)
             core = build_core(result, context_id, self._settings.env, caller_name())
             if core.freshness.status == "refused":
@@ -162,7 +167,11 @@ class Assembler:
             load_prices(model)
 
     async def _assemble(
-        self, bound: inspect.BoundArguments, request: AssemblyRequest, reads: Reads
+        self,
+        bound: inspect.BoundArguments,
+        request: AssemblyRequest,
+        reads: Reads,
+        limited: LimitedCaller | None,
     ) -> AssemblyResult:
         """Call the function and fit its items into the budget."""
         definition = request.definition
@@ -175,6 +184,9 @@ class Assembler:
             of_templates = range(first, len(reads.features))
             _track_sources(items, reads)
         reads.close()
+        if limited is not None:
+            # Nothing that the function has read reaches the caller, also not by an error below.
+            limited.check_provenance(reads.provenance)
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
         fitted = await self.fit(candidates, request.policy, tokenizer)

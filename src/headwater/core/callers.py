@@ -46,9 +46,8 @@ _caller: ContextVar[Caller | None] = ContextVar("headwater_caller", default=None
 set_caller = _caller.set
 
 
-def current_caller() -> Caller | None:
-    """Return the caller of the running request, or None outside of requests."""
-    return _caller.get()
+current_caller = _caller.get
+"""Return the caller of the running request, or None outside of requests."""
 
 
 def caller_name() -> str | None:

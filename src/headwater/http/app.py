@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from headwater.access.errors import ScopeError
 from headwater.access.guard import Guard
 from headwater.api.declarations import StoreListing, declarations_of
-from headwater.core.callers import set_caller
+from headwater.core.callers import current_caller, set_caller
 from headwater.engine.worker import Worker
 from headwater.errors import CallerLimitError
 from headwater.http.admin import Administration
@@ -98,7 +98,9 @@ def routes_of(
         *Probes(store, metrics, processes=processes).routes(),
         *Doctor(store, processes).routes(),
         Route("GET", "/api/store", "read", list_declarations),
-        Route("GET", "/openapi.json", "any", openapi, documents=dict[str, Any]),
+        Route(
+            "GET", "/openapi.json", "any", openapi, documents=dict[str, Any], applies_limits=True
+        ),
     ]
     described = msgspec.json.encode(document(routes))
     return routes
@@ -163,6 +165,7 @@ class App(Router):
         resource, parameters = found
         method: str = scope["method"]
         request_id = self._ids.of(scope["headers"])
+        before = current_caller()
         try:
             if method == "OPTIONS" and self._cors and self._cors.is_preflight(scope):
                 response: Response = preflight_response()
@@ -179,6 +182,8 @@ class App(Router):
         response.raw_headers.append((HEADER, request_id.encode()))
         await response(scope, receive, send)
         self._metrics.record(method, resource.path, path, response.status_code, began, request_id)
+        # A program may call the application in the task in which it uses the store.
+        set_caller(before)
 
     async def _admit(self, scope: Scope, resource: Resource, method: str) -> AnyEndpoint:
         """Return the endpoint of a method; without a key, callers do not learn if it exists."""
@@ -186,11 +191,11 @@ class App(Router):
         needed: RouteScope = "any" if endpoint is None else endpoint.scope
         if needed != "public":
             caller = await self._guard.admit(scope)
+            set_caller(caller)
             if needed != "any" and not caller.may(needed):
                 raise ScopeError(caller, needed)
             if caller.limits is not None and endpoint is not None and not endpoint.applies_limits:
                 raise CallerLimitError(caller.name, "this route does not apply limits of keys")
-            set_caller(caller)
         if endpoint is None:
             allowed = sorted(resource.endpoints)
             raise MethodError(method, allowed) if allowed else NoRouteError

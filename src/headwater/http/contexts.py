@@ -35,18 +35,40 @@ class Contexts:
                 "assemble",
                 self.assemble_context,
                 documents=Assembled,
+                applies_limits=True,
             ),
-            Route("POST", "/api/context/assemble", "assemble", self.assemble, documents=Assembled),
-            Route("GET", "/v1/contexts", "records", self.list_contexts),
+            Route(
+                "POST",
+                "/api/context/assemble",
+                "assemble",
+                self.assemble,
+                documents=Assembled,
+                applies_limits=True,
+            ),
+            Route("GET", "/v1/contexts", "records", self.list_contexts, applies_limits=True),
             # No context has this name, because names have no hyphen.
-            Route("GET", "/v1/contexts/by-provenance", "records", self.find_contexts),
-            Route("GET", "/v1/context/{id}", "records", self.read_context, documents=PastContext),
+            Route(
+                "GET",
+                "/v1/contexts/by-provenance",
+                "records",
+                self.find_contexts,
+                applies_limits=True,
+            ),
+            Route(
+                "GET",
+                "/v1/context/{id}",
+                "records",
+                self.read_context,
+                documents=PastContext,
+                applies_limits=True,
+            ),
             Route(
                 "GET",
                 "/v1/context/{id}/lineage",
                 "records",
                 self.read_lineage,
                 documents=ContextLineage,
+                applies_limits=True,
             ),
             Route(
                 "GET",
@@ -54,6 +76,7 @@ class Contexts:
                 "records",
                 self.explain_context,
                 documents=ContextTrace,
+                applies_limits=True,
             ),
         ]
 

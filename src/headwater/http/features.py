@@ -40,10 +40,12 @@ class Features:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/v1/features/{name}", "read", self.read_feature),
-            Route("GET", "/v1/features/{name}/history", "read", self.read_history),
-            Route("POST", "/v1/features", "read", self.read_features),
-            Route("POST", "/api/features/get", "read", self.get_features),
+            Route("GET", "/v1/features/{name}", "read", self.read_feature, applies_limits=True),
+            Route(
+                "GET", "/v1/features/{name}/history", "read", self.read_history, applies_limits=True
+            ),
+            Route("POST", "/v1/features", "read", self.read_features, applies_limits=True),
+            Route("POST", "/api/features/get", "read", self.get_features, applies_limits=True),
         ]
 
     async def read_feature(self, name: str, entity_id: str) -> OneFeature:

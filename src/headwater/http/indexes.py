@@ -34,11 +34,18 @@ class Indexes:
     def routes(self) -> list[Route]:
         document = "/v1/index/{index}/{document}"
         return [
-            Route("POST", "/v1/search/{index}", "read", self.search_index),
-            Route("PUT", document, "ingest", self.index_document),
-            Route("GET", document, "read", self.read_document),
-            Route("DELETE", document, "ingest", self.remove_document, status=NO_CONTENT),
-            Route("GET", "/v1/indexes", "read", self.list_indexes),
+            Route("POST", "/v1/search/{index}", "read", self.search_index, applies_limits=True),
+            Route("PUT", document, "ingest", self.index_document, applies_limits=True),
+            Route("GET", document, "read", self.read_document, applies_limits=True),
+            Route(
+                "DELETE",
+                document,
+                "ingest",
+                self.remove_document,
+                status=NO_CONTENT,
+                applies_limits=True,
+            ),
+            Route("GET", "/v1/indexes", "read", self.list_indexes, applies_limits=True),
         ]
 
     async def search_index(self, index: str, body: SearchBody) -> SearchHits:

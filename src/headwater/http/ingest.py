@@ -40,7 +40,14 @@ class Ingest:
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", "/ingest/{event_type}", "ingest", self.ingest_event, status=202),
+            Route(
+                "POST",
+                "/ingest/{event_type}",
+                "ingest",
+                self.ingest_event,
+                status=202,
+                applies_limits=True,
+            ),
             Route(
                 "POST",
                 "/ingest",
@@ -49,6 +56,7 @@ class Ingest:
                 status=202,
                 accepts=JSON_TYPES + NDJSON_TYPES,
                 documents=list[BatchItem],
+                applies_limits=True,
             ),
         ]
 

@@ -20,7 +20,14 @@ class Records:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/v1/record/{ref}", "records", self.read_record, documents=RecordDocument)
+            Route(
+                "GET",
+                "/v1/record/{ref}",
+                "records",
+                self.read_record,
+                documents=RecordDocument,
+                applies_limits=True,
+            )
         ]
 
     async def read_record(

@@ -11,6 +11,7 @@ from operator import itemgetter
 
 from prometheus_client import Counter, Histogram
 
+from headwater.core.callers import Caller, current_caller
 from headwater.core.logging import LogRecord, log
 from headwater.errors.hints import shortened
 
@@ -35,8 +36,8 @@ _FLUSH_SECONDS = 0.5
 _BUFFERED_REQUESTS = 512
 _LONGEST_PATH = 1_000
 
-_Answered = tuple[str, str, str, int, float, float, str]
-"""Method, route, path and status of a request, when it began and ended, and its id."""
+_Answered = tuple[str, str, str, int, float, float, str, Caller | None]
+"""Method, route, path and status of a request, when it began and ended, its id and its caller."""
 
 
 class RequestMetrics:
@@ -52,11 +53,12 @@ class RequestMetrics:
     def record(
         self, method: str, route: str, path: str, status: int, began: float, request_id: str
     ) -> None:
-        """Buffer a request that was answered just now."""
+        """Buffer a request that was answered just now to the current caller."""
         answered = self._answered
         if not answered:
             asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
-        answered.append((method, route, path, status, began, time.perf_counter(), request_id))
+        ended, caller = time.perf_counter(), current_caller()
+        answered.append((method, route, path, status, began, ended, request_id, caller))
         if len(answered) >= _BUFFERED_REQUESTS:
             self.flush()
 
@@ -83,7 +85,7 @@ def _count(answered: list[_Answered]) -> None:
         label = method if method in METHODS else OTHER
         REQUESTS.labels(label, route, str(status)).inc(number)
     observe = {route: REQUEST_SECONDS.labels(route).observe for _, route, _ in tally}
-    for _, route, _, _, began, ended, _ in answered:
+    for _, route, _, _, began, ended, *_ in answered:
         observe[route](ended - began)
 
 
@@ -94,16 +96,18 @@ class _RequestRecord(LogRecord, frozen=True, gc=False):
     status: int
     duration_ms: float
     request_id: str
+    caller: str | None
 
 
 def _log_record(epoch: float, answered: _Answered) -> _RequestRecord:
-    method, route, path, status, began, ended, request_id = answered
+    method, route, path, status, began, ended, request_id, caller = answered
     second, fraction = divmod(epoch + ended, 1)
     timestamp = f"{_format_second(second)}.{int(fraction * 1_000_000):06d}+00:00"
     duration = round((ended - began) * 1000, 3)
     path = shortened(path, _LONGEST_PATH)
+    name = None if caller is None else caller.name
     return _RequestRecord(
-        timestamp, "info", "request", method, route, path, status, duration, request_id
+        timestamp, "info", "request", method, route, path, status, duration, request_id, name
     )
 
 

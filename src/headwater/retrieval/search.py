@@ -18,6 +18,7 @@ from headwater.declarations.filters import parse_filters
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError
+from headwater.features.caller_limits import check_index_limits
 from headwater.features.frame import current_frame
 from headwater.features.services import Services
 from headwater.ports import Embedding, Filter, Hit, Hits, IndexVersion, VectorQuery
@@ -70,6 +71,7 @@ class Searcher:
         self, index: IndexDef, query: str, options: SearchOptions, as_of: AsOf | None = None
     ) -> SearchResult:
         """Return the chunks that match a query best; inside an as_of replay those of the past."""
+        check_index_limits(index)
         _check_query(query)
         filters = parse_filters(options.filters)
         searched_at = self._clock.micros()

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+from headwater.core.callers import current_caller
 from headwater.core.clock import Clock, SystemClock
 from headwater.core.values import ServiceEvent, assigned, is_whole_number
 from headwater.declarations import (
@@ -19,6 +20,7 @@ from headwater.declarations import (
 )
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
+from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying, loaded_value
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
@@ -205,6 +207,8 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         # The verb that handlers call most: an open store returns the reader's coroutine itself.
         if name.__class__ is not str:
             name = feature_name(name)
+        if current_caller() is not None:
+            self._check_limits([name], [entity_id])
         engine = self._runtime.current()
         if engine is None:
             return self._open_and_get(name, entity_id)
@@ -223,6 +227,8 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         {'ada': {'total_spend': 25.0}, 'bob': {'total_spend': None}}
         """
         check_sequences(names, entity_ids)
+        if current_caller() is not None:
+            self._check_limits(names, entity_ids)
         engine = self._runtime.current() or await self._runtime.open()
         rows = await engine.reader.values(names, entity_ids)
         return dict(zip(entity_ids, rows, strict=True))
@@ -237,6 +243,8 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         'online'
         """
         check_sequences(names, entity_ids)
+        if current_caller() is not None:
+            self._check_limits(names, entity_ids)
         engine = await self._runtime.open()
         return await engine.reader.read(names, entity_ids)
 
@@ -258,8 +266,17 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         7.5
         """
         check_not_replaying("set_feature")
+        if current_caller() is not None:
+            self._check_limits([name], [entity_id])
         feature = self._runtime.registry.feature(feature_name(name))
         await set_value(self._runtime, feature, entity_id, value, as_of)
+
+    def _check_limits(self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
+        """Raise CallerLimitError if the caller of the request may not use these entities."""
+        limited = limited_caller()
+        if limited is not None:
+            registry = self._runtime.registry
+            limited.check_features(registry, map(feature_name, names), entity_ids)
 
 
 def _loaded_value(store: FeatureStore, name: FeatureRef, entity_id: str | int) -> Any:

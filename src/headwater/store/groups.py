@@ -12,6 +12,7 @@ from headwater.core.logging import log
 from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import EventConflict, EventConflictError
+from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying
 from headwater.ports import (
     DeadLetter,
@@ -68,6 +69,9 @@ class EventBus:
         """
         check_not_replaying("publish")
         ingest, clock = self._runtime.settings.ingest, self._runtime.clock
+        limited = limited_caller()
+        if limited is not None:
+            limited.check_events(self._runtime.registry, events)
         check_events(events, clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
         engine = self._runtime.current() or await self._runtime.open()
         window = ingest.dedup_window if dedup else None
@@ -208,6 +212,9 @@ class RecordVerbs:
         >>> await store.records.replay(ctx.context_id, "as_of")
         <Replay 'as_of' of ...: same text>
         """
+        limited = limited_caller()
+        if limited is not None and mode not in ("show", "reassemble"):
+            raise limited.refuse(f"a replay with the mode {mode!r}")
         return await (await self._runtime.open()).recorded.replay(ref, mode)
 
     async def diff(self, before: str, after: str) -> ContextDiff:

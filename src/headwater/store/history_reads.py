@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.features.caller_limits import limited_caller
 from headwater.store.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class PastValueVerbs:
         """
         feature = self._runtime.registry.feature(feature_name(name))
         text_id = feature.entity.text_id(entity_id)
+        limited = limited_caller()
+        if limited is not None:
+            limited.check_entity(feature.entity.name, text_id)
         offline = (await self._runtime.open()).backends.offline
         from headwater.history.one_value import values_over_time  # noqa: PLC0415 - loaded with the engine
 
@@ -74,6 +78,9 @@ class PastValueVerbs:
         >>> await store.get_historical_features(rows, ["total_spend"])
         [{'user_id': 'ada', 'timestamp': ..., 'total_spend': None}]
         """
+        limited = limited_caller()
+        if limited is not None:
+            raise limited.refuse("get_historical_features")
         from headwater.store.frame_reads import FrameOptions, read_frame  # noqa: PLC0415 - loaded with the engine
 
         options = FrameOptions(

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headwater.declarations.indexes import IndexRef, index_name
+from headwater.features.caller_limits import check_index_limits, limited_caller
 from headwater.features.frame import check_not_replaying
 from headwater.ports import StoredDocument
 from headwater.store.audit_log import audited
@@ -29,7 +30,13 @@ class IndexVerbs:
         >>> await store.indexes.list()
         [<IndexStatus name='docs' documents=1 chunks=1 version='...'>]
         """
-        return await (await self._runtime.open()).reindexer.status()
+        status = await (await self._runtime.open()).reindexer.status()
+        limited = limited_caller()
+        return (
+            status
+            if limited is None
+            else [each for each in status if limited.may_search(each.name)]
+        )
 
     async def get_document(self, index: IndexRef, document_id: str | int) -> StoredDocument | None:
         """Return the current version of a document; None if there is none.
@@ -38,6 +45,7 @@ class IndexVerbs:
         'Parcels arrive within 3 days.'
         """
         definition = self._runtime.registry.index(index)
+        check_index_limits(definition)
         engine = await self._runtime.open()
         return await engine.indexer.document(definition, document_id)
 

@@ -11,6 +11,7 @@ from headwater.declarations.indexes import IndexRef
 from headwater.declarations.search_options import Rerank, SearchMode, SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
+from headwater.features.caller_limits import check_document_limits, check_index_limits
 from headwater.features.frame import check_allowed_in_handler, check_not_replaying
 from headwater.store.runtime import Runtime
 
@@ -42,6 +43,7 @@ class SearchVerbs:
         """
         check_not_replaying("index")
         definition = self._runtime.registry.index(index)
+        check_document_limits(definition, document_id)
         engine = self._runtime.current() or await self._runtime.open()
         document = engine.indexer.checked(document_id, text, metadata)
         await engine.indexer.index(definition, document)
@@ -55,6 +57,7 @@ class SearchVerbs:
         """
         check_not_replaying("unindex")
         definition = self._runtime.registry.index(index)
+        check_document_limits(definition, document_id)
         engine = self._runtime.current() or await self._runtime.open()
         await engine.indexer.unindex(definition, document_id)
 
@@ -94,6 +97,7 @@ class SearchVerbs:
             hint = nearest(option, _OPTIONS)
             raise InvalidInputError(f"unknown option {option!r} of a search; {hint}")
         definition = self._runtime.registry.index(index)
+        check_index_limits(definition)
         options = SearchOptions(
             top_k=top_k,
             mode=mode,

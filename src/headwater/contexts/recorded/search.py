@@ -9,6 +9,7 @@ from typing import get_args
 
 import msgspec
 
+from headwater.contexts.recorded.visibility import Visibility
 from headwater.contexts.recorder import ProvenanceIndex, index_of
 from headwater.errors import (
     AmbiguousRefError,
@@ -17,6 +18,7 @@ from headwater.errors import (
     UnknownContextError,
 )
 from headwater.errors.hints import nearest
+from headwater.features.caller_limits import LimitedCaller, limited_caller
 from headwater.ports import Catalog, RecordLog, RecordQuery, RecordSummary, StoredRecord
 from headwater.records.ids import HEX, spelled
 from headwater.records.lineage import FreshnessStatus
@@ -53,13 +55,19 @@ class ContextQuery(msgspec.Struct, frozen=True):
 class ContextSearch:
     """Finds recorded contexts in the log."""
 
-    def __init__(self, records: RecordLog, catalog: Catalog, settings: Settings) -> None:
+    def __init__(
+        self, records: RecordLog, catalog: Catalog, settings: Settings, visibility: Visibility
+    ) -> None:
         self._records = records
+        self._visibility = visibility
         self._catalog = catalog
         self._settings = settings
 
     async def stored(self, ref: str) -> StoredRecord:
         """Return the stored record of a reference."""
+        limited = limited_caller()
+        if limited is not None:
+            return await self._visible(ref, limited)
         spelling, ref = ref, spelled(ref)
         stored = await self._records.get(ref)
         if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and HEX.issuperset(ref):
@@ -69,6 +77,16 @@ class ContextSearch:
             stored = await self._records.get(ids[0]) if ids else None
         if stored is None:
             raise UnknownContextError(spelling, await self._pruned_before())
+        return stored
+
+    async def _visible(self, ref: str, limited: LimitedCaller) -> StoredRecord:
+        """Return the record of a whole id or hash, if a limited caller may read it.
+
+        The beginning of an id could be that of a record which the caller may not know of.
+        """
+        stored = await self._records.get(spelled(ref))
+        if stored is None or not await self._visibility.is_visible(limited, stored):
+            raise UnknownContextError(ref, await self._pruned_before())
         return stored
 
     async def _pruned_before(self) -> datetime | None:
@@ -104,7 +122,7 @@ class ContextSearch:
             before=cursor,
             limit=limit + 1,
         )
-        return _page(await self._records.records(query), limit)
+        return await self._page(await self._records.records(query), limit)
 
     async def find(self, query: ContextQuery, limit: int, cursor: str | None) -> ContextPage:
         """List contexts with this provenance, the newest first."""
@@ -121,7 +139,19 @@ class ContextSearch:
             found.append(summary)
             if len(found) > limit:
                 break
-        return _page(found, limit)
+        return await self._page(found, limit)
+
+    async def _page(self, listed: Sequence[RecordSummary], limit: int) -> ContextPage:
+        """Return a page of `limit` contexts; one more in the list means that another page follows.
+
+        A limited caller gets those among them that it may read.
+        """
+        contexts = listed[:limit]
+        cursor = contexts[-1].context_id if len(listed) > limit else None
+        limited = limited_caller()
+        if limited is not None:
+            contexts = await self._visibility.visible(limited, contexts)
+        return ContextPage(contexts=contexts, next_cursor=cursor)
 
     def _parts(self, query: ContextQuery) -> Iterator[tuple[str, ...]]:
         """Yield the parts that the provenance of a context must contain."""
@@ -202,14 +232,6 @@ async def _in_all(
                 await anext(each, None) if _order(head) > _order(oldest) else head
                 for each, head in zip(lists, present, strict=True)
             ]
-
-
-def _page(listed: Sequence[RecordSummary], limit: int) -> ContextPage:
-    """Return a page of `limit` contexts; one more in the list means that another page follows."""
-    contexts = listed[:limit]
-    return ContextPage(
-        contexts=contexts, next_cursor=contexts[-1].context_id if len(listed) > limit else None
-    )
 
 
 def _check_limit(limit: int) -> None:

@@ -13,6 +13,7 @@ from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.rerun import Replayer, check_mode
 from headwater.contexts.recorded.search import ContextSearch, named
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
+from headwater.contexts.recorded.visibility import Visibility
 from headwater.declarations import Overrides
 from headwater.errors import InvalidInputError
 from headwater.features.frame import current_replay
@@ -48,7 +49,10 @@ class RecordedContexts:
         self._clock = services.clock
         self._assembler = assembler
         self._replayer = Replayer(services, reader)
-        search = ContextSearch(self._records, services.backends.catalog, self._settings)
+        search = ContextSearch(
+            *(self._records, services.backends.catalog, self._settings),
+            Visibility(self._records, services.registry),
+        )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
 
     async def record(self, external: ExternalContext) -> Context:

@@ -1,0 +1,92 @@
+"""Which recorded contexts a limited caller may read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+from headwater.contexts.recorded.verification import load_record
+from headwater.core.callers import CallerLimits
+from headwater.declarations.registry import Registry
+from headwater.errors import CallerLimitError, DamagedRecordError, UnknownContextError
+from headwater.features.caller_limits import LimitedCaller, named_entities
+from headwater.ports import RecordLog, RecordSummary, StoredRecord
+from headwater.records.core import Core, FeatureInput, disclosed
+
+
+class Visibility:
+    """Decides by the cores of records, and by those of the contexts inside them.
+
+    A record is visible if its context is allowed and everything that it names is: entities, indexes
+    and inner contexts. Not visible are records that used a function as a retriever, whose reads are
+    not recorded, and to callers of a tenant or of some entities those that name no entity or
+    withhold an id.
+    """
+
+    def __init__(self, records: RecordLog, registry: Registry) -> None:
+        self._records = records
+        self._registry = registry
+
+    async def visible(
+        self, caller: LimitedCaller, found: Sequence[RecordSummary]
+    ) -> list[RecordSummary]:
+        """Return the records that a caller may read."""
+        seen: list[RecordSummary] = []
+        for summary in found:
+            if _allows_context(caller, summary.name):
+                stored = await self._records.get(summary.context_id)
+                if stored is not None and await self.is_visible(caller, stored):
+                    seen.append(summary)
+        return seen
+
+    async def is_visible(self, caller: LimitedCaller, stored: StoredRecord) -> bool:
+        """Return whether a caller may read a record."""
+        if not _allows_context(caller, stored.name):
+            return False
+        if caller.limits == CallerLimits(contexts=caller.limits.contexts):
+            return True
+        try:
+            async for core in self._cores(stored):
+                self._check(caller, core)
+        except (CallerLimitError, DamagedRecordError, UnknownContextError):
+            return False
+        return True
+
+    async def _cores(self, stored: StoredRecord) -> AsyncIterator[Core]:
+        """Yield the core of a record and those of all contexts inside it, at any depth."""
+        waiting, known = [stored], {stored.context_id}
+        while waiting:
+            _, core = load_record(waiting.pop())
+            yield core
+            for inner in core.contexts:
+                if inner.context_id not in known:
+                    known.add(inner.context_id)
+                    record = await self._records.get(inner.context_id)
+                    if record is None:
+                        raise UnknownContextError(inner.context_id, None)
+                    waiting.append(record)
+
+    def _check(self, caller: LimitedCaller, core: Core) -> None:
+        """Raise CallerLimitError if a core names something that the limits do not allow."""
+        inputs = {name: disclosed(value) for name, value in core.inputs.items()}
+        entities = [
+            *named_entities(self._registry.entities.values(), inputs),
+            *((read.entity, disclosed(read.entity_id) or "") for read in _reads(core)),
+        ]
+        if not (entities or core.contexts) and caller.is_limited_to_entities:
+            raise caller.refuse("a record without entities")
+        for entity, entity_id in entities:
+            caller.check_entity(entity, entity_id)
+        for search in core.retrievals:
+            if search.index is None:
+                raise caller.refuse("a record of a retriever function")
+            caller.check_index(search.index.name)
+
+
+def _allows_context(caller: LimitedCaller, name: str) -> bool:
+    return caller.limits.contexts is None or name in caller.limits.contexts
+
+
+def _reads(core: Core) -> Iterator[FeatureInput]:
+    for read in core.features:
+        yield read
+        yield from read.inputs

@@ -1,0 +1,177 @@
+"""The limits of the caller of a request, applied to what it reads and writes.
+
+A call from inside a user's function is not limited: the declaration decides what the function
+reads, and a result may be shared with other callers. Contexts are the exception, because callers
+choose their parameters: everything that an assembly has read is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from headwater.core.callers import Caller, CallerLimits, current_caller
+from headwater.core.values import Part, ServiceEvent
+from headwater.declarations.features import EntityDef
+from headwater.declarations.indexes import IndexDef
+from headwater.declarations.registry import Registry
+from headwater.errors import CallerLimitError, InvalidInputError
+from headwater.errors.hints import quoted
+from headwater.features.frame import current_frame
+
+
+class LimitedCaller:
+    """A caller with limits; every method raises CallerLimitError if they do not allow something."""
+
+    def __init__(self, name: str, limits: CallerLimits) -> None:
+        self.name = name
+        self.limits = limits
+
+    @property
+    def is_limited_to_entities(self) -> bool:
+        """Whether the caller may use only some entities."""
+        return self.limits.entities is not None or bool(self.limits.tenant)
+
+    def check_entity(self, entity: str, entity_id: str) -> None:
+        """Check an entity by the name of its class and its id."""
+        entities = self.limits.entities
+        if entities is not None and entity not in entities:
+            raise self._error(f"the entity {quoted(entity)} is not among {_listed(entities)}")
+        self.check_id(entity_id)
+
+    def check_id(self, entity_id: str) -> None:
+        """Check that an entity or a document belongs to the tenant."""
+        tenant = self.limits.tenant
+        if not entity_id.startswith(tenant):
+            raise self._error(f"the id {quoted(entity_id)} does not begin with {tenant!r}")
+
+    def check_features(
+        self, registry: Registry, names: Iterable[str], entity_ids: Sequence[str | int]
+    ) -> None:
+        """Check the entities whose features are read or written."""
+        for entity in {registry.feature(name).entity for name in names}:
+            for entity_id in entity_ids:
+                self.check_entity(entity.name, entity.text_id(entity_id))
+
+    def check_events(self, registry: Registry, events: Iterable[ServiceEvent]) -> None:
+        """Check the ids of events, and the entities whose features they trigger."""
+        entities = self.limits.entities
+        for event in events:
+            self.check_id(event.entity_id)
+            if entities is not None:
+                triggered = _triggered(registry, event.event_type)
+                if not triggered or not triggered <= entities:
+                    raise self._error(
+                        f"events of the type {quoted(event.event_type)} do not only trigger "
+                        f"features of {_listed(entities)}"
+                    )
+
+    def check_index(self, index: str) -> None:
+        """Check an index; a tenant may use only those that its key names."""
+        indexes = self.limits.indexes
+        if indexes is None and self.limits.tenant:
+            raise self._error(
+                f"the index {quoted(index)} may hold documents of other tenants, and the key does "
+                "not name it"
+            )
+        if indexes is not None and index not in indexes:
+            raise self._error(f"the index {quoted(index)} is not among {_listed(indexes)}")
+
+    def may_search(self, index: str) -> bool:
+        """Return whether the limits allow an index."""
+        try:
+            self.check_index(index)
+        except CallerLimitError:
+            return False
+        return True
+
+    def check_context(
+        self, name: str, entities: Iterable[EntityDef], inputs: Mapping[str, Any]
+    ) -> None:
+        """Check the name of a context, and the entity ids among its parameters."""
+        contexts = self.limits.contexts
+        if contexts is not None and name not in contexts:
+            raise self._error(f"the context {quoted(name)} is not among {_listed(contexts)}")
+        for entity, entity_id in named_entities(entities, inputs):
+            self.check_entity(entity, entity_id)
+
+    def check_provenance(self, provenance: Iterable[Part]) -> None:
+        """Check everything that an assembly has read."""
+        for part in provenance:
+            match part:
+                case ("feature", entity, _, entity_id):
+                    self.check_entity(entity, entity_id)
+                case ("index", index, _) | ("document", index, _) if index:
+                    self.check_index(index)
+
+    def refuse(self, verb: str) -> CallerLimitError:
+        """Return the error of a verb that does not apply limits."""
+        return self._error(f"{verb} does not apply limits of keys")
+
+    def _error(self, problem: str) -> CallerLimitError:
+        return CallerLimitError(self.name, problem)
+
+
+def limited_caller() -> LimitedCaller | None:
+    """Return the caller of the request if it has limits and no user's function is running."""
+    caller = current_caller()
+    if caller is None or caller.limits is None:
+        return None
+    return _outside_of_functions(caller, caller.limits)
+
+
+def _outside_of_functions(caller: Caller, limits: CallerLimits) -> LimitedCaller | None:
+    frame = current_frame()
+    if frame.call is not None or frame.transaction is not None or frame.replay is not None:
+        return None
+    return LimitedCaller(caller.name, limits)
+
+
+def check_index_limits(index: IndexDef) -> None:
+    """Raise CallerLimitError if the caller of the request may not read this index."""
+    limited = limited_caller()
+    if limited is not None:
+        limited.check_index(index.name)
+
+
+def check_document_limits(index: IndexDef, document_id: str | int) -> None:
+    """Raise CallerLimitError if the caller of the request may not write this document.
+
+    A tenant writes only documents whose ids begin with its prefix, because others may share them.
+    """
+    limited = limited_caller()
+    if limited is not None:
+        limited.check_index(index.name)
+        limited.check_id(str(document_id))
+
+
+def named_entities(
+    entities: Iterable[EntityDef], inputs: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """Return the entities that parameters name: those called like the id field of an entity."""
+    named = []
+    for entity in entities:
+        value = inputs.get(entity.id_field)
+        if value is not None:
+            named.append((entity.name, _text(entity, value)))
+    return named
+
+
+def _text(entity: EntityDef, value: Any) -> str:
+    try:
+        return entity.text_id(value)
+    except InvalidInputError:
+        return str(value)
+
+
+def _triggered(registry: Registry, event_type: str) -> set[str]:
+    """Return the entities of the features that a type of events triggers."""
+    return {
+        feature.entity.name
+        for feature in registry.features.values()
+        if event_type in feature.triggers
+    }
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

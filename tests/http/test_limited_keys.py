@@ -1,0 +1,299 @@
+"""Keys that are limited to entities, contexts, indexes or a tenant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import pytest
+
+from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature, retriever
+from headwater.core.callers import AccessScope, Caller, CallerLimits, set_caller
+from headwater.errors import CallerLimitError
+from headwater.http.app import create_app
+from headwater.settings.schema import Settings
+from tests.http.conftest import KEY, client_of, problem_of
+from tests.http.key_files import add_key
+
+DATA: tuple[AccessScope, ...] = ("ingest", "read", "assemble", "records")
+SPEND = "/v1/features/spend"
+
+
+def shop(settings: Settings) -> FeatureStore:
+    store = FeatureStore(settings=settings)
+    Index(store, "manuals", embedder="lexical")
+    Index(store, "letters", embedder="lexical")
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @entity(store)
+    class Order:
+        order_id: str
+
+    @feature(entity=User, trigger="purchase", default=0.0)
+    async def spend(user_id: str, event: ServiceEvent) -> float:
+        return float(event.payload["amount"])
+
+    @feature(entity=Order, trigger="shipped", default="waiting")
+    async def state(order_id: str, event: ServiceEvent) -> str:
+        return "shipped"
+
+    @feature(entity=User)
+    async def best(user_id: str) -> float:
+        spent = [float(await store.get_feature("spend", each)) for each in ("acme-1", "bell-1")]
+        return max(spent)
+
+    declare_contexts(store)
+    return store
+
+
+def declare_contexts(store: FeatureStore) -> None:
+    @context(store)
+    async def greeting(user_id: str) -> str:
+        return f"You have spent {await store.get_feature('spend', user_id)}."
+
+    @context(store)
+    async def comparison(user_id: str, other: str) -> str:
+        return f"{await greeting(user_id)} {await greeting(other)}"
+
+    @context(store)
+    async def order(order_id: str) -> str:
+        return str(await store.get_feature("state", order_id))
+
+    @retriever(store)
+    async def neighbours(name: str) -> list[str]:
+        return [str(await store.get_feature("spend", name))]
+
+    @context(store)
+    async def nearby(user_id: str, name: str) -> str:
+        found = await neighbours(name)
+        return found[0].text + str(await store.get_feature("spend", user_id))
+
+    @context(store)
+    async def manual(user_id: str, index: str) -> str:
+        found = await store.search(index, "parcel", mode="text")
+        return f"{len(found)} {await store.get_feature('spend', user_id)}"
+
+    @context(store)
+    def literal(text: str) -> str:
+        return text
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "keys.toml"
+
+
+@pytest.fixture
+async def store(tmp_path: Path, path: Path) -> AsyncIterator[FeatureStore]:
+    settings = Settings().replace(
+        api_key=KEY,
+        keys_file=str(path),
+        home=str(tmp_path / "home"),
+    )
+    async with shop(settings) as store:
+        for index in ("manuals", "letters"):
+            await store.index(index, "acme-doc", "Your parcel arrives.")
+            await store.index(index, "bell-doc", "Another parcel arrives.")
+        yield store
+
+
+def with_key(store: FeatureStore, *scopes: AccessScope, **limits: Any) -> httpx.AsyncClient:
+    """Return a client with a new, limited key."""
+    path = Path(store.settings.keys_file)
+    return client_of(store, key=add_key(path, "limited", *(scopes or DATA), **limits))
+
+
+def is_refused(response: httpx.Response, *words: str) -> bool:
+    """Return whether a request was refused because of the limits; check the problem."""
+    if response.status_code != 403:
+        return False
+    problem = problem_of(response)
+    assert problem["type"].endswith(":limit")
+    assert problem["key"] == "limited"
+    assert all(word in problem["detail"] for word in words), problem["detail"]
+    return True
+
+
+async def test_a_tenant_reads_only_its_own_entities(store: FeatureStore) -> None:
+    async with with_key(store, tenant="acme-") as client:
+        assert (await client.get(SPEND, params={"entity_id": "acme-1"})).status_code == 200
+        refused = await client.get(SPEND, params={"entity_id": "bell-1"})
+        assert is_refused(refused, "'bell-1'", "'acme-'")
+        history = SPEND + "/history"
+        assert (await client.get(history, params={"entity_id": "acme-1"})).status_code == 200
+        assert is_refused(await client.get(history, params={"entity_id": "bell-1"}))
+        for ids, is_allowed in [(["acme-1", "acme-2"], True), (["acme-1", "bell-1"], False)]:
+            body = {"entity_ids": ids, "features": ["spend"]}
+            response = await client.post("/v1/features", json=body)
+            assert is_refused(response) is not is_allowed
+        # The declaration decides what a computed feature reads, not the caller.
+        assert (await client.get("/v1/features/best?entity_id=acme-1")).status_code == 200
+
+
+async def test_a_key_of_an_entity_reads_no_other_entity(store: FeatureStore) -> None:
+    async with with_key(store, entities=frozenset({"User"})) as client:
+        assert (await client.get(SPEND, params={"entity_id": "u"})).status_code == 200
+        refused = await client.get("/v1/features/state?entity_id=u")
+        assert is_refused(refused, "'Order'", "User")
+
+
+async def test_events_are_limited(store: FeatureStore) -> None:
+    async with with_key(store, tenant="acme-", entities=frozenset({"User"})) as client:
+        for entity_id, event_type, is_allowed in [
+            ("acme-1", "purchase", True),
+            ("bell-1", "purchase", False),
+            ("acme-1", "shipped", False),
+            ("acme-1", "unknown", False),
+        ]:
+            body = {"entity_id": entity_id, "payload": {"amount": 1}}
+            response = await client.post(f"/ingest/{event_type}", json=body)
+            assert is_refused(response) is not is_allowed, response.text
+        batch = [{"event_type": "purchase", "entity_id": each} for each in ("acme-2", "bell-2")]
+        assert is_refused(await client.post("/ingest", json=batch))
+    assert {logged.event.entity_id for logged in await store.bus.list()} == {"acme-1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "is_allowed"),
+    [
+        ("greeting", {"user_id": "acme-1"}, True),
+        ("greeting", {"user_id": "bell-1"}, False),
+        ("comparison", {"user_id": "acme-1", "other": "acme-2"}, True),
+        ("comparison", {"user_id": "acme-1", "other": "bell-1"}, False),
+        ("nearby", {"user_id": "acme-1", "name": "acme-2"}, True),
+        ("nearby", {"user_id": "acme-1", "name": "bell-1"}, False),
+        ("manual", {"user_id": "acme-1", "index": "manuals"}, True),
+        ("manual", {"user_id": "acme-1", "index": "letters"}, False),
+        ("order", {"order_id": "acme-1"}, False),
+    ],
+)
+async def test_a_context_is_refused_if_it_reads_something_outside_of_the_limits(
+    name: str, params: dict[str, str], store: FeatureStore, *, is_allowed: bool
+) -> None:
+    limits = {"indexes": frozenset({"manuals"}), "entities": frozenset({"User"})}
+    async with with_key(store, tenant="acme-", **limits) as client:
+        response = await client.post(f"/v1/contexts/{name}", json={"params": params})
+    assert is_refused(response) is not is_allowed
+    assert (response.status_code == 200) is is_allowed, response.text
+    recorded = [each.name for each in (await store.list_contexts()).contexts]
+    assert (name in recorded) is is_allowed
+
+
+async def test_a_key_of_a_context_assembles_no_other(store: FeatureStore) -> None:
+    async with with_key(store, contexts=frozenset({"greeting"})) as client:
+        body = {"params": {"user_id": "u"}}
+        assert (await client.post("/v1/contexts/greeting", json=body)).status_code == 200
+        other = {"params": {"order_id": "o"}}
+        assert is_refused(await client.post("/v1/contexts/order", json=other), "'order'")
+        named = {"context": "order", "params": {"order_id": "o"}}
+        assert is_refused(await client.post("/api/context/assemble", json=named))
+
+
+async def test_a_tenant_sees_only_records_of_its_own_entities(store: FeatureStore) -> None:
+    own = await store.assemble("greeting", {"user_id": "acme-1"})
+    both = await store.assemble("comparison", {"user_id": "acme-1", "other": "acme-2"})
+    hidden = [
+        await store.assemble("greeting", {"user_id": "bell-1"}),
+        await store.assemble("comparison", {"user_id": "acme-1", "other": "bell-1"}),
+        await store.assemble("nearby", {"user_id": "acme-1", "name": "acme-1"}),
+        await store.assemble("manual", {"user_id": "acme-1", "index": "letters"}),
+        await store.assemble("literal", {"text": "about bell"}),
+        await store.record_external(name="answer", content="about bell"),
+    ]
+    async with with_key(store, tenant="acme-") as client:
+        listed = (await client.get("/v1/contexts?limit=1000")).json()["contexts"]
+        visible = {each["context_id"] for each in listed}
+        assert {own.context_id, both.context_id} <= visible
+        assert not visible & {each.context_id for each in hidden}
+        found = await client.get("/v1/contexts/by-provenance?entity_id=bell-1&entity=User")
+        assert found.json()["contexts"] == []
+        for each in (own, both):
+            assert (await client.get(f"/v1/context/{each.context_id}")).status_code == 200
+            assert (await client.get(f"/v1/record/{each.record_hash}")).status_code == 200
+        for each in hidden:
+            for page in (f"/v1/context/{each.context_id}", f"/v1/record/{each.record_hash}"):
+                response = await client.get(page)
+                assert problem_of(response)["type"].endswith(":unknown-record")
+            assert (await client.get(f"/context/{each.context_id}/explain")).status_code == 404
+        # The beginning of an id would show that other ids begin with it.
+        assert (await client.get(f"/v1/context/{own.context_id[:9]}")).status_code == 404
+
+
+async def test_a_key_of_a_context_sees_only_its_records(store: FeatureStore) -> None:
+    own = await store.assemble("greeting", {"user_id": "u"})
+    other = await store.assemble("literal", {"text": "hello"})
+    async with with_key(store, contexts=frozenset({"greeting"})) as client:
+        (listed,) = (await client.get("/v1/contexts")).json()["contexts"]
+        assert listed["context_id"] == own.context_id
+        assert (await client.get(f"/v1/context/{own.context_id}")).status_code == 200
+        assert (await client.get(f"/v1/context/{other.context_id}")).status_code == 404
+
+
+@pytest.mark.parametrize("tenant", [None, "acme-"])
+async def test_indexes_are_limited(tenant: str | None, store: FeatureStore) -> None:
+    search = {"query": "parcel", "mode": "text"}
+    async with with_key(store, tenant=tenant, indexes=frozenset({"manuals"})) as client:
+        assert (await client.post("/v1/search/manuals", json=search)).status_code == 200
+        assert is_refused(await client.post("/v1/search/letters", json=search), "'letters'")
+        assert (await client.get("/v1/index/manuals/bell-doc")).status_code == 200
+        assert is_refused(await client.get("/v1/index/letters/acme-doc"))
+        (listed,) = (await client.get("/v1/indexes")).json()["indexes"]
+        assert listed["name"] == "manuals"
+        body = {"text": "New."}
+        own = await client.put("/v1/index/manuals/acme-doc", json=body)
+        assert own.status_code == 200
+        shared = await client.put("/v1/index/manuals/bell-doc", json=body)
+        assert is_refused(shared) is (tenant is not None)
+        assert is_refused(await client.delete("/v1/index/letters/acme-doc"))
+
+
+async def test_a_tenant_searches_no_index_that_its_key_does_not_name(store: FeatureStore) -> None:
+    async with with_key(store, tenant="acme-") as client:
+        response = await client.post("/v1/search/manuals", json={"query": "parcel"})
+        assert is_refused(response, "other tenants")
+        assert (await client.get("/v1/indexes")).json()["indexes"] == []
+
+
+async def test_a_route_that_does_not_apply_limits_refuses_limited_keys(store: FeatureStore) -> None:
+    scopes = [scope for scope in get_args(AccessScope) if scope != "admin"]
+    silent = [
+        route
+        for route in create_app(store).typed_routes
+        if route.scope in scopes and not route.applies_limits
+    ]
+    assert "/metrics" in {route.path for route in silent}
+    async with with_key(store, *scopes, contexts=frozenset({"greeting"})) as client:
+        for route in silent:
+            response = await client.request(route.method, route.path)
+            assert is_refused(response, "this route"), route.path
+
+
+async def test_limits_hold_below_http(store: FeatureStore) -> None:
+    limits = CallerLimits(tenant="acme-", contexts=frozenset({"greeting"}))
+    set_caller(Caller("limited", frozenset(DATA), limits))
+    try:
+        assert await store.get_feature("spend", "acme-1") == 0.0
+        for call in (
+            lambda: store.get_feature("spend", "bell-1"),
+            lambda: store.get_features(["spend"], ["bell-1"]),
+            lambda: store.set_feature("spend", "bell-1", 1.0),
+            lambda: store.publish("purchase", "bell-1"),
+            lambda: store.search("manuals", "parcel"),
+            lambda: store.assemble("order", {"order_id": "acme-1"}),
+            lambda: store.get_historical_features([], ["spend"]),
+        ):
+            with pytest.raises(CallerLimitError):
+                await call()
+    finally:
+        set_caller(None)
+
+
+async def test_keys_of_the_settings_have_no_limits(store: FeatureStore) -> None:
+    async with client_of(store) as client:
+        for entity_id in ("acme-1", "bell-1"):
+            assert (await client.get(SPEND, params={"entity_id": entity_id})).status_code == 200
