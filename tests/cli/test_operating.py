@@ -379,3 +379,17 @@ def test_the_audit_log_lists_who_did_what(run: Run) -> None:
     older = run("audit-log", "--cursor", cursor, "--json").json
     assert [entry["action"] for entry in older["entries"]] == ["admin.rebuild"]
     assert run("audit-log", "--actor", "nobody", "--since", "1d").out.startswith("No admin")
+
+
+def test_a_dead_letter_cannot_control_the_terminal(
+    folder: Path, run: Run, letters: list[str]
+) -> None:
+    # As a handler would raise them that puts a text of its event into its error.
+    hostile = "\x1b]0;title\x07 \x9b2J \x7f \u202egpj"
+    with closing(sqlite3.connect(folder / ".headwater" / "headwater.db")) as db, db:
+        db.execute("UPDATE dead_letters SET error = ?, traceback = ?", (hostile, f"a\n\t{hostile}"))
+    for verb in (["list"], ["show", letters[0]]):
+        shown = run("dlq", *verb).out
+        assert "title" in shown
+        assert [c for c in shown if not c.isprintable() and c not in "\n\t"] == []
+    assert "\na\n\t\\x1b]0;title" in shown

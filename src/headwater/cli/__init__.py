@@ -8,6 +8,7 @@ import typer
 
 from headwater.cli.app import app
 from headwater.cli.utf8_args import is_utf8, quote_bytes
+from headwater.core.short_repr import printable_lines
 from headwater.errors import HeadwaterError
 
 # Errors of a full disk, an exceeded quota or a broken device.
@@ -19,7 +20,8 @@ def main() -> None:
     try:
         app(prog_name="headwater")
     except HeadwaterError as error:
-        typer.echo(f"error: {error}{_source(error)}", err=True)
+        # It may quote a server, or a name that was found in a file.
+        typer.echo(f"error: {printable_lines(str(error))}{_source(error)}", err=True)
         sys.exit(1)
     except UnicodeEncodeError:
         invalid = [argument for argument in sys.argv if not is_utf8(argument)]

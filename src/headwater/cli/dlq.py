@@ -18,6 +18,7 @@ from headwater.cli.options import (
 from headwater.cli.output import is_interactive, pluralize, print_facts, print_json, print_table
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
+from headwater.core.short_repr import printable_lines
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter
 from headwater.store.feature_store import FeatureStore
@@ -115,7 +116,7 @@ def show(
         "payload": letter.event.payload,
     }
     print_facts(facts)
-    typer.echo(f"\n{letter.traceback.rstrip()}")
+    typer.echo(f"\n{printable_lines(letter.traceback.rstrip())}")
 
 
 @app.command("redrive", help="Run dead letters again, each only for the feature that failed.")

@@ -23,6 +23,7 @@ from rich.text import Text
 from headwater.api.json_values import plain
 from headwater.core.codec import encode_custom
 from headwater.core.durations import format_duration
+from headwater.core.short_repr import printable
 from headwater.errors import InvalidInputError
 
 EMPTY = "–"
@@ -129,7 +130,8 @@ def cell_text(value: object) -> str:
         return EMPTY
     if isinstance(builtin, str) and builtin.isprintable():
         return builtin
-    return msgspec.json.encode(builtin).decode()
+    # JSON escapes some control characters only.
+    return printable(msgspec.json.encode(builtin).decode())
 
 
 def span_text(milliseconds: int | None) -> str:

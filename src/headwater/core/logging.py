@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol, TextIO
 
 import msgspec
 
+from headwater.core.short_repr import printable
 from headwater.errors import BackendError, BackendUnavailableError
 from headwater.errors.hints import shortened
 
@@ -220,14 +221,7 @@ def _line(record: object) -> str:
 
 
 def _pairs(fields: Mapping[str, Any]) -> Iterator[str]:
-    return (f"{name}={_printable(str(value))}" for name, value in fields.items())
-
-
-def _printable(text: str) -> str:
-    """Escape everything that could move a terminal's cursor or look like another record."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return (f"{name}={printable(str(value))}" for name, value in fields.items())
 
 
 log = Log()

@@ -21,6 +21,24 @@ class _Short(reprlib.Repr):
 _SHORT = _Short()
 
 
+def printable(text: str) -> str:
+    """Escape the characters that could move a terminal's cursor or look like another line."""
+    return _escaped(text, "")
+
+
+def printable_lines(text: str) -> str:
+    """Escape the characters that could move a terminal's cursor, except line ends and tabs."""
+    return _escaped(text, "\n\t")
+
+
+def _escaped(text: str, kept: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text
+    )
+
+
 def short_repr(*fields: str) -> Callable[[object], str]:
     """Return a ``__repr__`` that shows these fields in one line."""
 

@@ -20,7 +20,7 @@ from headwater.backends.sqlite.home import SCHEMA_VERSION, Home
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import ConfigError, HomeError
 from headwater.settings.schema import Settings
-from tests.engine.support import backlog
+from tests.engine.support import backlog, records
 from tests.processes.fleet import ROOT, environment
 
 
@@ -81,6 +81,26 @@ def test_the_files_of_a_home_are_private_in_a_folder_that_others_can_read(home: 
     files = {"headwater.db", "headwater.db-wal", "headwater.db-shm", "write.lock"}
     assert {name: oct(modes[name]) for name in files} == dict.fromkeys(files, "0o600")
     assert {oct(mode) for name, mode in modes.items() if name not in files} == {"0o700"}
+
+
+def test_a_home_that_existed_with_wider_rights_becomes_private(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = FeatureStore(home=home, settings=Settings())
+    before.sync.publish("note", "u1")  # the WAL exists as long as the store is open
+    for path in (home, *home.iterdir()):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    after = FeatureStore(home=home, settings=Settings())
+    after.sync.publish("note", "u1")
+    rights = {path.name: stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()}
+    for store in (after, before):
+        store.sync.close()
+    assert "headwater.db-wal" in rights
+    assert {name: oct(mode) for name, mode in rights.items() if mode & 0o077} == {}
+    (warned,) = records(capsys.readouterr().err, "home can be read by other users")
+    assert (warned["path"], warned["remedy"]) == (str(home), f"chmod go= {home}")
+    # The folder may hold other files of the user, so its own rights are left alone.
+    assert stat.S_IMODE(home.stat().st_mode) == 0o755
 
 
 async def test_a_home_that_is_read_only_says_so_and_loses_nothing(reachable: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -13,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from headwater.core.logging import log
 from headwater.errors import (
     BackendError,
     BackendUnavailableError,
@@ -27,6 +29,8 @@ SCHEMA_VERSION = 9
 
 CHECKPOINT_BYTES = 8 << 20
 BUSY_SECONDS = 30.0
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 _SCHEMA = files(__package__).joinpath("schema.sql").read_text()
 
@@ -46,6 +50,28 @@ _PROBLEMS = (
     ),
     (("",), "failed: {}", "see the cause above; nothing was written"),
 )
+
+
+def _mode_of(path: Path) -> int:
+    """Return the rights of a file or a folder; none if it does not exist."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return 0
+
+
+def _try_to_set_mode(path: Path, mode: int) -> None:
+    try:
+        path.chmod(mode)
+    except FileNotFoundError:
+        return  # the last process that used the database has closed it and removed the WAL
+    except PermissionError:
+        # It belongs to another user, whose process does it.
+        _warn_about(path)
+
+
+def _warn_about(path: Path) -> None:
+    log.warning("home can be read by other users", path=str(path), remedy=f"chmod go= {path}")
 
 
 def _file_id(file: str) -> tuple[int, int] | None:
@@ -112,6 +138,7 @@ class Home:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for file in (self._lock_file, self.database):  # the WAL gets the database's mode
                 file.touch(mode=0o600)
+            self._make_private(folders)
         except OSError as error:
             raise self.translate_os(error) from error
         with (
@@ -123,6 +150,16 @@ class Home:
             self._ensure_schema(connection)
             self._check_partitions(connection)
         self._opened = _file_id(self._database)
+
+    def _make_private(self, folders: Sequence[Path]) -> None:
+        """Take the rights of other users from files and folders that existed with wider ones."""
+        beside = [self.database.with_name(f"{self.database.name}{end}") for end in ("-wal", "-shm")]
+        for path in (*folders, self._lock_file, self.database, *beside):
+            mode = _mode_of(path)
+            if mode & _OTHERS:
+                _try_to_set_mode(path, mode & ~_OTHERS)
+        if _mode_of(self.path) & _OTHERS:
+            _warn_about(self.path)
 
     def _ensure_schema(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
