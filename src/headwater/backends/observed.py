@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
-from functools import partial
-from itertools import accumulate
 
 import msgspec
-from prometheus_client import REGISTRY, Counter
-from prometheus_client.core import HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
+from prometheus_client import Counter, Gauge, Histogram
 
 from headwater.core.logging import LogRecord, log, timestamp
+from headwater.core.metrics import BatchHistogram, TallyCounter, wrap_method
 from headwater.core.values import INTERNAL
 from headwater.errors import FreshnessSLAError, RecordingError
-from headwater.ports import Backends, Bus, Handled, Outcome, Tick
-from headwater.records.lineage import Context, FreshnessViolation
+from headwater.ports import Backends, Bus, Handled, Outcome, StoredRecord, Tick
+from headwater.records.lineage import Context, ContextLineage, FreshnessViolation
 
 UNTRIGGERED = "(untriggered)"
 """The label of all event types without a triggered feature, which callers choose freely."""
-
-
-class BatchHistogram(Collector):
-    """A histogram that observes a batch of values at once, faster than the library's."""
-
-    def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
-        self._name = name
-        self._documentation = documentation
-        self._bounds = bounds
-        self._bucket = partial(bisect_left, bounds)
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-        REGISTRY.register(self)
-
-    def observe(self, value: float) -> None:
-        self._counts[self._bucket(value)] += 1
-        self._sum += value
-
-    def observe_all(self, values: Sequence[float]) -> None:
-        for bucket, count in Tally(map(self._bucket, values)).items():
-            self._counts[bucket] += count
-        self._sum += sum(values)
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the histogram as a metric of the library."""
-        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
-        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
-        yield HistogramMetricFamily(self._name, self._documentation, buckets, self._sum)
 
 
 EVENTS_PROCESSED = Counter("headwater_events_processed_total", "Events processed.", ["event_type"])
@@ -101,18 +68,43 @@ STALEST_SECONDS = BatchHistogram(
 CONTEXTS_UNRECORDED = Counter(
     "headwater_contexts_unrecorded_total", "Contexts whose record could not be stored."
 )
+ASSEMBLY_SECONDS = Histogram(
+    "headwater_context_assembly_seconds",
+    "Time to assemble a context, without its record.",
+    ["context"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0),
+)
+CONTEXT_TOKENS = Histogram(
+    "headwater_context_tokens",
+    "Tokens of a context.",
+    ["context"],
+    buckets=(100, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 128_000, 1_000_000),
+)
+ITEMS_DROPPED = Counter(
+    "headwater_context_items_dropped_total", "Items that did not fit into a context.", ["context"]
+)
+RECORDS = TallyCounter(
+    "headwater_records_total", "Records of contexts.", ["outcome"], ["stored", "failed"]
+)
+RECORDS_PENDING = Gauge("headwater_records_pending", "Records that are being stored.")
+
+EXTERNAL = "(external)"
+"""The label of contexts that are not declared here, whose names callers choose freely."""
 
 
-def count_context(context: Context | FreshnessSLAError | RecordingError) -> None:
+def count_context(
+    is_declared: Callable[[str], bool], context: Context | FreshnessSLAError | RecordingError
+) -> None:
     """Count a context that was assembled or refused, and log its warnings."""
     if isinstance(context, FreshnessSLAError):
-        _count_violations(context.violations)
+        _count_violations(is_declared, context.violations)
     if not isinstance(context, Context):
         if isinstance(context, RecordingError) or context.context_id is None:
             CONTEXTS_UNRECORDED.inc()
         return
     violations = context.freshness_violations
-    _count_violations(violations)
+    _count_violations(is_declared, violations)
+    _count_assembly(context.name if is_declared(context.name) else EXTERNAL, context.lineage)
     CONTEXTS.labels(context.freshness_status).inc()
     if context.lineage.stalest_ms is not None:
         STALEST_SECONDS.observe(context.lineage.stalest_ms / 1000)
@@ -134,9 +126,19 @@ def count_context(context: Context | FreshnessSLAError | RecordingError) -> None
         )
 
 
-def _count_violations(violations: Sequence[FreshnessViolation]) -> None:
+def _count_assembly(name: str, lineage: ContextLineage) -> None:
+    ASSEMBLY_SECONDS.labels(name).observe(lineage.assembly_ms / 1000)
+    CONTEXT_TOKENS.labels(name).observe(lineage.tokens)
+    if lineage.items_dropped:
+        ITEMS_DROPPED.labels(name).inc(lineage.items_dropped)
+
+
+def _count_violations(
+    is_declared: Callable[[str], bool], violations: Sequence[FreshnessViolation]
+) -> None:
     for violation in violations:
-        CONTEXT_VIOLATIONS.labels(violation.name).inc()
+        name = violation.name
+        CONTEXT_VIOLATIONS.labels(name if is_declared(name) else EXTERNAL).inc()
 
 
 class ObservedBus:
@@ -234,6 +236,23 @@ def _count_refresh(handled: Handled) -> None:
             REFRESHES.labels(name, "done").inc()
 
 
+async def _append_record(
+    inner: Callable[[StoredRecord, Collection[bytes]], Awaitable[None]],
+    record: StoredRecord,
+    keys: Collection[bytes],
+) -> None:
+    """Store a record and count it; one that takes too long is cancelled, and has failed."""
+    outcome = "failed"
+    RECORDS_PENDING.inc()
+    try:
+        await inner(record, keys)
+        outcome = "stored"
+    finally:
+        RECORDS_PENDING.dec()
+        RECORDS.add(outcome)
+
+
 def observed(backends: Backends) -> Backends:
     """Return the same backends with metrics and logs."""
+    wrap_method(backends.records, "append", _append_record)
     return msgspec.structs.replace(backends, bus=ObservedBus(backends.bus))

@@ -25,6 +25,7 @@ VERBS = {
     "dlq": "List, show, redrive and discard dead letters.",
     "groups": "List and drop consumer groups.",
     "lag": "Show how many events are waiting, and for how long.",
+    "metrics": "Print a Grafana dashboard and Prometheus alert rules.",
     "refresh": "Run a scheduled feature now.",
     "backfill": "Compute past values of a feature from stored events.",
     "rebuild": "Restore online values from history.",

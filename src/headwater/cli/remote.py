@@ -24,6 +24,7 @@ LOCAL_ONLY = {
     "mcp": "it runs the functions of a features file here, for the program that starts it",
     "keys": "private keys stay on the machine that generates them",
     "migrate": "it changes the tables of the Postgres server in the settings",
+    "metrics": "its output does not depend on a store",
     "config": "it shows the settings of this machine",
 }
 """The commands that never call a server, and why."""

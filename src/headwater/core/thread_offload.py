@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from headwater.core import thread_calls
 from headwater.core.deadlines import DeadlineError
@@ -17,6 +17,8 @@ from headwater.core.stacks import stack_of
 from headwater.core.thread_calls import Inbox, ThreadCall, ThreadsExhaustedError
 
 T = TypeVar("T")
+
+ThreadState = Literal["busy", "idle", "waiting"]
 
 THREAD_NAME = "headwater-sync"
 # A thread without a call for this time ends.
@@ -89,6 +91,12 @@ class Offload:
     def hung(self) -> list[str]:
         """Return the name of the function in which each hung thread is."""
         return [call.declared.name for call in tuple(self._hung.values())]
+
+    def count(self, state: ThreadState) -> int:
+        """Return the number of threads in a state, or of calls that wait for a thread."""
+        if state == "waiting":
+            return len(self._calls)
+        return len(self._working) if state == "busy" else self._idle
 
     async def call(self, call: ThreadCall[T]) -> T:
         """Start a call and return its result, in any coroutine."""

@@ -28,6 +28,9 @@ from headwater.errors import (
 from headwater.errors.hints import Location, closest
 from headwater.ports import CatalogState
 
+SEARCH = "search:"
+"""The beginning of the name of a direct search of an index."""
+
 
 class Registry:
     """Declarations under unique names, and the versions of features that run."""
@@ -126,6 +129,15 @@ class Registry:
     def imply_index(self, name: str, location: Location) -> None:
         """Declare an index with defaults, unless or until it is declared itself."""
         self._implied_indexes.setdefault(name, IndexDef(name=name, location=location))
+
+    def is_declared(self, name: str) -> bool:
+        """Return whether a feature, a context, a retriever or a search of an index has a name."""
+        return (
+            name in self.features
+            or name in self.contexts
+            or name in self.retrievers
+            or name.removeprefix(SEARCH) in self.all_indexes()
+        )
 
     def all_indexes(self) -> dict[str, IndexDef]:
         """Return the indexes by name: the declared ones, and the ones that retrievers name."""

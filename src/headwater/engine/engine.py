@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import get_args
 
 from msgspec.structs import asdict
 from prometheus_client import Gauge
@@ -13,7 +15,7 @@ from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded import RecordedContexts, check_signing
 from headwater.core.clock import Clock
 from headwater.core.encodings import choose_library
-from headwater.core.thread_offload import Offload
+from headwater.core.thread_offload import Offload, ThreadState
 from headwater.core.tracing import Tracer
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
@@ -38,6 +40,7 @@ from headwater.settings.schema import Settings
 from headwater.telemetry import tracer_of
 
 HUNG_THREADS = Gauge("headwater_hung_threads", "Threads that hang in functions of this process.")
+THREADS = Gauge("headwater_threads", "Threads for functions that are not async.", ["state"])
 
 
 class Engine(Services, frozen=True):
@@ -86,6 +89,8 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         trace_backends(tracer, backends)
     offload = Offload(settings.worker.threads, settings.worker.max_hung_threads)
     HUNG_THREADS.set_function(lambda: len(offload.hung()))
+    for state in get_args(ThreadState):
+        THREADS.labels(state).set_function(partial(offload.count, state))
     services = Services(
         registry,
         settings,
@@ -100,7 +105,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
     generations = Generations(services, embedders)
     indexer, searcher = Indexer(services, generations), Searcher(services, generations)
     reader = Reader(services)
-    assembler = Assembler(services, reader, count_context)
+    assembler = Assembler(services, reader, partial(count_context, registry.is_declared))
     engine = Engine(
         **asdict(services),
         reader=reader,

@@ -20,6 +20,7 @@ LAG_SECONDS = Gauge("headwater_lag_seconds", "Age of the oldest event that is no
 DEAD_LETTERS_WAITING = Gauge(
     "headwater_dead_letters_waiting", "Dead letters that were neither redriven nor discarded."
 )
+UNOWNED_PARTITIONS = Gauge("headwater_unowned_partitions", "Partitions that no worker holds.")
 OWNED_PARTITIONS = Gauge("headwater_owned_partitions", "Partitions that this process holds.")
 
 GROUP_LAG_EVENTS = Gauge(
@@ -33,7 +34,7 @@ GROUP_LAG_SECONDS = Gauge(
 GROUP_WORKERS = Gauge("headwater_group_workers", "Live workers of a consumer group.", ["group"])
 
 _BY_GROUP = (GROUP_LAG_EVENTS, GROUP_LAG_SECONDS, GROUP_WORKERS)
-_SHARED = (LAG_EVENTS, LAG_SECONDS, DEAD_LETTERS_WAITING)
+_SHARED = (LAG_EVENTS, LAG_SECONDS, DEAD_LETTERS_WAITING, UNOWNED_PARTITIONS)
 _PAUSE_SECONDS = 5.0
 # Counting a long log takes long, and must not take most of the time.
 _PAUSE_PER_MEASUREMENT = 50
@@ -79,6 +80,7 @@ async def _measure(backends: Backends, clock: Clock) -> None:
     LAG_EVENTS.set(sum(lag.waiting for lag in lags))
     LAG_SECONDS.set(max(_age(lag.oldest_at, clock) for lag in lags))
     DEAD_LETTERS_WAITING.set(letters)
+    UNOWNED_PARTITIONS.set(sum(lag.owner is None for lag in lags))
 
 
 async def _measure_groups(backends: Backends, clock: Clock, abandoned: set[str]) -> set[str]:

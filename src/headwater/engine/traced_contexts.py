@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.contexts.budget import Candidate, Fitted
+from headwater.contexts.recorded.external import EXTERNAL
 from headwater.core.codec import encode_custom
 from headwater.core.tracing import Attributes, Span
 from headwater.declarations import Chunk, ContextDef, RetrieverDef
@@ -36,9 +37,9 @@ class Described(NamedTuple):
 def assemble(
     definition: ContextDef, arguments: Sequence[Any], named: Mapping[str, Any], _: object
 ) -> Described:
-    """Describe the assembly of a context."""
+    """Describe the assembly of a context; callers choose the names of those recorded for others."""
     return Described(
-        f"assemble {definition.name}",
+        "assemble" if definition.location == EXTERNAL else f"assemble {definition.name}",
         {names.CONTEXT: definition.name, names.GEN_AI_MODEL: definition.model},
         lambda: {names.CONTEXT_INPUTS: repr([*arguments, *named.items()])},
     )

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from headwater.contexts.assembler import Assembler
+from headwater.core.metrics import wrap_method
 from headwater.core.tracing import Span, Tracer
 from headwater.engine import traced_contexts, traced_events
 from headwater.engine.traced_contexts import Described
@@ -51,27 +52,27 @@ class TracedParts(Protocol):
 
 def trace_backends(tracer: Tracer, backends: Backends) -> None:
     """Wrap the ports, before other parts keep their methods."""
-    _wrap(backends.bus, "publish", partial(traced_events.publish, tracer))
-    _wrap(backends.bus, "commit", partial(traced_events.commit, tracer))
+    wrap_method(backends.bus, "publish", partial(traced_events.publish, tracer))
+    wrap_method(backends.bus, "commit", partial(traced_events.commit, tracer))
     inside = partial(_step, tracer, is_root=False)
     for method in ("get", "get_packed", "get_with_waiting"):
-        _wrap(backends.online, method, partial(inside, traced_contexts.read, None))
+        wrap_method(backends.online, method, partial(inside, traced_contexts.read, None))
     for method in ("nearest", "matching"):
         queried = partial(inside, traced_contexts.query, traced_contexts.queried)
-        _wrap(backends.vectors, method, queried)
-    _wrap(backends.records, "append", partial(inside, traced_contexts.record, None))
+        wrap_method(backends.vectors, method, queried)
+    wrap_method(backends.records, "append", partial(inside, traced_contexts.record, None))
 
 
 def trace_parts(tracer: Tracer, parts: TracedParts) -> None:
     """Wrap the parts of an open store: what workers run, assemblies, searches and embedders."""
-    _wrap(parts.handlers, "handle", partial(traced_events.handle, tracer))
-    _wrap(parts.refresh, "handle", partial(traced_events.refresh, tracer))
-    _wrap(parts.feature_calls, "call", partial(traced_events.call, tracer))
+    wrap_method(parts.handlers, "handle", partial(traced_events.handle, tracer))
+    wrap_method(parts.refresh, "handle", partial(traced_events.refresh, tracer))
+    wrap_method(parts.feature_calls, "call", partial(traced_events.call, tracer))
     steps, root = traced_contexts, partial(_step, tracer)
-    _wrap(parts.assembler, "run", partial(root, steps.assemble, steps.assembled))
-    _wrap(parts.assembler, "fit", partial(root, steps.fit, steps.fitted))
-    _wrap(parts.retrievers, "run", partial(root, steps.retrieve, steps.retrieved))
-    _wrap(parts.searcher, "run", partial(root, steps.search, steps.searched))
+    wrap_method(parts.assembler, "run", partial(root, steps.assemble, steps.assembled))
+    wrap_method(parts.assembler, "fit", partial(root, steps.fit, steps.fitted))
+    wrap_method(parts.retrievers, "run", partial(root, steps.retrieve, steps.retrieved))
+    wrap_method(parts.searcher, "run", partial(root, steps.search, steps.searched))
     _trace_embedders(tracer, parts.embedders)
 
 
@@ -80,14 +81,9 @@ def _trace_embedders(tracer: Tracer, embedders: Embedders) -> None:
 
     def created(embedder: Embedder) -> None:
         describe = partial(traced_contexts.embed, embedder.name, embedder.dimensions)
-        _wrap(embedder, "embed", partial(_step, tracer, describe, None))
+        wrap_method(embedder, "embed", partial(_step, tracer, describe, None))
 
     embedders.on_created = created
-
-
-def _wrap(part: object, method: str, traced: _Method) -> None:
-    """Replace a method of one object; the new one gets the old one as its first argument."""
-    setattr(part, method, partial(traced, getattr(part, method)))
 
 
 async def _step(

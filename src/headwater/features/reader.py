@@ -12,6 +12,7 @@ import msgspec
 
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
+from headwater.core.metrics import TallyCounter
 from headwater.core.templates import as_text
 from headwater.core.values import (
     Cell,
@@ -47,6 +48,12 @@ from headwater.ports import Point
 
 FeatureRow = dict[str, FeatureValue]
 """The values of one entity, by feature."""
+
+CACHE = TallyCounter(
+    "headwater_feature_cache_total",
+    "Reads of computed features that are cached.",
+    ["feature", "outcome"],
+)
 
 _MISSING = FeatureValue(None, None, "missing")
 
@@ -219,7 +226,10 @@ class Reader:
             return _ready(_rendered(feature, entity_id, row, self._registry.features))
         cell = live_cell(feature, cells, now)
         if feature.has_history and cell is not None:
+            CACHE.add(feature.name, "hit")
             return self._from_cache(feature, entity_id, cell)
+        if feature.kept:
+            CACHE.add(feature.name, "miss")
         return self._call_once(feature, entity_id)
 
     async def _from_cache(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:

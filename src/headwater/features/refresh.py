@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 import msgspec
+from prometheus_client import Gauge
 
 from headwater.core.batching import batched
 from headwater.core.clock import from_micros
@@ -40,6 +41,10 @@ from headwater.ports import (
     Handled,
     Lease,
     Point,
+)
+
+DELAY = Gauge(
+    "headwater_refresh_delay_seconds", "Time from the last due time to its run.", ["feature"]
 )
 
 _PAGE = 500
@@ -85,6 +90,7 @@ class Refresh:
         if feature is None or not feature.refresh:
             log.info("tick of an unscheduled feature", feature=tick.feature)
         elif not skipped:
+            self._observe_delay(tick)
             try:
                 if feature.sql is None:
                     updated, failure, after = await self._run_code(
@@ -113,6 +119,10 @@ class Refresh:
         self._running[tick.feature, partition] = _Run(lease.epoch, tick.due)
         rest = msgspec.structs.replace(tick, after=after, group=self._group)
         return Refreshed(handled, ticks.event_of(rest, self._clock.now()))
+
+    def _observe_delay(self, tick: ticks.Due) -> None:
+        if not tick.after:
+            DELAY.labels(tick.feature).set((self._clock.now() - tick.due).total_seconds())
 
     def _overrun(self, tick: ticks.Due, lease: Lease) -> bool:
         """Return whether an earlier run still has pages of this partition left."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from headwater.access.key_ring import has_api_keys
 from headwater.api.health import Alive, Readiness
@@ -18,6 +18,10 @@ from headwater.http.request_metrics import RequestMetrics
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
+
+READY = Gauge(
+    "headwater_ready", "Whether a part works, as the last readiness probe found.", ["part"]
+)
 
 
 class Probes:
@@ -56,6 +60,8 @@ class Probes:
         parts, reports = await asyncio.gather(self._probe.parts(), self._reports())
         own = [] if self._worker is None else [self._worker.health()]
         parts = [*parts, *own, *(report.health for report in reports.values())]
+        for part in parts:
+            READY.labels(part.name).set(part.ok)
         failed = [part for part in parts if not part.ok]
         for part in failed:
             log.warning("not ready", part=part.name, detail=part.detail)

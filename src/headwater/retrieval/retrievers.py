@@ -18,6 +18,7 @@ from headwater.core.logging import log
 from headwater.core.values import Part
 from headwater.declarations import Chunk, RetrieverDef
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.registry import SEARCH
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import (
     HeadwaterError,
@@ -47,6 +48,7 @@ from headwater.features.single_flight import SingleFlight
 from headwater.features.user_calls import Raising, is_mistake
 from headwater.ports import Cached
 from headwater.retrieval.index_searches import NO_VERSION, IndexQuery, IndexSearches
+from headwater.retrieval.metrics import CACHE, RETRIEVALS, SECONDS
 from headwater.retrieval.past_versions import AsOf
 from headwater.retrieval.results import PackedChunk, copied, pack, to_chunks, unpack
 from headwater.retrieval.search import SearchResult
@@ -78,6 +80,13 @@ class _Call(NamedTuple):
     @property
     def key(self) -> RetrievalKey:
         return (self.name, argument_key(self.arguments))
+
+    def done(self, results: _Results) -> TrackedRetrieval:
+        """Count the call, unless it is of a replay, and return it for the record."""
+        if not current_frame().is_isolated:
+            RETRIEVALS.add(self.name, "done")
+            SECONDS.labels(self.name).observe(time.perf_counter() - self.began)
+        return self.tracked(results)
 
     def tracked(self, results: _Results, *, failed: bool = False) -> TrackedRetrieval:
         return TrackedRetrieval(
@@ -147,7 +156,7 @@ class Retrievers:
         reads = current_reads()
         if results.reads is not None:
             reads.track_all(results.reads)
-        reads.track_retrieval(call.tracked(results))
+        reads.track_retrieval(call.done(results))
         # Cached results are decoded for each caller, others may be shared.
         return results.chunks if results.reads is None else copied(results.chunks)
 
@@ -159,17 +168,19 @@ class Retrievers:
         if options.filters is not None:
             options = msgspec.structs.replace(options, filters=_copied(options.filters))
         query = IndexQuery(index, text, options)
-        call = _Call(f"search:{index.name}", _arguments(query, as_of), time.perf_counter())
+        call = _Call(f"{SEARCH}{index.name}", _arguments(query, as_of), time.perf_counter())
         try:
             result = await self._searches.run(query, lambda: call.key, as_of)
         except HeadwaterError as error:
             if not is_mistake(error):
                 self._track_failure(call)
             raise
-        current_reads().track_retrieval(call.tracked(_found(query, result, call.began)))
+        current_reads().track_retrieval(call.done(_found(query, result, call.began)))
         return result.chunks
 
     def _track_failure(self, call: _Call) -> None:
+        if not current_frame().is_isolated:
+            RETRIEVALS.add(call.name, "failed")
         none = _Results([], None, frozenset(), self._clock.micros(), Reads())
         current_reads().track_failure(call.tracked(none, failed=True))
 
@@ -190,6 +201,7 @@ class Retrievers:
                 return await search()
         key = _key(retriever, call.arguments, query)
         cached = await self._cached(retriever, key, query)
+        CACHE.add(retriever.name, "miss" if cached is None else "hit")
         if cached is not None:
             return cached
         search = partial(self._search_and_cache, retriever, key, search)

@@ -8,6 +8,7 @@ after it, the rows that are still in the outbox are known to be taken.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 import asyncpg
 import msgspec
+from prometheus_client import Gauge
 
 from headwater.backends.postgres.coalesced_task import CoalescedTask
 from headwater.backends.postgres.errors import headline
@@ -84,6 +86,11 @@ UPDATE _outbox SET history = taken.history, events = taken.events
 FROM unnest($2::integer[], $3::text[], $4::text[]) AS taken (partition, history, events)
 WHERE _outbox.store_id = $1 AND _outbox.partition = taken.partition
 """
+
+OUTBOX_SECONDS = Gauge(
+    "headwater_outbox_seconds", "Time since all rows that waited in Redis were copied to Postgres."
+)
+OUTBOX_SECONDS.set(math.nan)
 
 LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
 # A transaction costs as much as some hundred rows, and most partitions have fewer.
@@ -172,6 +179,7 @@ class OutboxConsumer:
         others = [] if only_documents else [n for n in pending if n not in with_documents]
         partitions = [*with_documents, *others]
         if store_id is None or (not partitions and time.monotonic() < self._proven_until):
+            self._copied(only_documents=only_documents)
             return
         try:
             await self._prove(store_id, states, partitions)
@@ -187,6 +195,13 @@ class OutboxConsumer:
         except StoreMismatchError:
             self._has_mismatch = True
             raise
+        self._copied(only_documents=only_documents)
+
+    def _copied(self, *, only_documents: bool) -> None:
+        """Note that no row waits that was committed before this run."""
+        if not only_documents:
+            copied_at = time.monotonic()
+            OUTBOX_SECONDS.set_function(lambda: time.monotonic() - copied_at)
 
     async def _prove(
         self, store_id: str, states: Sequence[OutboxState], pending: Sequence[int]

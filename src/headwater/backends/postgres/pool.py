@@ -9,9 +9,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from weakref import WeakSet
 
 import asyncpg
+from prometheus_client import Gauge
 
 from headwater.backends.postgres.errors import FAILURES, LOST, translate
 from headwater.core.keep_alive import keep_alive
@@ -32,6 +35,20 @@ _GRACE_SECONDS = 5.0
 _CLOSING_SECONDS = 10.0
 # Firewalls and proxies may drop an idle connection without closing it.
 _IDLE_SECONDS = 300.0
+
+ConnectionState = Literal["busy", "idle"]
+CONNECTIONS = Gauge("headwater_postgres_connections", "Connections to Postgres.", ["state"])
+WAITING = Gauge("headwater_postgres_waiting", "Statements that wait for a connection to Postgres.")
+# A process has one for each event loop.
+_POOLS: WeakSet[Postgres] = WeakSet()
+
+
+def _count(state: ConnectionState) -> int:
+    return sum(pool.count(state) for pool in list(_POOLS))
+
+
+for _state in get_args(ConnectionState):
+    CONNECTIONS.labels(_state).set_function(partial(_count, _state))
 
 
 class KeptAliveConnection(_Connection):
@@ -63,6 +80,12 @@ class Postgres:
         self._preparation: Callable[[], Awaitable[None]] | None = None
         self._preparing = asyncio.Lock()
         self._pid = os.getpid()
+        _POOLS.add(self)
+
+    def count(self, state: ConnectionState) -> int:
+        """Return the number of connections in a state."""
+        idle = len(self._idle)
+        return idle if state == "idle" else len(self._connections) - idle
 
     async def open(self) -> None:
         """Let statements run; the first one connects, since a process may never read history."""
@@ -100,8 +123,9 @@ class Postgres:
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         self.check_open()
         if self._free.locked():
-            async with asyncio.timeout(self._settings.timeout):
-                await self._free.acquire()
+            with WAITING.track_inprogress():
+                async with asyncio.timeout(self._settings.timeout):
+                    await self._free.acquire()
         else:
             await self._free.acquire()
         try:

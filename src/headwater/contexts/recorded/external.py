@@ -14,6 +14,9 @@ from headwater.declarations.contexts import is_text
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import Location
 
+EXTERNAL = Location("(recorded)", 0)
+"""The place of a context that is not declared."""
+
 
 class ExternalContext(NamedTuple):
     """A text that another program assembled, and its inputs."""
@@ -39,7 +42,7 @@ def definition_of(external: ExternalContext) -> ContextDef:
         function=content,
         is_async=True,
         signature=_signature(external.inputs),
-        location=Location("(recorded)", 0),
+        location=EXTERNAL,
         model=external.model,
     )
 

@@ -1,0 +1,27 @@
+"""`headwater metrics`: print the Grafana dashboard and the Prometheus alert rules."""
+
+import typer
+import yaml
+
+from headwater.cli.options import command_group
+from headwater.cli.output import print_json
+from headwater.telemetry import dashboard as made
+
+app = command_group("Print a Grafana dashboard and Prometheus alert rules.")
+
+
+@app.callback()
+def metrics() -> None:
+    """Print a Grafana dashboard and Prometheus alert rules."""
+
+
+@app.command()
+def dashboard() -> None:
+    """Print the Grafana dashboard as JSON, for its import page."""
+    print_json(made.dashboard())
+
+
+@app.command()
+def alerts() -> None:
+    """Print the Prometheus alert rules as YAML, for `rule_files`."""
+    typer.echo(yaml.safe_dump(made.alert_rules(), sort_keys=False, width=1_000), nl=False)

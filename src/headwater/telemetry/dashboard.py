@@ -1,0 +1,98 @@
+"""The Grafana dashboard and the Prometheus alert rules, made from the table of `monitoring`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from headwater.telemetry.monitoring import ALERTS, ROWS, Alert, Panel
+
+_COLUMNS = 24
+_WIDTH, _HEIGHT = 8, 7
+_SCHEMA_VERSION = 39
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+RUNBOOK = "docs/how-to/alerts.md"
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the dashboard as Grafana imports it; it asks for the Prometheus data source."""
+    return {
+        "title": "Headwater",
+        "uid": "headwater",
+        "tags": ["headwater"],
+        "schemaVersion": _SCHEMA_VERSION,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [
+                {
+                    "name": "datasource",
+                    "label": "Data source",
+                    "type": "datasource",
+                    "query": "prometheus",
+                }
+            ]
+        },
+        "panels": list(_panels()),
+    }
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    y = number = 0
+    for row in ROWS:
+        number += 1
+        place = {"x": 0, "y": y, "w": _COLUMNS, "h": 1}
+        yield {"id": number, "type": "row", "title": row.title, "gridPos": place, "panels": []}
+        y += 1
+        for index, panel in enumerate(row.panels):
+            number += 1
+            line, column = divmod(index, _COLUMNS // _WIDTH)
+            place = {
+                "x": column * _WIDTH,
+                "y": y + line * _HEIGHT,
+                "w": _WIDTH,
+                "h": _HEIGHT,
+            }
+            yield _panel(panel, number, place)
+        lines = -(-len(row.panels) // (_COLUMNS // _WIDTH))
+        y += lines * _HEIGHT
+
+
+def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.about,
+        "datasource": _SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {
+                "refId": chr(ord("A") + place),
+                "datasource": _SOURCE,
+                "legendFormat": legend,
+                "expr": expression,
+            }
+            for place, (legend, expression) in enumerate(panel.series)
+        ],
+    }
+
+
+def alert_rules() -> dict[str, Any]:
+    """Return the rules as Prometheus loads them from a YAML file."""
+    return {"groups": [{"name": "headwater", "rules": [_rule(alert) for alert in ALERTS]}]}
+
+
+def _rule(alert: Alert) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expression,
+        "for": alert.lasts,
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": alert.summary,
+            "runbook": f"{RUNBOOK}#{alert.name.lower()}",
+        },
+    }
