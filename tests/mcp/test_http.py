@@ -138,13 +138,14 @@ async def test_a_client_that_leaves_cancels_its_call(
 
 
 async def test_any_process_answers_any_request(
-    shop: FeatureStore, features: Path, variables: dict[str, str]
+    shop: FeatureStore, features: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HEADWATER_MCP_ENABLED", "true")
+    commands = (["mcp", str(features), "--http"], ["serve", str(features), "--workers", "0"])
     async with (
-        serving(load_store(features)) as one,
-        process(features) as other,
+        processes(*commands) as (one, other),
         connected(one) as first,
-        connected(other) as second,
+        connected(f"{other}/mcp") as second,
     ):
         found, known = await call(first, "context_support", user_id="ada", question="Why?")
         _, same = await call(second, "verify_record", ref=found["context_id"])
@@ -152,19 +153,28 @@ async def test_any_process_answers_any_request(
 
 
 @asynccontextmanager
-async def process(features: Path) -> AsyncIterator[str]:
-    """Run `headwater mcp --http` in a process; yield the URL of its endpoint."""
-    server = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "headwater", "mcp", str(features)),
-        *("--http", "--port", "0", "--json"),
-        stdout=subprocess.PIPE,
-    )
+async def processes(*commands: list[str]) -> AsyncIterator[list[str]]:
+    """Run servers in processes; yield the URLs that they print."""
+    servers = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "headwater", *command, "--port", "0", "--json"),
+            stdout=subprocess.PIPE,
+        )
+        for command in commands
+    ]
     try:
-        assert server.stdout
-        async for line in server.stdout:
-            if line.startswith(b"{"):
-                break
-        yield json.loads(line)["url"]
+        yield [await printed_url(server) for server in servers]
     finally:
-        server.terminate()
-        assert await server.wait() == 0
+        for server in servers:
+            server.terminate()
+        assert [await server.wait() for server in servers] == [0] * len(servers)
+
+
+async def printed_url(server: asyncio.subprocess.Process) -> str:
+    """Return the URL in the first line of JSON; a features file may print lines before it."""
+    assert server.stdout
+    async for line in server.stdout:
+        if line.startswith(b"{"):
+            url: str = json.loads(line)["url"]
+            return url
+    raise AssertionError("the server ended before it was ready")

@@ -33,8 +33,8 @@ async def test_a_host_reads_features_and_contexts_over_stdio(
         assert loud["value"] == "ADA!"
         found, known = await call(client, "context_support", user_id="ada", question="Why?")
     # The record is in the store that both processes share.
-    record = await shop.get_record(found["context_id"])
-    assert record.record_hash == known["record_hash"]
+    past = await shop.get_context_at(found["context_id"])
+    assert (past.record_hash, past.caller) == (known["record_hash"], "mcp stdio")
 
 
 async def test_a_cancelled_call_ends_and_the_next_one_is_answered(

@@ -8,7 +8,7 @@ from mcp import Client, MCPError
 from mcp_types import ResourceLink, TextContent
 
 from headwater import FeatureStore
-from headwater.core.callers import Caller
+from headwater.core.callers import Caller, CallerLimits
 from headwater.core.logging import log
 from headwater.mcp.server import create_server
 from headwater.mcp.transports import STDIO_CALLER
@@ -230,6 +230,32 @@ async def test_a_caller_sees_and_calls_only_the_tools_of_its_scopes(shop: Featur
         assert [each.uri for each in resources.resources] == ["headwater://declarations"]
         with pytest.raises(MCPError, match="does not have the scope 'records'"):
             await client.read_resource("headwater://context/0")
+
+
+async def test_a_key_with_limits_sees_and_calls_only_what_they_allow(shop: FeatureStore) -> None:
+    await shop.assemble("support", {"user_id": "zed", "question": "Why?"})
+    limits = CallerLimits(tenant="a", contexts=frozenset({"support"}))
+    async with as_caller(shop, Caller("tenant", limits=limits)) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert "context_support" in names
+        assert "context_endless" not in names
+        listed, _ = await call(client, "list_declarations")
+        assert [each["name"] for each in listed["contexts"]] == ["support"]
+        assert (len(listed["entities"]), listed["indexes"]) == (1, [])
+        await call(client, "get_feature", feature="shout", entity_id="ada")
+        found, _ = await call(client, "context_support", user_id="ada", question="Why?")
+        page, _ = await call(client, "list_contexts")
+        assert [each["context_id"] for each in page["contexts"]] == [found["context_id"]]
+        for tool, arguments in (
+            ("get_feature", {"feature": "shout", "entity_id": "zed"}),
+            ("context_support", {"user_id": "zed", "question": "Why?"}),
+            ("context_endless", {"folder": "/nowhere"}),
+            ("search_index", {"index": "help", "query": "parcels", "mode": "text"}),
+        ):
+            text = await problem(client, tool, **arguments)
+            assert text.startswith("Outside of the limits of the key: "), (tool, text)
+        with pytest.raises(MCPError, match="call list_declarations instead"):
+            await client.read_resource("headwater://declarations")
 
 
 async def test_without_an_admitted_caller_nothing_is_answered(shop: FeatureStore) -> None:

@@ -24,10 +24,10 @@ class AsgiMount(msgspec.Struct, frozen=True):
 
 
 class MountEndpoint:
-    """The endpoint of a mount: any key is admitted, and the application checks its scopes."""
+    """The endpoint of a mount: any key is admitted, and its scopes and limits apply inside."""
 
     scope: RouteScope = "any"
-    applies_limits = False
+    applies_limits = True
 
     def __init__(self, mount: AsgiMount) -> None:
         self._app = mount.app

@@ -46,6 +46,7 @@ def _tool(store: FeatureStore, context: ContextDef, returns: dict[str, Any]) -> 
         output_schema=returns,
         call=partial(_assemble, store, context.name),
         is_read_only=False,
+        context=context.name,
     )
 
 

@@ -7,8 +7,14 @@ from collections.abc import Awaitable, Callable
 import mcp_types as types
 
 from headwater.api.declarations import declarations_of
-from headwater.core.callers import AccessScope, Caller
-from headwater.errors import DamagedRecordError, NotFoundError, RecordDocumentError
+from headwater.core.callers import Caller
+from headwater.errors import (
+    CallerLimitError,
+    DamagedRecordError,
+    NotFoundError,
+    RecordDocumentError,
+)
+from headwater.mcp.allowed import check_scope
 from headwater.mcp.results import ResultFacts, record_facts, to_json
 from headwater.mcp.uris import (
     CONTEXT_TEMPLATE,
@@ -40,7 +46,7 @@ class StoreResources:
     async def list(self, caller: Caller, cursor: str | None) -> types.ListResourcesResult:
         """Return a page of resources: the declarations, then recorded contexts, newest first."""
         found: list[types.Resource] = []
-        if cursor is None and caller.may("read"):
+        if cursor is None and caller.may("read") and caller.limits is None:
             found.append(
                 types.Resource(
                     uri=DECLARATIONS,
@@ -78,12 +84,13 @@ class StoreResources:
             resource_templates=found if caller.may("records") else []
         )
 
-    def scope_of(self, uri: str) -> AccessScope:
-        """Return the scope that reading an address needs."""
-        return "read" if uri == DECLARATIONS else "records"
-
-    async def read(self, uri: str) -> types.ReadResourceResult:
+    async def read(self, caller: Caller, uri: str) -> types.ReadResourceResult:
         """Return the content of a resource."""
+        check_scope(caller, "read" if uri == DECLARATIONS else "records")
+        if uri == DECLARATIONS and caller.limits is not None:
+            raise CallerLimitError(
+                caller.name, "this resource shows everything; call list_declarations instead"
+            )
         text, facts = await self._content(uri)
         content = types.TextResourceContents(uri=uri, mime_type=JSON, text=text, _meta=facts.meta())
         return types.ReadResourceResult(contents=[content], _meta=facts.meta())

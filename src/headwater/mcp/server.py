@@ -12,12 +12,13 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.caching import CacheHint
 from mcp.shared.exceptions import MCPError
 
-from headwater.access.errors import RequestError, ScopeError
+from headwater.access.errors import RequestError
 from headwater.api.problems import rule_of
-from headwater.core.callers import AccessScope, Caller, current_caller
+from headwater.core.callers import Caller, current_caller
 from headwater.core.logging import log
 from headwater.core.tracebacks import format_traceback
 from headwater.errors import BackendError, HeadwaterError, UnknownNameError
+from headwater.mcp.allowed import check_scope, may_call
 from headwater.mcp.context_tools import context_tools
 from headwater.mcp.resources import StoreResources
 from headwater.mcp.results import call_result, failed_call, problem_text
@@ -77,7 +78,7 @@ class StoreRequests:
     ) -> types.ListToolsResult:
         """List the tools that the caller may call."""
         caller = _caller()
-        allowed = [tool.name for tool in self._tools.values() if caller.may(tool.scope)]
+        allowed = [tool.name for tool in self._tools.values() if may_call(caller, tool)]
         return types.ListToolsResult(tools=[self._listings[name] for name in allowed])
 
     async def call_tool(
@@ -95,7 +96,7 @@ class StoreRequests:
             return failed_call(error)
 
     async def _call(self, tool: StoreTool, arguments: dict[str, Any]) -> Any:
-        _check_scope(tool.scope)
+        check_scope(_caller(), tool.scope)
         check_encodable(arguments)
         return await tool.call(arguments)
 
@@ -117,8 +118,7 @@ class StoreRequests:
     ) -> types.ReadResourceResult:
         """Read a resource."""
         with self._protocol_errors("resources/read"):
-            _check_scope(self._resources.scope_of(params.uri))
-            return await self._resources.read(params.uri)
+            return await self._resources.read(_caller(), params.uri)
 
     @contextmanager
     def _protocol_errors(self, method: str) -> Iterator[None]:
@@ -148,12 +148,6 @@ def _caller() -> Caller:
     if caller is None:
         raise MCPError(types.INTERNAL_ERROR, "the transport admitted no caller")
     return caller
-
-
-def _check_scope(scope: AccessScope) -> None:
-    caller = _caller()
-    if not caller.may(scope):
-        raise ScopeError(caller, scope)
 
 
 def _is_fault(error: Exception) -> bool:

@@ -26,6 +26,8 @@ class StoreTool(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: dict[str, Any]
     call: Callable[[Mapping[str, Any]], Awaitable[ToolResult]]
     is_read_only: bool = True
+    context: str | None = None
+    """The context that the tool assembles, if it assembles only one."""
 
     def listing(self) -> mcp_types.Tool:
         """Return the tool as clients see it."""

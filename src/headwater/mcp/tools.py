@@ -10,19 +10,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from headwater.api.declarations import (
-    ContextListing,
-    EntityListing,
-    FeatureListing,
-    IndexListing,
-    RetrieverListing,
-    declarations_of,
-)
+from headwater.api.declarations import declarations_of
 from headwater.api.features import EntityRow, ManyFeatures, OneFeature, Value
 from headwater.api.indexes import SearchHit, SearchHits
 from headwater.contexts.freshness import check_freshness
 from headwater.contexts.recorded import ContextPage
-from headwater.core.callers import AccessScope
+from headwater.core.callers import AccessScope, current_caller
 from headwater.core.clock import from_micros
 from headwater.core.values import FeatureValue
 from headwater.declarations import overrides
@@ -31,6 +24,7 @@ from headwater.declarations.search_options import SearchOptions
 from headwater.features.frame import tracking
 from headwater.features.read_tracking import Reads
 from headwater.features.reader import FeatureRow
+from headwater.mcp.allowed import Declarations
 from headwater.mcp.arguments import (
     AssembleArguments,
     DeclarationsArguments,
@@ -47,16 +41,6 @@ from headwater.mcp.tool import StoreTool, converted
 from headwater.records.lineage import ContextLineage, ContextTrace
 from headwater.records.verification_report import Check
 from headwater.store.feature_store import FeatureStore
-
-
-class Declarations(msgspec.Struct, frozen=True, kw_only=True):
-    """The declarations of a features file."""
-
-    entities: Sequence[EntityListing] = ()
-    features: Sequence[FeatureListing] = ()
-    indexes: Sequence[IndexListing] = ()
-    retrievers: Sequence[RetrieverListing] = ()
-    contexts: Sequence[ContextListing] = ()
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +124,10 @@ class StoreTools:
         """
         listing = declarations_of(self._store)
         kinds = [given.kind] if given.kind else Declarations.__struct_fields__
-        return ToolResult(value=Declarations(**{kind: getattr(listing, kind) for kind in kinds}))
+        found = Declarations(**{kind: getattr(listing, kind) for kind in kinds})
+        caller = current_caller()
+        limits = None if caller is None else caller.limits
+        return ToolResult(value=found if limits is None else found.within(limits))
 
     async def search_index(self, given: SearchArguments) -> ToolResult:
         """Search an index of documents by meaning, by words or by both; the best chunks first."""
