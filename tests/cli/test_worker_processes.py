@@ -89,7 +89,7 @@ def test_a_worker_process_that_ends_is_restarted_and_the_api_goes_on(start: Star
     url = server.next_line()["url"]
     first = started_worker(server)
     os.kill(first, signal.SIGKILL)
-    said = server.errors_until("worker process ended; restarting")
+    said = server.errors_until("process ended; restarting")
     assert '"exit_status":"SIGKILL"' in said
     assert ask(url, "GET", "/healthz")[0] == 200
     visit(url)
@@ -104,7 +104,7 @@ def test_a_handler_that_ends_its_process_does_not_end_the_api(folder: Path, star
     server = start("serve", "--port", "0", "--workers", "1", HEADWATER_WORKER_MAX_DELIVERIES="1")
     url = server.next_line()["url"]
     assert ask(url, "POST", "/ingest/poison", {"entity_id": "u1"})[0] == 202
-    assert '"exit_status":7' in server.errors_until("worker process ended; restarting")
+    assert '"exit_status":7' in server.errors_until("process ended; restarting")
     assert ask(url, "GET", "/healthz")[0] == 200
     server.errors_until('"event":"event given up"')
     visit(url)

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from headwater.cli.child_processes import ChildProcesses
 from headwater.cli.mcp import mcp_mount
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
 from headwater.cli.output import print_json_line
 from headwater.cli.reload import serve_with_reload
 from headwater.cli.runner import new_store_notice, run_long
-from headwater.cli.worker_processes import SupervisedWorkers, worker_command
+from headwater.cli.serve_processes import serve_supervised, serve_with_processes, worker_processes
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.http.server import serve as serve_http
@@ -43,21 +44,31 @@ def serve(
             "in development a worker inside this process.",
         ),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="API processes to start, which share the port. Default: http.processes.",
+        ),
+    ] = None,
     reload: Annotated[
         bool,
         typer.Option("--reload", help="Restart when a Python file in the file's folder changes."),
     ] = False,
     restarted: Annotated[bool, typer.Option("--restarted", hidden=True)] = False,
+    supervisor: Annotated[int | None, typer.Option(hidden=True)] = None,
+    listener: Annotated[int | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve a features file: HTTP API, workers and scheduler.
 
-    A worker process that ends is started again, and all of them end with the server. On SIGTERM or
-    Ctrl-C they finish the current work and exit. A second signal ends them at once.
+    A process that ends is started again, and all of them end with the server. On SIGTERM or Ctrl-C
+    they finish the current work and exit. A second signal ends them at once.
     """
     path = features_file(file)
     if reload:
         options = [] if workers is None else ["--workers", str(workers)]
+        options += [] if processes is None else ["--processes", str(processes)]
         options += ["--json"] if as_json else []
         options += ["--host", host] if host is not None else []
         options += ["--port", str(port)] if port is not None else []
@@ -66,7 +77,12 @@ def serve(
     host = store.settings.http.host if host is None else host
     port = store.settings.http.port if port is None else port
 
-    if workers is None and store.settings.env == "production":
+    mounts = [mcp_mount(store)] if store.settings.mcp.enabled else []
+    if supervisor is not None and listener is not None:
+        run_long(serve_supervised(store, host, mounts, supervisor, listener))
+        return
+    processes = store.settings.http.processes if processes is None else processes
+    if workers is None and (processes > 1 or store.settings.env == "production"):
         workers = store.settings.worker.processes
     announce_if_new = new_store_notice(store.settings)
 
@@ -77,14 +93,21 @@ def serve(
         else:
             _print_welcome(store, path, url, workers=workers, restarted=restarted)
 
+    if processes > 1:
+        run_long(
+            serve_with_processes(
+                store.settings, path, (host, port), processes, workers or 0, on_ready=ready
+            )
+        )
+        return
     run_long(
         serve_http(
             store,
             host=host,
             port=port,
             worker=workers is None,
-            processes=SupervisedWorkers(worker_command(path), workers) if workers else None,
-            mounts=[mcp_mount(store)] if store.settings.mcp.enabled else [],
+            processes=ChildProcesses([worker_processes(path, workers)]) if workers else None,
+            mounts=mounts,
             on_ready=ready,
         )
     )

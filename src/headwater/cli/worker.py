@@ -7,7 +7,7 @@ import typer
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
 from headwater.cli.output import print_json_line
 from headwater.cli.runner import new_store_notice, run_long
-from headwater.cli.supervisor_link import follow_supervisor
+from headwater.cli.supervisor_link import SupervisorLink
 from headwater.engine.worker import Worker
 from headwater.http.server import serve_worker
 from headwater.store.feature_store import FeatureStore
@@ -47,7 +47,7 @@ def worker(
 async def _work_supervised(store: FeatureStore, descriptor: int) -> None:
     """Run a worker that `headwater serve` has started, which reports its metrics."""
     worker, settings = Worker(store, owns_process=True), store.settings
-    follow_supervisor(descriptor, worker, settings.worker.drain_timeout)
+    SupervisorLink(descriptor, settings.worker.drain_timeout).follow(worker.health, worker.stop)
     await serve_worker(store, worker, host=settings.http.host, port=None)
 
 

@@ -30,7 +30,7 @@ from headwater.http.mounts import AsgiMount, MountEndpoint
 from headwater.http.negotiation import negotiate
 from headwater.http.openapi import document
 from headwater.http.problems import log_problem, problem_response
-from headwater.http.process_reports import WorkerProcesses
+from headwater.http.process_reports import ServerProcesses
 from headwater.http.records import Records
 from headwater.http.request_errors import MethodError, NoRouteError
 from headwater.http.request_ids import HEADER, RequestIds
@@ -47,13 +47,13 @@ _UNMATCHED = Resource(UNMATCHED)
 
 def create_app(
     store: FeatureStore,
-    processes: WorkerProcesses | None = None,
+    processes: ServerProcesses | None = None,
     mounts: Sequence[AsgiMount] = (),
 ) -> App:
     """Return the ASGI application that serves a store, to run or to mount in another.
 
-    Metrics and readiness include those of the worker ``processes``. Applications of other packages
-    are ``mounts``.
+    Metrics and readiness include those of the other ``processes`` of the server. Applications of
+    other packages are ``mounts``.
 
     Example:
         >>> app = create_app(FeatureStore())  # uvicorn main:app
@@ -76,7 +76,7 @@ def create_worker_app(store: FeatureStore, worker: Worker) -> App:
 
 
 def routes_of(
-    store: FeatureStore, metrics: RequestMetrics, processes: WorkerProcesses | None = None
+    store: FeatureStore, metrics: RequestMetrics, processes: ServerProcesses | None = None
 ) -> list[Route]:
     """Return the route table."""
 

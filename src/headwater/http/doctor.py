@@ -7,7 +7,7 @@ from importlib import import_module
 from itertools import chain
 
 from headwater.api.doctor import Examination
-from headwater.http.process_reports import Family, WorkerProcesses, own_metrics
+from headwater.http.process_reports import Family, ServerProcesses, all_reports
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
@@ -15,9 +15,9 @@ _BREAKERS = "headwater_circuit_breaker_open"
 
 
 class Doctor:
-    """Examines the server, its store and its worker ``processes``."""
+    """Examines the server, its store and its other ``processes``."""
 
-    def __init__(self, store: FeatureStore, processes: WorkerProcesses | None) -> None:
+    def __init__(self, store: FeatureStore, processes: ServerProcesses | None) -> None:
         self._store = store
         self._processes = processes
 
@@ -26,9 +26,8 @@ class Doctor:
 
     async def examine_installation(self) -> Examination:
         """Examine configuration, installation, servers and workload."""
-        reports = {} if self._processes is None else await self._processes.reports()
-        metrics = [own_metrics(), *(report.metrics for report in reports.values())]
-        breakers = sorted(set(_open_breakers(metrics)))
+        reports = await all_reports(self._processes)
+        breakers = sorted(set(_open_breakers(report.metrics for report in reports)))
         # Loaded on first use: the checks of embeddings load NumPy.
         doctor = import_module("headwater.doctor.examination")
         examination: Examination = await doctor.examine(self._store, open_breakers=breakers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
@@ -12,7 +11,7 @@ from headwater.access.key_ring import has_api_keys
 from headwater.api.health import Alive, Readiness
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
-from headwater.http.process_reports import MergedMetrics, Report, WorkerProcesses
+from headwater.http.process_reports import MergedMetrics, ServerProcesses, all_reports
 from headwater.http.readiness import StoreProbe
 from headwater.http.request_metrics import RequestMetrics
 from headwater.http.responses import ApiResponse
@@ -27,7 +26,7 @@ READY = Gauge(
 class Probes:
     """Answers health probes and metric scrapes of a server or, with ``worker``, of a worker.
 
-    The answers of a server include its worker ``processes``.
+    The answers of a server include its other ``processes``.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class Probes:
         metrics: RequestMetrics,
         *,
         worker: Worker | None = None,
-        processes: WorkerProcesses | None = None,
+        processes: ServerProcesses | None = None,
     ) -> None:
         self._probe = StoreProbe(store)
         self._has_keys = has_api_keys(store.settings)
@@ -57,9 +56,9 @@ class Probes:
 
     async def ready(self) -> ApiResponse:
         """Return the health of each part of the store; 503 if a required part has failed."""
-        parts, reports = await asyncio.gather(self._probe.parts(), self._reports())
+        parts, reports = await asyncio.gather(self._probe.parts(), all_reports(self._processes))
         own = [] if self._worker is None else [self._worker.health()]
-        parts = [*parts, *own, *(report.health for report in reports.values())]
+        parts = [*parts, *own, *(each.health for each in reports if each.health)]
         for part in parts:
             READY.labels(part.name).set(part.ok)
         failed = [part for part in parts if not part.ok]
@@ -76,8 +75,5 @@ class Probes:
     async def metrics(self) -> ApiResponse:
         """Return the metrics in the Prometheus text format."""
         self._metrics.flush()
-        merged = MergedMetrics(await self._reports())
+        merged = MergedMetrics(await all_reports(self._processes))
         return ApiResponse(generate_latest(merged), media_type=CONTENT_TYPE_LATEST)
-
-    async def _reports(self) -> Mapping[str, Report]:
-        return {} if self._processes is None else await self._processes.reports()

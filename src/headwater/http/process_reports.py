@@ -1,9 +1,9 @@
-"""Health and metrics of worker processes, reported to the server that started them."""
+"""Health and metrics of the processes of a server, merged into one answer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -25,25 +25,32 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The state of one worker process; without metrics if it does not answer."""
+    """The state of one process; without metrics if it does not answer."""
 
-    health: Health
+    health: Health | None = None
     metrics: list[Family] = []
+    labels: dict[str, str] = {}
+    """Labels of the metrics: the kind and number of the process."""
 
 
-class WorkerProcesses(Protocol):
-    """Worker processes that run next to a server until it stops."""
+class ServerProcesses(Protocol):
+    """The other processes of a server, which run until it stops."""
 
     async def run(self) -> None: ...
 
     def stop(self) -> None: ...
 
-    async def reports(self) -> Mapping[str, Report]:
-        """Return the report of each process by its number, soon even if a process hangs."""
+    async def reports(self) -> Sequence[Report]:
+        """Return the reports of all processes, soon even if one hangs."""
 
 
-def own_metrics() -> list[Family]:
-    """Return all metrics of this process."""
+async def all_reports(processes: ServerProcesses | None) -> Sequence[Report]:
+    """Return the reports of this process and of the other ``processes``."""
+    return [Report(metrics=own_metrics())] if processes is None else await processes.reports()
+
+
+def own_metrics(collector: Collector = REGISTRY) -> list[Family]:
+    """Return all metrics of this process, or those of one collector."""
     return [
         Family(
             metric.name,
@@ -58,38 +65,37 @@ def own_metrics() -> list[Family]:
                 for each in metric.samples
             ],
         )
-        for metric in REGISTRY.collect()
+        for metric in collector.collect()
     ]
 
 
 class MergedMetrics(Collector):
-    """The metrics of a server and of its worker processes, which get the label ``worker``."""
+    """The metrics of several processes, with the labels of their reports."""
 
-    def __init__(self, reports: Mapping[str, Report]) -> None:
+    def __init__(self, reports: Sequence[Report]) -> None:
         self._reports = reports
+        self._has_workers = any(_is_worker(report) and report.metrics for report in reports)
 
     def collect(self) -> Iterator[Metric]:
         """Return each metric once, with the samples of all processes."""
         merged: dict[str, Metric] = {}
-        for number, report in self._reports.items():
+        for report in self._reports:
             for family in report.metrics:
-                metric = merged.setdefault(family.name, _metric(family))
-                for name, labels, value in family.samples:
-                    metric.add_sample(name, labels | {"worker": number}, float(value))
-        for own in REGISTRY.collect():
-            reported = merged.pop(own.name, None)
-            yield own if reported is None else _joined(own, reported)
-        yield from merged.values()
+                metric = merged.setdefault(
+                    family.name, Metric(family.name, family.documentation, family.kind)
+                )
+                self._add_samples(metric, family, report)
+        return iter(merged.values())
+
+    def _add_samples(self, metric: Metric, family: Family, report: Report) -> None:
+        # Elsewhere the gauges that only workers measure are NaN, which would make every sum and
+        # maximum NaN.
+        skips_nan = self._has_workers and not _is_worker(report)
+        for name, labels, text in family.samples:
+            value = float(text)
+            if not (skips_nan and math.isnan(value)):
+                metric.add_sample(name, labels | report.labels, value)
 
 
-def _metric(family: Family) -> Metric:
-    return Metric(family.name, family.documentation, family.kind)
-
-
-def _joined(own: Metric, reported: Metric) -> Metric:
-    """Return both metrics as one.
-
-    The gauges that only workers measure are NaN here, which would make every sum and maximum NaN.
-    """
-    reported.samples[:0] = [each for each in own.samples if not math.isnan(each.value)]
-    return reported
+def _is_worker(report: Report) -> bool:
+    return "worker" in report.labels

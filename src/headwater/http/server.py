@@ -20,7 +20,7 @@ from headwater.engine.watchdog import Watchdog
 from headwater.engine.worker import Worker
 from headwater.http.app import App, create_app, create_mounts_app, create_worker_app
 from headwater.http.mounts import AsgiMount
-from headwater.http.process_reports import WorkerProcesses
+from headwater.http.process_reports import ServerProcesses
 from headwater.http.web_server import WebServer, listen
 from headwater.store.feature_store import FeatureStore
 
@@ -44,18 +44,27 @@ async def serve(
     host: str,
     port: int,
     worker: bool = True,
-    processes: WorkerProcesses | None = None,
+    processes: ServerProcesses | None = None,
     mounts: Sequence[AsgiMount] = (),
     on_ready: Callable[[str], None] | None = None,
+    listener: socket.socket | None = None,
 ) -> None:
     """Serve until a stop signal, then finish running requests and close the store.
 
     The ``worker`` runs in this process. If it fails, the server stops too, because it would accept
-    events that none handles. Worker ``processes`` are stopped with the server and report to it.
+    events that none handles. Other ``processes`` are stopped with the server and report to it. With
+    a ``listener``, the server accepts its connections instead of opening a port.
     """
     runs = Worker(store) if worker else processes
     app = create_app(store, processes, mounts)
-    await _serve(store, app, runs, (host, port), on_ready, has_contexts=True)
+    check_address(store.settings, host)
+    listener = listener or listen(host, port)
+    await _serve(store, app, runs, (host, listener), on_ready, has_contexts=True)
+
+
+async def supervise(processes: ServerProcesses, drain: float) -> None:
+    """Run processes until a stop signal, then wait until they have ended."""
+    await _run(None, processes, drain)
 
 
 async def serve_mounts(
@@ -68,7 +77,8 @@ async def serve_mounts(
 ) -> None:
     """Serve applications of other packages, without the API and without a worker."""
     app = create_mounts_app(store, mounts)
-    await _serve(store, app, None, (host, port), on_ready, has_contexts=True)
+    check_address(store.settings, host)
+    await _serve(store, app, None, (host, listen(host, port)), on_ready, has_contexts=True)
 
 
 async def serve_worker(
@@ -87,7 +97,8 @@ async def serve_worker(
         check_address(store.settings, host)
     await worker.open()
     if port is not None:
-        await _serve(store, create_worker_app(store, worker), worker, (host, port), on_ready)
+        address = (host, listen(host, port))
+        await _serve(store, create_worker_app(store, worker), worker, address, on_ready)
         return
     async with store:
         announce = partial(on_ready, None) if on_ready else None
@@ -98,22 +109,19 @@ async def _serve(
     store: FeatureStore,
     app: App,
     worker: RunsWorker | None,
-    address: tuple[str, int],
+    address: tuple[str, socket.socket],
     on_ready: Callable[[str], None] | None,
     *,
     has_contexts: bool = False,
 ) -> None:
-    host, port = address
-    check_address(store.settings, host)
-    listener = listen(host, port)
+    host, listener = address
     try:
         engine = await runtime_of(store).open()
         if has_contexts:
             await engine.assembler.warm_up()
         drain = store.settings.worker.drain_timeout
-        server = WebServer(
-            app, store.settings, listener, lambda: _announce(host, listener, on_ready)
-        )
+        announce = partial(announce_address, host, listener, on_ready)
+        server = WebServer(app, store.settings, listener, announce)
         # A worker in this process has a watchdog.
         is_watched = isinstance(worker, Worker)
         deadline = engine.feature_calls.deadline
@@ -261,7 +269,10 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> threa
     return called
 
 
-def _announce(host: str, listener: socket.socket, on_ready: Callable[[str], None] | None) -> None:
+def announce_address(
+    host: str, listener: socket.socket, on_ready: Callable[[str], None] | None
+) -> None:
+    """Log the address of a server that accepts requests, and call ``on_ready`` with it."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{listener.getsockname()[1]}"
     log.info("server started", url=url)

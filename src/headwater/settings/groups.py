@@ -69,6 +69,7 @@ class HttpSettings(SettingsGroup, frozen=True):
 
     host: Annotated[Text, "address to listen on"] = "127.0.0.1"
     port: Annotated[Port, "port; 0 for any free port"] = 8000
+    processes: Annotated[Count, "API processes that `headwater serve` starts"] = 1
     max_body_bytes: Annotated[Count, "maximum size of a request body"] = 1_048_576
     max_values: Annotated[
         Count, "maximum number of values that one request reads: entity ids times features"

@@ -1,0 +1,276 @@
+"""The child processes that `headwater serve` starts, restarts and stops."""
+
+import asyncio
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+from prometheus_client import Counter
+
+from headwater.cli.supervisor_link import ANSWER, ASK_ALL, ASK_ONE, READY
+from headwater.core.logging import log
+from headwater.errors import HeadwaterError
+from headwater.http.process_reports import Report, own_metrics
+from headwater.ports import Health
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+_ABORT_SECONDS = 2.0
+_REPORT_SECONDS = 0.5
+_MAX_LINE_BYTES = 64 << 20
+_decode_report = msgspec.json.Decoder(Report).decode
+
+
+class ProcessKind(NamedTuple):
+    """Child processes that run the same command."""
+
+    name: str
+    """Also the label of their metrics, whose value is the number of the process."""
+    arguments: Sequence[str]
+    """Of the command line, to which the descriptor of the link is added."""
+    processes: int
+    restarts: Counter
+    descriptors: Sequence[int] = ()
+    """Descriptors that the processes inherit."""
+    reports_ready: bool = False
+    """Whether a process reports that it has started; one that ends before is not restarted."""
+
+
+class ProcessStartError(HeadwaterError):
+    """A child process that ended before it was ready."""
+
+    def __init__(self, name: str, status: str | int) -> None:
+        super().__init__(f"process {name!r} ended with {status} while it started; see its error")
+
+
+class ChildProcesses:
+    """A fixed number of processes, each of which is started again when it ends."""
+
+    def __init__(
+        self,
+        kinds: Sequence[ProcessKind],
+        *,
+        on_ready: Callable[[], None] = lambda: None,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._kinds = kinds
+        self._on_ready = on_ready
+        self._on_stop = on_stop
+        self._children = [
+            _ChildProcess(kind, number, self._answer, self._count_ready)
+            for kind in kinds
+            for number in range(1, kind.processes + 1)
+        ]
+        self._starting = sum(kind.processes for kind in kinds if kind.reports_ready)
+
+    async def run(self) -> None:
+        """Keep the processes running until stopped, then wait for their end."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for child in self._children:
+                    group.create_task(child.run())
+        except* ProcessStartError as failed:
+            raise failed.exceptions[0] from None
+
+    def stop(self) -> None:
+        """Ask the processes to finish their running work and to exit."""
+        self._on_stop()
+        for child in self._children:
+            child.stop()
+
+    async def reports(self) -> Sequence[Report]:
+        """Return the reports of this process and of its children, soon even if one hangs."""
+        children = await asyncio.gather(*(child.report() for child in self._children))
+        return [Report(metrics=own_metrics()), *children]
+
+    async def _answer(self) -> bytes:
+        """Return the reports of all children, and the restarts, to a child that asks."""
+        children = await asyncio.gather(*(child.report() for child in self._children))
+        restarts = [each for kind in self._kinds for each in own_metrics(kind.restarts)]
+        return msgspec.json.encode([Report(metrics=restarts), *children])
+
+    def _count_ready(self) -> None:
+        self._starting -= 1
+        if not self._starting:
+            self._on_ready()
+
+
+class _Link:
+    """The socket pair that connects a child process.
+
+    The child stops when the socket is closed, which the kernel does if this process is killed.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
+
+    async def report(self) -> Report | None:
+        """Return the report of the child, or None if it has ended."""
+        self._writer.write(ASK_ONE)
+        return await self._reports.get()
+
+    async def listen(
+        self, answer: Callable[[], Awaitable[bytes]], on_ready: Callable[[], None]
+    ) -> None:
+        """Receive reports and answer questions until the child ends."""
+        async with asyncio.TaskGroup() as answering:
+            with suppress(OSError, ValueError):
+                while line := await self._reader.readline():
+                    if line == READY:
+                        on_ready()
+                    elif line == ASK_ALL:
+                        answering.create_task(self._send(answer))
+                    else:
+                        self._reports.put_nowait(_decode_report(line))
+        self._reports.put_nowait(None)
+
+    async def _send(self, answer: Callable[[], Awaitable[bytes]]) -> None:
+        self._writer.write(ANSWER + await answer() + b"\n")
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _ChildProcess:
+    """One process after the other."""
+
+    def __init__(
+        self,
+        kind: ProcessKind,
+        number: int,
+        answer: Callable[[], Awaitable[bytes]],
+        on_ready: Callable[[], None],
+    ) -> None:
+        self._kind = kind
+        self._name = f"{kind.name} {number}"
+        self._labels = {kind.name: str(number)}
+        self._answer = answer
+        self._on_ready = on_ready
+        self._is_ready = not kind.reports_ready
+        self._link: _Link | None = None
+        self._report: asyncio.Task[Report] | None = None
+        self._stopping = asyncio.Event()
+        self._pause = _FIRST_PAUSE
+
+    async def run(self) -> None:
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            status = await self._run_once()
+            if not self._stopping.is_set():
+                if not self._is_ready:
+                    raise ProcessStartError(self._name, status)
+                await self._wait_for_restart(status, time.monotonic() - began)
+
+    async def _wait_for_restart(self, status: str | int, seconds: float) -> None:
+        """Wait twice as long after each process that ended soon after its start."""
+        if seconds > _LONGEST_PAUSE:
+            self._pause = _FIRST_PAUSE
+        log.error(
+            "process ended; restarting",
+            process=self._name,
+            exit_status=status,
+            after_seconds=round(seconds, 1),
+            pause_seconds=self._pause,
+        )
+        self._kind.restarts.inc()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pause):
+                await self._stopping.wait()
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+    def stop(self) -> None:
+        # Not by a signal: systemd signals all processes of a service, and a second signal would
+        # end a process without waiting for its work.
+        self._stopping.set()
+        self._close_link()
+
+    def _close_link(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _set_ready(self) -> None:
+        if not self._is_ready and not self._stopping.is_set():
+            self._is_ready = True
+            self._on_ready()
+
+    async def _run_once(self) -> str | int:
+        """Run one process until it ends; return its exit code or the signal that ended it."""
+        try:
+            process, link = await self._start()
+            if self._stopping.is_set():
+                self._close_link()
+            listening = asyncio.create_task(link.listen(self._answer, self._set_ready))
+            try:
+                return _status(await self._wait(process))
+            finally:
+                self._close_link()
+                await listening
+        except OSError as error:
+            return f"could not be started: {error.strerror}"
+        finally:
+            self._close_link()
+
+    async def _start(self) -> tuple[Process, _Link]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            streams = await asyncio.open_connection(sock=ours, limit=_MAX_LINE_BYTES)
+            link = self._link = _Link(*streams)
+            # In a separate session Ctrl-C does not reach the child, which this process stops.
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "headwater", *self._kind.arguments),
+                *("--supervisor", str(theirs.fileno())),
+                pass_fds=[theirs.fileno(), *self._kind.descriptors],
+                start_new_session=True,
+            )
+        return process, link
+
+    async def _wait(self, process: Process) -> int:
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            # Two signals end a process at once.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with suppress(ProcessLookupError):
+                    process.send_signal(number)
+            try:
+                async with asyncio.timeout(_ABORT_SECONDS):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+            raise
+
+    async def report(self) -> Report:
+        """Return the report of the process, or that it does not answer in time."""
+        if self._report is None or self._report.done():
+            self._report = asyncio.create_task(self._request_report())
+        await asyncio.wait({self._report}, timeout=_REPORT_SECONDS)
+        if not self._report.done():
+            return self._failed("does not answer: it is starting, or hangs")
+        return self._report.result()
+
+    async def _request_report(self) -> Report:
+        if self._link is None:
+            return self._failed("is not running and will be started again")
+        report = await self._link.report()
+        if report is None or report.health is None:
+            return self._failed("has just ended and will be started again")
+        health = msgspec.structs.replace(report.health, name=self._name, needed=False)
+        return msgspec.structs.replace(report, health=health, labels=self._labels)
+
+    def _failed(self, problem: str) -> Report:
+        detail = f"the process {problem}; see the log"
+        return Report(Health(self._name, ok=False, detail=detail, needed=False))
+
+
+def _status(code: int) -> str | int:
+    return signal.Signals(-code).name if code < 0 else code

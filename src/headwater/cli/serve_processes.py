@@ -1,0 +1,81 @@
+"""`headwater serve --processes N`: API processes that share a port, and their supervisor."""
+
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from prometheus_client import Counter
+
+from headwater.access.guard import check_address
+from headwater.cli.child_processes import ChildProcesses, ProcessKind
+from headwater.cli.supervisor_link import SupervisorLink
+from headwater.http.mounts import AsgiMount
+from headwater.http.server import announce_address, serve, supervise
+from headwater.http.web_server import listen
+from headwater.settings.schema import Settings
+from headwater.store.feature_store import FeatureStore
+
+WORKER_RESTARTS = Counter(
+    "headwater_worker_restarts_total", "Worker processes that ended and were started again."
+)
+API_RESTARTS = Counter(
+    "headwater_api_restarts_total", "API processes that ended and were started again."
+)
+
+
+def worker_processes(file: Path, count: int) -> ProcessKind:
+    """Return the worker processes of a features file."""
+    return ProcessKind("worker", ["worker", str(file)], count, WORKER_RESTARTS)
+
+
+async def serve_with_processes(
+    settings: Settings,
+    file: Path,
+    address: tuple[str, int],
+    processes: int,
+    workers: int,
+    *,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Supervise API processes and workers until a stop signal; serve nothing in this process.
+
+    All API processes accept the connections of one socket, so the port stays open while one of them
+    is started again.
+    """
+    host, port = address
+    check_address(settings, host)
+    with listen(host, port) as listener:
+        api = ProcessKind(
+            "api",
+            ["serve", str(file), "--host", host, "--listener", str(listener.fileno())],
+            processes,
+            API_RESTARTS,
+            descriptors=[listener.fileno()],
+            reports_ready=True,
+        )
+        children = ChildProcesses(
+            [api, worker_processes(file, workers)],
+            on_ready=partial(announce_address, host, listener, on_ready),
+            # Otherwise new connections would wait until the last process has ended.
+            on_stop=listener.close,
+        )
+        await supervise(children, settings.worker.drain_timeout)
+
+
+async def serve_supervised(
+    store: FeatureStore, host: str, mounts: Sequence[AsgiMount], supervisor: int, listener: int
+) -> None:
+    """Serve in a process that `headwater serve --processes N` has started."""
+    link = SupervisorLink(supervisor, store.settings.worker.drain_timeout)
+    link.serve()
+    await serve(
+        store,
+        host=host,
+        port=0,
+        worker=False,
+        processes=link,
+        mounts=mounts,
+        on_ready=lambda _: link.report_ready(),
+        listener=socket.socket(fileno=listener),
+    )
