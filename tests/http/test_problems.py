@@ -169,6 +169,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "too-many-values": 422,
         "too-many-requests": 429,
         "too-many-wrong-keys": 429,
+        "token-keys-unavailable": 503,
         "disconnected": 499,
         "feature-failed": 500,
         "retriever-failed": 500,

@@ -6,7 +6,8 @@ HeadwaterError
     ├── ForeignRequestError   a remote request to a server without an API key
     ├── ScopeError            the key does not have the scope of the route
     ├── TooManyRequestsError  a rate limit is exceeded
-    └── TooManyWrongKeysError  an address has sent too many wrong keys
+    ├── TooManyWrongKeysError  an address has sent too many wrong keys
+    └── TokenKeysUnavailableError  the keys that verify tokens could not be fetched
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ class KeyRequiredError(RequestError):
         self,
         message: str = "the API key is missing or wrong; send it as X-API-Key or as "
         "Authorization: Bearer",
+        *,
+        error: str | None = None,
     ) -> None:
-        super().__init__(message, www_authenticate="Bearer")
+        super().__init__(message, www_authenticate=f'Bearer error="{error}"' if error else "Bearer")
 
 
 class ForeignRequestError(RequestError):
@@ -76,4 +79,14 @@ class TooManyWrongKeysError(RequestError):
         super().__init__(
             "this address has sent too many wrong API keys; wait and retry with a valid key",
             retry_after=str(max(1, math.ceil(seconds))),
+        )
+
+
+class TokenKeysUnavailableError(RequestError):
+    """A token that cannot be verified, because the keys of its issuer could not be fetched."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(
+            f"the token cannot be verified, because its issuer's keys could not be read from "
+            f"{source}; retry, or use an API key"
         )

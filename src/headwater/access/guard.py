@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
@@ -17,14 +18,18 @@ from headwater.core.callers import Caller
 from headwater.errors import ConfigError
 from headwater.settings.schema import Settings
 
+if TYPE_CHECKING:
+    from headwater.access.tokens import Tokens
+
 _THIS_MACHINE = Caller("this machine")
+_DOTS = 2
 
 
 def check_address(settings: Settings, host: str) -> None:
     """Raise ConfigError if other machines could connect without an API key, or guess it."""
     if is_loopback(host):
         return
-    if not has_api_keys(settings):
+    if not has_access_control(settings):
         raise ConfigError(
             f"cannot listen on {host} without an API key, because other machines could connect; "
             "create one with `headwater keys create NAME`, set HEADWATER_API_KEY, or listen on "
@@ -39,7 +44,8 @@ class Guard:
 
     def __init__(self, settings: Settings, *, serves_data: bool = True) -> None:
         self.keys = KeyRing(settings)
-        if self.keys.is_empty and settings.env == "production" and serves_data:
+        self._tokens = _tokens(settings)
+        if not has_access_control(settings) and settings.env == "production" and serves_data:
             raise ConfigError(
                 "production needs an API key; create one with `headwater keys create NAME`, or set "
                 "HEADWATER_API_KEY"
@@ -49,6 +55,7 @@ class Guard:
         self._addresses = (
             BucketTable(rates.address_rate_limit) if rates.address_rate_limit else None
         )
+        self._callers = BucketTable(rates.rate_limit) if rates.rate_limit else None
         self._wrong = WrongKeys()
 
     async def admit(self, scope: Scope) -> Caller:
@@ -57,19 +64,28 @@ class Guard:
         self.keys.look(now)
         if self._addresses:
             self._addresses.take(_address(scope), now, "this address")
-        if self.keys.is_empty:
+        if self.keys.is_empty and self._tokens is None:
             check_local(scope)
             if self._local:
                 self._local.take(now, "this machine")
             return _THIS_MACHINE
-        known = self._known_key(scope, now)
+        key = request_key(scope["headers"])
+        known = self.keys.find(key)
+        if known is None and self._tokens is not None and is_jwt(key):
+            return await self._admit_token(self._tokens, key, now)
+        known = self._known_key(known, key, scope, now)
         if known.bucket:
             known.bucket.take(now, f"the key {known.caller.name!r}")
         return known.caller
 
-    def _known_key(self, scope: Scope, now: float) -> KnownKey:
-        key = request_key(scope["headers"])
-        known = self.keys.find(key)
+    async def _admit_token(self, tokens: Tokens, token: bytes, now: float) -> Caller:
+        # Tokens are not guessed, so wrong ones do not slow their address down.
+        caller = await tokens.caller(token)
+        if self._callers:
+            self._callers.take(caller.name, now, f"the caller {caller.name!r}")
+        return caller
+
+    def _known_key(self, known: KnownKey | None, key: bytes, scope: Scope, now: float) -> KnownKey:
         if known is None or not known.is_used:
             if not key:
                 raise KeyRequiredError
@@ -79,6 +95,24 @@ class Guard:
                 raise KeyRequiredError
             known.is_used = True
         return known
+
+
+def has_access_control(settings: Settings) -> bool:
+    """Return whether requests need an API key or a token."""
+    return bool(settings.oidc.issuer) or has_api_keys(settings)
+
+
+def _tokens(settings: Settings) -> Tokens | None:
+    if not settings.oidc.issuer:
+        return None
+    from headwater.access.tokens import Tokens  # noqa: PLC0415 - needs the extra `oidc`
+
+    return Tokens(settings.oidc)
+
+
+def is_jwt(key: bytes) -> bool:
+    """Return whether a text has the form of a JWT: three parts, the first a JSON object."""
+    return key.startswith(b"eyJ") and key.count(b".") == _DOTS
 
 
 def request_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -17,7 +17,7 @@ ALL_SCOPES: frozenset[AccessScope] = frozenset(get_args(AccessScope))
 
 
 class CallerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the store that a caller may use; None and an empty tenant are no limit."""
+    """The part of the store that a caller may use; None and an empty tenant do not limit."""
 
     entities: frozenset[str] | None = None
     """Names of entities."""

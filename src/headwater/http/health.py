@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
-from headwater.access.key_ring import has_api_keys
+from headwater.access.guard import has_access_control
 from headwater.api.health import Alive, Readiness
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
@@ -38,7 +38,7 @@ class Probes:
         processes: ServerProcesses | None = None,
     ) -> None:
         self._probe = StoreProbe(store)
-        self._has_keys = has_api_keys(store.settings)
+        self._has_keys = has_access_control(store.settings)
         self._metrics = metrics
         self._worker = worker
         self._processes = processes

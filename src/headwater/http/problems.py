@@ -42,6 +42,9 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.TooManyValuesError: Rule(
         422, "too-many-values", "Too many values at once", ("limit",)
     ),
+    access_errors.TokenKeysUnavailableError: Rule(
+        UNAVAILABLE, "token-keys-unavailable", "Keys of tokens unavailable"
+    ),
     access_errors.TooManyRequestsError: Rule(429, "too-many-requests", "Too many requests"),
     access_errors.TooManyWrongKeysError: Rule(
         429, "too-many-wrong-keys", "Too many wrong API keys"

@@ -273,6 +273,24 @@ class EmbeddingSettings(SettingsGroup, frozen=True):
     cache_ttl: Annotated[timedelta, "how long embeddings of queries are cached"] = timedelta(days=1)
 
 
+class OidcSettings(SettingsGroup, frozen=True):
+    """Settings of bearer tokens of an OpenID Connect issuer."""
+
+    issuer: Annotated[str, "issuer of accepted tokens, their claim `iss`; empty for no tokens"] = ""
+    audience: Annotated[str, "audience that tokens must name in their claim `aud`"] = ""
+    jwks: Annotated[str, "URL or file of the issuer's public keys, a JWKS"] = ""
+    algorithms: Annotated[Text, "accepted signature algorithms, separated by commas"] = (
+        "RS256,ES256,EdDSA"
+    )
+    scope_claim: Annotated[Text, "claim with the scopes: a list, or words"] = "scope"
+    scope_prefix: Annotated[str, "prefix of the scopes that count, such as headwater:"] = ""
+    name_claim: Annotated[Text, "claim with the name of the caller"] = "sub"
+    tenant_claim: Annotated[
+        str, "claim with the prefix of the entity ids that a token is limited to; empty for none"
+    ] = ""
+    leeway: Annotated[Seconds, "seconds by which clocks may differ when a token expires"] = 30.0
+
+
 class LogSettings(SettingsGroup, frozen=True):
     """Settings of logging."""
 

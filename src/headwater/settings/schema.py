@@ -24,6 +24,7 @@ from headwater.settings.groups import (
     LogSettings,
     McpSettings,
     OfflineSettings,
+    OidcSettings,
     PostgresSettings,
     RecordSettings,
     RedisSettings,
@@ -69,6 +70,7 @@ class Settings(SettingsGroup, frozen=True):
     vectors: VectorSettings = VectorSettings()
     worker: WorkerSettings = WorkerSettings()
     http: HttpSettings = HttpSettings()
+    oidc: OidcSettings = OidcSettings()
     mcp: McpSettings = McpSettings()
     client: ClientSettings = ClientSettings()
     ingest: IngestSettings = IngestSettings()

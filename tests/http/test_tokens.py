@@ -1,0 +1,285 @@
+"""Bearer tokens of an OpenID Connect issuer, signed here, with keys from a real HTTP server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from headwater.access import token_keys
+from headwater.errors import ConfigError
+from headwater.http.app import create_app
+from tests.http.conftest import KEY, MakeStore, client_of, problem_of
+
+READ = "/v1/features/visits?entity_id=u1"
+INGEST = "/ingest/visit"
+ISSUER = "https://login.example"
+AUDIENCE = "headwater"
+
+RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OTHER_RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+ED = ed25519.Ed25519PrivateKey.generate()
+
+
+def jwk(key: Any, kid: str, **fields: Any) -> dict[str, Any]:
+    algorithm: Any = {
+        rsa.RSAPrivateKey: jwt.algorithms.RSAAlgorithm,
+        ec.EllipticCurvePrivateKey: jwt.algorithms.ECAlgorithm,
+        ed25519.Ed25519PrivateKey: jwt.algorithms.OKPAlgorithm,
+    }
+    kind = next(each for each in algorithm if isinstance(key, each))
+    return {**algorithm[kind].to_jwk(key.public_key(), as_dict=True), "kid": kid, **fields}
+
+
+def token(key: Any = RSA, kid: str | None = "rsa", algorithm: str = "RS256", **claims: Any) -> str:
+    now = int(time.time())
+    given = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "iat": now, "exp": now + 300}
+    given = {name: value for name, value in (given | claims).items() if value is not None}
+    given.setdefault("scope", "openid read")
+    headers = {} if kid is None else {"kid": kid}
+    return jwt.encode(given, key, algorithm, headers=headers)
+
+
+class Issuer:
+    """A server of a JWKS that can be changed and taken down."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.keys = [jwk(RSA, "rsa"), jwk(EC, "ec"), jwk(ED, "ed")]
+        self.is_down = False
+        self.requests = 0
+
+
+@contextmanager
+def issuing() -> Iterator[Issuer]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.requests += 1
+            self.send_response(500 if served.is_down else 200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"keys": served.keys}).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        served = Issuer(f"http://127.0.0.1:{server.server_port}/jwks")
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield served
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    with issuing() as issuer:
+        yield issuer
+
+
+def client_for(make_store: MakeStore, jwks: str, **oidc: Any) -> httpx.AsyncClient:
+    given = {"issuer": ISSUER, "audience": AUDIENCE, "jwks": jwks, **oidc}
+    return client_of(create_app(make_store(oidc=given)), key=None)
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+@pytest.mark.parametrize(
+    ("key", "kid", "algorithm"), [(RSA, "rsa", "RS256"), (EC, "ec", "ES256"), (ED, "ed", "EdDSA")]
+)
+async def test_a_valid_token_is_accepted_with_its_scopes(
+    key: Any, kid: str, algorithm: str, make_store: MakeStore, issuer: Issuer
+) -> None:
+    async with client_for(make_store, issuer.url) as client:
+        headers = bearer(token(key, kid, algorithm))
+        for _ in range(3):
+            assert (await client.get(READ, headers=headers)).status_code == 200
+        response = await client.post(INGEST, json={"entity_id": "u1"}, headers=headers)
+        assert problem_of(response)["key"] == "ada"
+        assert response.status_code == 403
+        assert (await client.get(READ, headers={"X-API-Key": KEY})).status_code == 200
+        assert (await client.get(READ)).status_code == 401
+    assert issuer.requests == 1
+
+
+def forged() -> str:
+    """Return a token whose HMAC has the public key as its secret."""
+    public = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return signed_by_hand("HS256", public)
+
+
+def signed_by_hand(algorithm: str, secret: bytes) -> str:
+    def part(data: bytes) -> str:
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+    claims = jwt.decode(token(), options={"verify_signature": False})
+    head = json.dumps({"alg": algorithm, "typ": "JWT", "kid": "rsa"}).encode()
+    body = f"{part(head)}.{part(json.dumps(claims).encode())}"
+    mac = hmac.new(secret, body.encode(), hashlib.sha256).digest() if secret else b""
+    return f"{body}.{part(mac)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (lambda: token(aud="another"), "udience"),
+        (lambda: token(aud=None), "aud"),
+        (lambda: token(iss="https://evil.example"), "ssuer"),
+        (lambda: token(exp=int(time.time()) - 3_600), "expired"),
+        (lambda: token(exp=None), "exp"),
+        (lambda: token(nbf=int(time.time()) + 3_600), "not yet valid"),
+        (lambda: token(sub=None), "'sub'"),
+        (lambda: token(OTHER_RSA), "ignature"),
+        (lambda: token(kid="unknown"), "does not publish"),
+        (lambda: token(kid=None), "does not publish"),
+        (lambda: token(algorithm="RS512"), "algorithm"),
+        (lambda: token(EC, "rsa", "ES256"), "not valid"),
+        (lambda: token()[:-10] + "A" * 10, "ignature"),
+        (forged, "algorithm"),
+        (lambda: signed_by_hand("none", b""), "algorithm"),
+        (lambda: "eyJ.not.one", "not valid"),
+        (lambda: "eyJ" + "A" * 20_000 + ".a.b", "longer"),
+    ],
+)
+async def test_an_invalid_token_is_refused_with_the_reason(
+    text: Any, reason: str, make_store: MakeStore, issuer: Issuer
+) -> None:
+    async with client_for(make_store, issuer.url) as client:
+        response = await client.get(READ, headers=bearer(text()))
+    assert response.status_code == 401
+    assert reason in problem_of(response)["detail"]
+    assert response.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+
+
+async def test_rotated_keys_are_fetched_when_a_token_names_one(
+    make_store: MakeStore, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_keys, "_SECONDS_BETWEEN_FETCHES", -1.0)
+    old, new = token(), token(OTHER_RSA, "new")
+    async with client_for(make_store, issuer.url) as client:
+        assert (await client.get(READ, headers=bearer(old))).status_code == 200
+        issuer.keys = [jwk(OTHER_RSA, "new")]
+        assert (await client.get(READ, headers=bearer(new))).status_code == 200
+        # The token was verified before, with a key that the issuer no longer publishes.
+        assert (await client.get(READ, headers=bearer(old))).status_code == 401
+
+
+async def test_unknown_keys_are_not_looked_for_all_the_time(
+    make_store: MakeStore, issuer: Issuer
+) -> None:
+    async with client_for(make_store, issuer.url) as client:
+        for number in range(5):
+            response = await client.get(READ, headers=bearer(token(kid=f"unknown {number}")))
+            assert response.status_code == 401
+    assert issuer.requests == 1
+
+
+async def test_while_the_issuer_is_down_api_keys_work_and_tokens_are_asked_to_retry(
+    make_store: MakeStore, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issuer.is_down = True
+    async with client_for(make_store, issuer.url) as client:
+        for _ in range(3):
+            response = await client.get(READ, headers=bearer(token()))
+            assert response.status_code == 503
+            assert problem_of(response)["type"].endswith(":token-keys-unavailable")
+            assert response.headers["retry-after"] == "1"
+        assert issuer.requests == 1
+        assert (await client.get(READ, headers={"X-API-Key": KEY})).status_code == 200
+        issuer.is_down = False
+        monkeypatch.setattr(token_keys, "_SECONDS_AFTER_FAILURE", -1.0)
+        assert (await client.get(READ, headers=bearer(token()))).status_code == 200
+
+
+async def test_keys_stay_in_use_while_the_issuer_is_down(
+    make_store: MakeStore, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with client_for(make_store, issuer.url) as client:
+        assert (await client.get(READ, headers=bearer(token()))).status_code == 200
+        issuer.is_down = True
+        for name in ("_SECONDS_BETWEEN_FETCHES", "_FRESH_SECONDS", "_SECONDS_AFTER_FAILURE"):
+            monkeypatch.setattr(token_keys, name, -1.0)
+        unknown = await client.get(READ, headers=bearer(token(kid="unknown")))
+        assert unknown.status_code == 401
+        assert (await client.get(READ, headers=bearer(token(sub="bob")))).status_code == 200
+
+
+async def test_keys_come_from_a_file_too(make_store: MakeStore, tmp_path: Path) -> None:
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps({"keys": [jwk(RSA, "rsa")]}))
+    async with client_for(make_store, str(file)) as client:
+        assert (await client.get(READ, headers=bearer(token()))).status_code == 200
+        # Without a key id, the only key is meant.
+        assert (await client.get(READ, headers=bearer(token(kid=None)))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("claims", "settings", "status"),
+    [
+        ({"scope": ["read"]}, {}, 200),
+        ({"scope": "admin"}, {}, 200),
+        ({"scope": "openid"}, {}, 403),
+        ({"scope": 7}, {}, 403),
+        ({"scope": "hw:read read"}, {"scope_prefix": "hw:"}, 200),
+        ({"scope": "read"}, {"scope_prefix": "hw:"}, 403),
+        ({"roles": ["read"], "scope": "x"}, {"scope_claim": "roles"}, 200),
+        ({"email": "ada@example.com"}, {"name_claim": "email"}, 200),
+        ({}, {"name_claim": "email"}, 401),
+        ({"org": "u"}, {"tenant_claim": "org"}, 200),
+        ({"org": "v"}, {"tenant_claim": "org"}, 403),
+        ({}, {"tenant_claim": "org"}, 401),
+    ],
+)
+async def test_claims_say_who_may_do_what(
+    claims: dict[str, Any],
+    settings: dict[str, str],
+    status: int,
+    make_store: MakeStore,
+    issuer: Issuer,
+) -> None:
+    async with client_for(make_store, issuer.url, **settings) as client:
+        assert (await client.get(READ, headers=bearer(token(**claims)))).status_code == status
+
+
+async def test_a_caller_with_tokens_has_a_rate_limit(make_store: MakeStore, issuer: Issuer) -> None:
+    oidc = {"issuer": ISSUER, "audience": AUDIENCE, "jwks": issuer.url}
+    store = make_store(oidc=oidc, http={"rate_limit": 0.001})
+    async with client_of(store, key=None) as client:
+        for sub, status in [("ada", 200), ("ada", 429), ("bob", 200)]:
+            response = await client.get(READ, headers=bearer(token(sub=sub, jti=str(time.time()))))
+            assert response.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"audience": ""}, r"oidc\.audience is empty"),
+        ({"jwks": ""}, r"oidc\.jwks is empty"),
+        ({"jwks": "http://login.example/keys"}, "use https"),
+        ({"algorithms": "HS256"}, "HS256"),
+        ({"algorithms": "none"}, "none"),
+        ({"algorithms": " , "}, "empty"),
+    ],
+)
+def test_settings_that_cannot_be_safe_are_refused(
+    settings: dict[str, str], problem: str, make_store: MakeStore
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        client_for(make_store, **{"jwks": "https://login.example/keys", **settings})
