@@ -25,6 +25,11 @@ from headwater.store.loader import load_store
 from headwater.testing.conformance.suite import until
 from tests.mcp.conftest import call, problem
 
+JSON = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": "2026-07-28",
+}
 KEY = "a-key-of-the-tests-0123456789"
 
 
@@ -100,6 +105,11 @@ async def test_a_key_sees_the_tools_of_its_scopes_and_a_wrong_key_nothing(
                 assert answer.status_code == 401
                 assert answer.headers["www-authenticate"] == "Bearer"
                 assert answer.json()["title"] == "API key required"
+            # An admitted caller whose message is malformed gets an answer of the protocol.
+            answer = await sender.post(url, content=b"{", headers=JSON | {"X-API-Key": reader_key})
+            assert answer.status_code == 400
+            assert answer.json()["error"]["message"] == "Parse error"
+            assert {"x-request-id", "x-content-type-options"} <= answer.headers.keys()
 
 
 async def test_without_keys_only_this_machine_is_answered(

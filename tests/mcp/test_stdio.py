@@ -64,6 +64,7 @@ async def test_ctrl_c_closes_the_store_and_ends_the_process(
     )
     assert server.stdin
     assert server.stdout
+    server.stdin.write(b"no JSON\n")
     server.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
     assert b'"id":1' in await server.stdout.readline()
     server.send_signal(signal.SIGINT)

@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headwater.http.responses import NO_SNIFF
 from headwater.http.routes import RouteScope
 
 
@@ -42,7 +43,7 @@ class _ForwardedResponse(Response):
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__()
-        self.raw_headers = []
+        self.raw_headers = [NO_SNIFF]
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

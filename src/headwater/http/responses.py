@@ -12,7 +12,7 @@ NOT_MODIFIED = 304
 SMALLEST_COMPRESSED = 1024
 
 _NO_STORE = (b"cache-control", b"no-store")
-_NO_SNIFF = (b"x-content-type-options", b"nosniff")
+NO_SNIFF = (b"x-content-type-options", b"nosniff")
 # A cache that several keys share must not give one the response to another.
 _FOREVER = (
     (b"cache-control", b"private, max-age=31536000, immutable"),
@@ -34,7 +34,7 @@ class ApiResponse(Response):
         self.raw_headers = [
             (b"content-type", self.media_type.encode()),
             (b"content-length", b"%d" % len(self.body)),
-            _NO_SNIFF,
+            NO_SNIFF,
             _NO_STORE,
         ]
         if self.status_code == NO_CONTENT:

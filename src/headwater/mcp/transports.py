@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.core.callers import Caller, set_caller
 from headwater.core.logging import log
+from headwater.mcp.sdk_log import forwarded_sdk_log
 from headwater.mcp.server import create_server
 from headwater.store.feature_store import FeatureStore
 
@@ -25,11 +27,12 @@ async def serve_stdio(store: FeatureStore) -> None:
     """Serve the process that started this one, as the local user, until it closes the stream."""
     set_caller(STDIO_CALLER)
     server = create_server(store)
-    loop = asyncio.get_running_loop()
+    loop, ending = asyncio.get_running_loop(), _Exit(store)
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _Exit(store).begin)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+        loop.add_signal_handler(number, ending.begin)
+    with forwarded_sdk_log(private=not store.settings.record.include_content):
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
 
 
 class _Exit:
@@ -59,15 +62,19 @@ class StreamableHttp:
     """
 
     def __init__(self, store: FeatureStore) -> None:
+        self._private = not store.settings.record.include_content
         self._manager = StreamableHTTPSessionManager(
             create_server(store),
             stateless=True,
             max_request_body_size=store.settings.http.max_body_bytes,
         )
 
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Return the context in which requests are answered; it can be entered once."""
-        return self._manager.run()
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer requests inside of this context, which can be entered once."""
+        with forwarded_sdk_log(private=self._private):
+            async with self._manager.run():
+                yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._manager.handle_request(scope, receive, send)
