@@ -12,12 +12,11 @@ from headwater.core.values import with_own_payload
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     BackendUnavailableError,
-    FunctionRaisedError,
     HeadwaterError,
     RecordingError,
 )
 from headwater.features.batch_state import BatchState, StagedChanges
-from headwater.features.failure_texts import FailureTexts
+from headwater.features.failure_texts import FailureTexts, own_error
 from headwater.features.frame import Frame
 from headwater.features.retries import CircuitBreakers, RetryBudget, backoff, is_permanent
 from headwater.features.services import Services
@@ -144,9 +143,7 @@ def _handler_error(feature: FeatureDef, error: HeadwaterError) -> Exception:
     cause = error.__cause__ if isinstance(error, RecordingError) else error
     if isinstance(cause, BackendUnavailableError):
         raise cause  # the batch runs again when the server is available
-    if isinstance(error, FunctionRaisedError) and error.feature == feature.name:
-        return error.raised
-    return error
+    return own_error(feature.name, error)
 
 
 def _undeclared(feature: str, now: datetime) -> Failure:

@@ -8,7 +8,13 @@ from pathlib import Path
 from types import TracebackType
 
 from headwater.core.tracebacks import chain_of, format_traceback
-from headwater.errors import BackendError, FeatureValueError, HandlerTimeoutError, HeadwaterError
+from headwater.errors import (
+    BackendError,
+    FeatureValueError,
+    FunctionRaisedError,
+    HandlerTimeoutError,
+    HeadwaterError,
+)
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 # Messages about the store and about the feature's own value.
@@ -45,6 +51,16 @@ class FailureTexts:
         chain = not isinstance(error, FeatureValueError)
         frames = _own_frames(error)
         return "".join(traceback.format_exception(type(error), error, frames, chain=chain))
+
+
+def own_error(feature: str, error: HeadwaterError) -> Exception:
+    """Return what the function of a feature raised itself, or else the error of what it called.
+
+    A function that reads another feature fails with the error of that feature.
+    """
+    if isinstance(error, FunctionRaisedError) and error.feature == feature:
+        return error.raised
+    return error
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:

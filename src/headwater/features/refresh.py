@@ -22,7 +22,6 @@ from headwater.errors import (
     BackendError,
     BackendUnavailableError,
     DeclarationError,
-    FunctionRaisedError,
     HeadwaterError,
     InvalidInputError,
     QueryError,
@@ -30,7 +29,7 @@ from headwater.errors import (
 from headwater.features import schedule as ticks
 from headwater.features.batch_state import BatchState, HandlerTransaction
 from headwater.features.cells import is_same_value
-from headwater.features.failure_texts import FailureTexts
+from headwater.features.failure_texts import FailureTexts, own_error
 from headwater.features.frame import Frame
 from headwater.features.query_rows import query_columns, query_values
 from headwater.features.services import Services
@@ -162,12 +161,9 @@ class Refresh:
                         done.append(entity_id)
                     except BackendUnavailableError:
                         raise  # the batch runs again, as for any event
-                    except FunctionRaisedError as error:
-                        failed.append(entity_id)
-                        self._report(feature, entity_id, error.raised)
                     except HeadwaterError as error:
                         failed.append(entity_id)
-                        self._report(feature, entity_id, error)
+                        self._report(feature, entity_id, own_error(feature.name, error))
 
         await run_concurrently(entity_ids, run, self._concurrency)
         after = entity_ids[-1] if len(entity_ids) == _PAGE else None

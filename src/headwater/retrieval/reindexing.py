@@ -18,6 +18,7 @@ from headwater.errors import (
     HeadwaterError,
     UnknownNameError,
 )
+from headwater.features.failure_texts import FailureTexts
 from headwater.features.services import Services
 from headwater.ports import Generation, IndexSpec, IndexVersion
 from headwater.retrieval.generations import Generations
@@ -74,6 +75,7 @@ class Reindexer:
         self._clock = services.clock
         self._generations = generations
         self._indexer = indexer
+        self._texts = FailureTexts(private=not services.settings.record.include_content)
         self._problems: dict[str, str] = {}
         self._pruned_at = 0
 
@@ -167,7 +169,7 @@ class Reindexer:
         except BackendError:
             raise
         except HeadwaterError as error:
-            problem = str(error)
+            problem = self._texts.message(error)
             if self._problems.get(index.name) != problem:
                 self._problems[index.name] = problem
                 log.error("could not repair an index; retrying", index=index.name, error=problem)
