@@ -3,6 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 EVENTS ?= 20000
+CASES ?= 5000
 SEED ?= 7
 SERVERS ?= .servers
 
@@ -30,7 +31,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage check format lint types layers bench chaos up down lock clean
+.PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos up down lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -62,6 +63,12 @@ layers: $(DEV_READY) ## Check that packages import only from the layers below
 format: $(DEV_READY) ## Format the code and apply the linter's fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+fuzz: $(DEV_READY) ## Send requests derived from the OpenAPI document to a server (CASES=5000 SEED=7)
+	$(BIN)/python -m dev.fuzz --cases $(CASES) --seed $(SEED) $(ARGS)
+
+reference: $(DEV_READY) ## Write the reference pages that are generated from the code
+	$(BIN)/python -m dev.problems_page
 
 bench: $(DEV_READY) ## Run the benchmarks
 	$(BIN)/python -m bench $(ARGS)

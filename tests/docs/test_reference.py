@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import headwater
+from dev import problems_page
 from headwater import (
     Chunk,
     Context,
@@ -28,7 +29,6 @@ from headwater import (
 )
 from headwater.cli.app import app
 from headwater.http.app import create_app
-from headwater.http.problems import RULES, rule_of
 from headwater.settings.schema import SETTINGS, Settings
 from tests.docs.pages import DOCS, ROOT, blocks, quoted, rows, sections
 
@@ -117,16 +117,9 @@ def test_every_route_has_a_section() -> None:
     assert {h for h in headings if re.match(r"[A-Z]+ /", h)} == routes
 
 
-def test_every_problem_is_listed_with_its_status_and_title() -> None:
-    listed = rows(sections(REFERENCE / "http.md")["Errors"])
-    found = {(name, row[1], row[2]) for row in listed for name in re.findall(r"`([^`]+)`", row[0])}
-    expected = {(r.name, str(r.status), r.title) for r in (*RULES.values(), rule_of(Exception()))}
-    # The name of this problem contains the kind of name.
-    ((name, status, title),) = {rule for rule in expected if rule[0] == "unknown-name"}
-    expected.remove((name, status, title))
-    kinds = ("feature", "entity", "context", "index")
-    expected |= {(f"unknown-{kind}", status, title) for kind in kinds}
-    assert found == expected
+def test_the_page_of_problem_types_is_that_of_the_table() -> None:
+    text = problems_page.PAGE.read_text(encoding="utf-8")
+    assert text == problems_page.page(), "run `make reference`"
 
 
 def test_every_option_of_a_feature_is_listed() -> None:

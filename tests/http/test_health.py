@@ -161,12 +161,12 @@ async def test_the_document_describes_parameters_bodies_and_responses(
         ("name", "path", True),
         ("entity_id", "query", True),
     ]
-    assert "security" not in reading
+    assert reading["security"] == [{"key": ["read"]}, {"bearer": ["read"]}]
     assert paths["/healthz"]["get"]["security"] == []
     batch = paths["/ingest"]["post"]
     assert "application/x-ndjson" in batch["requestBody"]["content"]
     assert "202" in batch["responses"]
-    assert "application/problem+json" in batch["responses"]["default"]["content"]
+    assert "application/problem+json" in batch["responses"]["422"]["content"]
 
 
 def routes(store: FeatureStore) -> list[Route]:

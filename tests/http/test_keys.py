@@ -31,7 +31,9 @@ async def test_everything_needs_a_key(method: str, path: str, store: FeatureStor
     assert problem_of(response)["type"].endswith(":key-required")
 
 
-async def test_every_route_but_the_probes_needs_a_key(store: FeatureStore) -> None:
+async def test_every_route_but_probes_and_docs_needs_a_key(
+    store: FeatureStore,
+) -> None:
     app = create_app(store)
     async with client_of(app, key=None) as client:
         without_key = {
@@ -39,7 +41,7 @@ async def test_every_route_but_the_probes_needs_a_key(store: FeatureStore) -> No
             for route in app.typed_routes
             if (await client.request(route.method, route.path)).status_code != 401
         }
-    assert without_key == {"/healthz", "/readyz"}
+    assert without_key == {"/healthz", "/readyz", "/docs", "/docs.css"}
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from headwater.api.kinds import ContextName, DurationText
 from headwater.records.lineage import Context
+
+Params = Annotated[
+    dict[str, Any],
+    Meta(
+        description="The arguments of the context's function, by name.",
+        examples=[{"user_id": "ada", "question": "Where is my parcel?"}],
+    ),
+]
+InteractionRef = Annotated[
+    dict[str, Any],
+    Meta(
+        description="A reference that is recorded and returned; no name begins with a dollar.",
+        examples=[{"call_id": "c-9", "turn_id": "t-3", "turn_index": 3}],
+        extra_json_schema={"propertyNames": {"pattern": "^(?!\\$)"}},
+    ),
+]
+MaxTokens = Annotated[
+    int,
+    Meta(
+        description="A budget below the declared one.",
+        examples=[400],
+        extra_json_schema={"minimum": 1, "maximum": 2**53 - 1},
+    ),
+]
 
 
 class AssembleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The arguments of a context, and options that replace declared ones for this call."""
 
-    params: dict[str, Any] = {}
-    interaction_ref: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
-    max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
-    freshness_sla: str | msgspec.UnsetType | None = msgspec.UNSET
+    params: Params = {}
+    interaction_ref: InteractionRef | msgspec.UnsetType | None = msgspec.UNSET
+    max_tokens: MaxTokens | msgspec.UnsetType | None = msgspec.UNSET
+    freshness_sla: DurationText | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The body of ``AssembleBody`` with the name of the context."""
 
-    context: str
+    context: ContextName
 
 
 class Assembled(Context, frozen=True, kw_only=True):

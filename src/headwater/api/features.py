@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from headwater.api.kinds import EntityId, EntityName, FeatureName
 from headwater.core.values import Source
 from headwater.history.one_value import HistoricalValue
 
@@ -14,8 +16,8 @@ from headwater.history.one_value import HistoricalValue
 class OneFeature(msgspec.Struct, frozen=True):
     """A feature's value for one entity."""
 
-    feature: str
-    entity_id: str
+    feature: FeatureName
+    entity_id: EntityId
     value: Any
     as_of: datetime | None
     age_ms: int | None
@@ -25,9 +27,9 @@ class OneFeature(msgspec.Struct, frozen=True):
 class FeaturesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The features and entities to read."""
 
-    entity_ids: list[str]
-    features: list[str]
-    entity: str | None = None
+    entity_ids: Annotated[list[EntityId], Meta(examples=[["ada", "bob"]])]
+    features: Annotated[list[FeatureName], Meta(min_length=1, examples=[["total_spend"]])]
+    entity: EntityName | None = None
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -42,20 +44,20 @@ class Value(msgspec.Struct, frozen=True):
 class EntityRow(msgspec.Struct, frozen=True):
     """The values of one entity, by feature."""
 
-    entity_id: str
+    entity_id: EntityId
     values: dict[str, Value]
 
 
 class HistoryOfFeature(msgspec.Struct, frozen=True):
     """A feature's values for one entity over time, the newest first."""
 
-    feature: str
-    entity_id: str
+    feature: FeatureName
+    entity_id: EntityId
     values: list[HistoricalValue]
 
 
 class ManyFeatures(msgspec.Struct, frozen=True):
     """The values of several entities, in the order of the request."""
 
-    entity: str
+    entity: EntityName
     rows: list[EntityRow]

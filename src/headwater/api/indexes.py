@@ -9,8 +9,49 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from headwater.api.kinds import DocumentId, IndexName, Metadata
 from headwater.declarations.search_options import MAX_RESULTS, SearchMode
 from headwater.retrieval.reindexing import IndexStatus
+
+Query = Annotated[
+    str,
+    Meta(
+        description="What to search for.",
+        examples=["How long do parcels take?"],
+        extra_json_schema={"pattern": r"\S"},
+    ),
+]
+Filters = Annotated[
+    dict[str, Any],
+    Meta(
+        description="Conditions on metadata, such as equality, $gte, $in, $or and $not.",
+        examples=[{"topic": "shipping"}],
+    ),
+]
+MinScore = Annotated[
+    float,
+    Meta(
+        description="The least cosine of a chunk; not with the mode text.",
+        examples=[0.2],
+        extra_json_schema={"minimum": -1, "maximum": 1},
+    ),
+]
+Diversity = Annotated[
+    float,
+    Meta(
+        description="From 0, only relevance counts, to 1.",
+        examples=[0.3],
+        extra_json_schema={"minimum": 0, "maximum": 1},
+    ),
+]
+AsOf = Annotated[
+    str,
+    Meta(
+        description="A time with a time zone, how long ago, or a version of the index.",
+        examples=["2h"],
+        extra_json_schema={"minLength": 1},
+    ),
+]
 
 
 class SearchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -19,13 +60,17 @@ class SearchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     ``as_of`` is a time with a time zone, a duration such as ``2h``, or a version of the index.
     """
 
-    query: str
-    top_k: Annotated[int, Meta(ge=1, le=MAX_RESULTS)] = 5
-    mode: SearchMode = "vector"
-    filters: dict[str, Any] | None = None
-    min_score: float | None = None
-    diversity: float = 0.0
-    as_of: str | None = None
+    query: Query
+    top_k: Annotated[
+        int, Meta(ge=1, le=MAX_RESULTS, description="How many chunks at most.", examples=[3])
+    ] = 5
+    mode: Annotated[
+        SearchMode, Meta(description="By meaning, by words, or by both.", examples=["vector"])
+    ] = "vector"
+    filters: Filters | None = None
+    min_score: MinScore | None = None
+    diversity: Diversity = 0.0
+    as_of: AsOf | None = None
 
 
 class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,15 +101,15 @@ class SearchHits(msgspec.Struct, frozen=True, kw_only=True):
 class DocumentBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A document to index."""
 
-    text: str
-    metadata: dict[str, Any] = {}
+    text: Annotated[str, Meta(examples=["Parcels take two days."])]
+    metadata: Metadata = {}
 
 
 class IndexedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The current version of a document."""
 
-    index: str
-    document: str
+    index: IndexName
+    document: DocumentId
     version: int
     indexed_at: datetime
     metadata: Mapping[str, Any]

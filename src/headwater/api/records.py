@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from headwater.api.kinds import RecordHash
 from headwater.records.record import Disclosure, Redaction, Signature
 
 
@@ -14,8 +15,8 @@ class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     format: Literal["CRS-001"]
     context_id: str
-    record_hash: str
-    content_hash: str
+    record_hash: RecordHash
+    content_hash: RecordHash
     core: str
     disclosures: list[Disclosure]
     signature: Signature | None

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from headwater.http.contexts import Limit, Moment
+from typing import Annotated
+
+from msgspec import Meta
+
+from headwater.api.kinds import Cursor, Limit, Moment
 from headwater.http.routes import Route
 from headwater.store.audit_log import AuditPage
 from headwater.store.feature_store import FeatureStore
+
+Action = Annotated[str, Meta(description="The name of an action.", examples=["records.redact"])]
+Actor = Annotated[str, Meta(description="The name of the key or user.", examples=["ops"])]
 
 
 class Administration:
@@ -19,12 +26,12 @@ class Administration:
 
     async def read_audit_log(
         self,
-        action: str | None = None,
-        actor: str | None = None,
+        action: Action | None = None,
+        actor: Actor | None = None,
         since: Moment | None = None,
         before: Moment | None = None,
         limit: Limit = 100,
-        cursor: str | None = None,
+        cursor: Cursor | None = None,
     ) -> AuditPage:
         """List administrative actions, newest first: who did what, when, and how it ended."""
         return await self._store.audit_log(

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
-import msgspec
 from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from headwater.access.errors import ScopeError
 from headwater.access.guard import Guard
-from headwater.api.declarations import StoreListing, declarations_of
 from headwater.core.callers import current_caller, set_caller
 from headwater.engine.worker import Worker
 from headwater.errors import CallerLimitError
@@ -22,6 +19,7 @@ from headwater.http.admin import Administration
 from headwater.http.contexts import Contexts
 from headwater.http.cors import Cors, preflight_response
 from headwater.http.doctor import Doctor
+from headwater.http.documentation import Documentation
 from headwater.http.features import Features
 from headwater.http.health import Probes
 from headwater.http.indexes import Indexes
@@ -80,14 +78,6 @@ def routes_of(
 ) -> list[Route]:
     """Return the route table."""
 
-    async def list_declarations() -> StoreListing:
-        """List entities, features, indexes, retrievers and contexts, and their dependency graph."""
-        return declarations_of(store)
-
-    async def openapi() -> ApiResponse:
-        """Return this document."""
-        return ApiResponse(described).with_etag()
-
     routes = [
         *Features(store).routes(),
         *Ingest(store).routes(),
@@ -97,12 +87,8 @@ def routes_of(
         *Administration(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),
         *Doctor(store, processes).routes(),
-        Route("GET", "/api/store", "read", list_declarations),
-        Route(
-            "GET", "/openapi.json", "any", openapi, documents=dict[str, Any], applies_limits=True
-        ),
+        *Documentation(store, lambda: document(routes)).routes(),
     ]
-    described = msgspec.json.encode(document(routes))
     return routes
 
 

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
 
 from headwater.api.contexts import AssembleBody, Assembled, AssembleNamedBody, assembled
 from headwater.api.json_values import plain
+from headwater.api.kinds import (
+    ContextId,
+    ContextName,
+    Cursor,
+    EntityName,
+    FeatureName,
+    IndexName,
+    Limit,
+    Moment,
+)
 from headwater.contexts.recorded import ContextPage
 from headwater.core.codec import encode_custom
+from headwater.core.values import LONGEST_ID
 from headwater.declarations import overrides
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.records.lineage import ContextLineage, ContextTrace, FreshnessStatus, PastContext
 from headwater.store.feature_store import FeatureStore
 
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+Status = Annotated[
+    FreshnessStatus, msgspec.Meta(description="A freshness status.", examples=["guaranteed"])
+]
+SoughtEntityId = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1, max_length=LONGEST_ID, description="An entity's id.", examples=["ada"]
+    ),
+]
+SoughtDocument = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1, max_length=LONGEST_ID, description="A document's id.", examples=["shipping"]
+    ),
+]
+SoughtChunk = Annotated[
+    str, msgspec.Meta(min_length=1, description="A chunk's id.", examples=["shipping#0"])
+]
+
+CallerName = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1, description="The name of the key that assembled it.", examples=["web"]
+    ),
+]
 
 
 class Contexts:
@@ -80,7 +113,7 @@ class Contexts:
             ),
         ]
 
-    async def assemble_context(self, name: str, body: AssembleBody) -> ApiResponse:
+    async def assemble_context(self, name: ContextName, body: AssembleBody) -> ApiResponse:
         """Assemble a context and record it."""
         changed = overrides(body.max_tokens, body.freshness_sla, body.interaction_ref)
         return _json(assembled(await self._store.assemble(name, body.params, changed)))
@@ -94,10 +127,10 @@ class Contexts:
         start: Moment | None = None,
         end: Moment | None = None,
         limit: Limit = 100,
-        name: str | None = None,
-        freshness_status: FreshnessStatus | None = None,
-        caller: str | None = None,
-        cursor: str | None = None,
+        name: ContextName | None = None,
+        freshness_status: Status | None = None,
+        caller: CallerName | None = None,
+        cursor: Cursor | None = None,
     ) -> ContextPage:
         """List recorded contexts from ``start`` until before ``end``, newest first."""
         return await self._store.list_contexts(
@@ -112,14 +145,14 @@ class Contexts:
 
     async def find_contexts(
         self,
-        feature: str | None = None,
-        entity: str | None = None,
-        entity_id: str | None = None,
-        chunk: str | None = None,
-        document: str | None = None,
-        index: str | None = None,
+        feature: FeatureName | None = None,
+        entity: EntityName | None = None,
+        entity_id: SoughtEntityId | None = None,
+        chunk: SoughtChunk | None = None,
+        document: SoughtDocument | None = None,
+        index: IndexName | None = None,
         limit: Limit = 100,
-        cursor: str | None = None,
+        cursor: Cursor | None = None,
     ) -> ContextPage:
         """List recorded contexts that used all of these inputs, newest first."""
         return await self._store.records.find(
@@ -133,15 +166,15 @@ class Contexts:
             cursor=cursor,
         )
 
-    async def read_context(self, id: str) -> ApiResponse:
+    async def read_context(self, id: ContextId) -> ApiResponse:
         """Read a recorded context with its lineage."""
         return _json(await self._store.get_context_at(id))
 
-    async def read_lineage(self, id: str) -> ApiResponse:
+    async def read_lineage(self, id: ContextId) -> ApiResponse:
         """Read only the lineage of a recorded context."""
         return _json((await self._store.get_context_at(id)).lineage)
 
-    async def explain_context(self, id: str) -> ApiResponse:
+    async def explain_context(self, id: ContextId) -> ApiResponse:
         """Explain the decisions behind a recorded context."""
         return _json(await self._store.records.explain(id))
 

@@ -17,11 +17,13 @@ from headwater.api.features import (
     OneFeature,
     Value,
 )
+from headwater.api.kinds import EntityId, FeatureName, Moment
 from headwater.core.values import FeatureValue
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import quoted
 from headwater.features.reader import FeatureRow
+from headwater.history.one_value import MOST_ROWS
 from headwater.http.request_errors import TooManyValuesError
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
@@ -29,7 +31,9 @@ from headwater.store.feature_store import FeatureStore
 # After so many values, a large request yields to others, and it stops if its client has gone.
 _VALUES_AT_ONCE = 500
 
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+Rows = Annotated[
+    int, msgspec.Meta(ge=1, le=MOST_ROWS, description="How many at most.", examples=[20])
+]
 
 
 class Features:
@@ -48,7 +52,7 @@ class Features:
             Route("POST", "/api/features/get", "read", self.get_features, applies_limits=True),
         ]
 
-    async def read_feature(self, name: str, entity_id: str) -> OneFeature:
+    async def read_feature(self, name: FeatureName, entity_id: EntityId) -> OneFeature:
         """Read one feature of one entity."""
         (row,) = await self._store.get_feature_values((name,), (entity_id,))
         value = row[name]
@@ -57,11 +61,11 @@ class Features:
 
     async def read_history(
         self,
-        name: str,
-        entity_id: str,
+        name: FeatureName,
+        entity_id: EntityId,
         start: Moment | None = None,
         end: Moment | None = None,
-        limit: int = 100,
+        limit: Rows = 100,
     ) -> HistoryOfFeature:
         """Read one feature of one entity over time, from ``start`` until before ``end``."""
         values = await self._store.get_feature_history(

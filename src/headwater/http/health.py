@@ -46,8 +46,8 @@ class Probes:
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/healthz", "public", self.alive),
-            Route("GET", "/readyz", "public", self.ready, documents=Readiness),
-            Route("GET", "/metrics", "metrics", self.metrics, documents=str),
+            Route("GET", "/readyz", "public", self.ready, documents=Readiness, failing_status=503),
+            Route("GET", "/metrics", "metrics", self.metrics, returns="text/plain", documents=str),
         ]
 
     async def alive(self) -> Alive:

@@ -15,6 +15,7 @@ from headwater.api.indexes import (
     SearchHit,
     SearchHits,
 )
+from headwater.api.kinds import DocumentId, IndexName
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import UnknownDocumentError
@@ -48,7 +49,7 @@ class Indexes:
             Route("GET", "/v1/indexes", "read", self.list_indexes, applies_limits=True),
         ]
 
-    async def search_index(self, index: str, body: SearchBody) -> SearchHits:
+    async def search_index(self, index: IndexName, body: SearchBody) -> SearchHits:
         """Search an index by meaning, by words or by both."""
         runtime = runtime_of(self._store)
         definition = runtime.registry.index(index)
@@ -70,17 +71,17 @@ class Indexes:
         )
 
     async def index_document(
-        self, index: str, document: str, body: DocumentBody
+        self, index: IndexName, document: DocumentId, body: DocumentBody
     ) -> IndexedDocument:
         """Index a document, in place of its earlier version; the next search finds it."""
         await self._store.index(index, document, body.text, body.metadata)
         return await self._read(IndexedDocument, index, document)
 
-    async def read_document(self, index: str, document: str) -> DocumentText:
+    async def read_document(self, index: IndexName, document: DocumentId) -> DocumentText:
         """Read the current version of a document."""
         return await self._read(DocumentText, index, document)
 
-    async def remove_document(self, index: str, document: str) -> None:
+    async def remove_document(self, index: IndexName, document: DocumentId) -> None:
         """Remove a document and its chunks, if it is there."""
         await self._store.unindex(index, document)
 

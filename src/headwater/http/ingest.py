@@ -15,6 +15,7 @@ from headwater.api.events import (
     BatchItem,
     EventBody,
 )
+from headwater.api.kinds import EventType
 from headwater.core.values import ServiceEvent, assigned
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import EventError, FieldError
@@ -26,7 +27,6 @@ from headwater.store.feature_store import FeatureStore
 # Counting the backlog takes longer than publishing an event, and a long one takes longer.
 _BACKLOG_SECONDS = 0.5
 _PAUSES_PER_COUNT = 20
-
 
 _decoder = msgspec.json.Decoder(BatchItem)
 
@@ -61,7 +61,7 @@ class Ingest:
         ]
 
     async def ingest_event(
-        self, event_type: str, body: EventBody, traceparent: str | None
+        self, event_type: EventType, body: EventBody, traceparent: str | None
     ) -> AcceptedEvent:
         """Publish an event; the response is sent when the event is durable."""
         event = self._event(event_type, body, traceparent)

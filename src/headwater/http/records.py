@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+from headwater.api.kinds import RecordRef
 from headwater.api.records import RecordDocument
 from headwater.errors import DamagedRecordError, RecordDocumentError
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.records.document import export
 from headwater.store.feature_store import FeatureStore
+
+Part = Annotated[
+    Literal["document", "core"],
+    Meta(description="The whole record, or only the bytes that were hashed.", examples=["core"]),
+]
 
 
 class Records:
@@ -25,14 +33,13 @@ class Records:
                 "/v1/record/{ref}",
                 "records",
                 self.read_record,
-                documents=RecordDocument,
+                documents=(RecordDocument, dict[str, Any]),
+                has_etag=True,
                 applies_limits=True,
             )
         ]
 
-    async def read_record(
-        self, ref: str, part: Literal["document", "core"] = "document"
-    ) -> ApiResponse:
+    async def read_record(self, ref: RecordRef, part: Part = "document") -> ApiResponse:
         """Read a record by its hash or context id; ``part=core`` returns the hashed bytes."""
         record = await self._store.get_record(ref)
         if part == "core":

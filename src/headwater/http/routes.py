@@ -57,10 +57,16 @@ class Route(msgspec.Struct, frozen=True):
     function: Callable[..., Awaitable[Any]]
     status: int = 200
     accepts: tuple[str, ...] = JSON_TYPES
+    returns: str = "application/json"
+    """For OpenAPI: the media type of the response."""
     documents: Any = None
-    """For OpenAPI: the type of an ``Upload`` or of the body of a ``Response``."""
+    """For OpenAPI: the type of an ``Upload`` or of the body of a ``Response``, or several."""
+    failing_status: int | None = None
+    """For OpenAPI: another status that the same body has."""
     applies_limits: bool = False
     """Whether the function applies the limits of a key; if not, limited keys are refused."""
+    has_etag: bool = False
+    """For OpenAPI: whether the response has an ETag, and is 304 if the client has it."""
 
 
 class Parameter(NamedTuple):
@@ -113,6 +119,15 @@ def _without_none(kind: Any) -> Any:
     return Union[tuple(member for member in get_args(kind) if member is not NoneType)]  # noqa: UP007 - of a tuple
 
 
+def _as_text(parameter: Parameter, shortest: int) -> Parameter:
+    """Return a parameter as text if it needs no checks, so that it is not converted."""
+    kind, *checks = get_args(parameter.kind) or (parameter.kind,)
+    has_checks = any(
+        (each.min_length or 0) > shortest or each.max_length or each.pattern for each in checks
+    )
+    return parameter if has_checks or kind is not str else parameter._replace(kind=str)
+
+
 class AnyEndpoint(Protocol):
     """What answers the requests of one method at one path, and who may send them."""
 
@@ -134,8 +149,8 @@ class Endpoint:
         self._status = route.status
         self._accepts = route.accepts
         self._max_body = max_body
-        self._path = signature.path
-        self._query = {parameter.name: parameter for parameter in signature.query}
+        self._path = tuple(_as_text(each, shortest=1) for each in signature.path)
+        self._query = {each.name: _as_text(each, shortest=0) for each in signature.query}
         self._required = frozenset(p.name for p in signature.query if p.required)
         self._has_body = signature.body is not None
         self._has_traceparent = signature.has_traceparent

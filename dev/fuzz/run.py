@@ -1,0 +1,130 @@
+"""One run of Schemathesis: examples, boundary values, random data and chains of linked requests."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import httpx
+import schemathesis
+from hypothesis import strategies as st
+from schemathesis.engine import events, from_schema
+
+from dev.fuzz.shop import KEY, PARAMS
+from headwater.api.events import NDJSON_TYPES
+
+PHASES = ("examples", "coverage", "fuzzing", "stateful")
+
+# Valid by their schema, and refused because of what only the server knows: an SLA or a budget
+# looser than the declared one, the grammar of filters, cursors.
+_REFUSES_VALID_DATA = (
+    "assemble_context",
+    "assemble",
+    "search_index",
+    "list_contexts",
+    "find_contexts",
+    "read_audit_log",
+)
+_ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "429", "5xx"]
+
+
+class Report(NamedTuple):
+    """What was sent, and the responses that contradict the document."""
+
+    cases: int
+    phases: Counter[str]
+    statuses: Counter[int]
+    violations: list[str]
+
+    def __str__(self) -> str:
+        sent = ", ".join(f"{number} {phase}" for phase, number in self.phases.items())
+        statuses = ", ".join(
+            f"{count} x {status}" for status, count in sorted(self.statuses.items())
+        )
+        return f"{self.cases} cases ({sent}); {statuses}; {len(self.violations)} violations"
+
+
+def fuzz(url: str, *, seed: int, examples: int, phases: tuple[str, ...] = PHASES) -> Report:
+    """Test every operation of a server's document with about so many examples each."""
+    schemathesis.openapi.format("printable", st.text(min_size=1).filter(str.isprintable))
+    schemathesis.openapi.format("date-time", _TIMES)
+    headers = {"X-API-Key": KEY}
+    document = httpx.get(f"{url}/openapi.json", headers=headers, timeout=60).json()
+    config = schemathesis.Config.from_dict(_settings(url, seed, examples, phases))
+    schema = schemathesis.openapi.from_dict(_with_params(document), config=config)
+    report = Report(0, Counter(), Counter(), [])
+    found: dict[str, str] = {}
+    for event in from_schema(schema).execute():
+        match event:
+            case events.ScenarioFinished():
+                report = _add(report, event, found)
+            case events.NonFatalError() | events.FatalError():
+                found.setdefault(str(event), f"{event}")
+    return report._replace(violations=list(found.values()))
+
+
+_TIMES = st.integers(0, 2**30).map(lambda second: datetime.fromtimestamp(second, UTC).isoformat())
+"""Times that no route refuses: a valid time may be too far in the future for an event."""
+
+
+def _with_params(document: dict[str, Any]) -> dict[str, Any]:
+    """Add to the document what its reader knows of the served features file."""
+    schemas = document["components"]["schemas"]
+    for name in ("AssembleBody", "AssembleNamedBody"):
+        schemas[name]["properties"]["params"] = PARAMS
+        schemas[name]["required"] = [*schemas[name].get("required", ()), "params"]
+    return document
+
+
+def _settings(url: str, seed: int, examples: int, phases: tuple[str, ...]) -> dict[str, object]:
+    lenient = {"positive_data_acceptance": {"expected-statuses": [*_ACCEPTED, "422"]}}
+    return {
+        "seed": seed,
+        "base-url": url,
+        "headers": {"X-API-Key": KEY},
+        "suppress-health-check": ["all"],
+        "generation": {"max-examples": examples, "no-shrink": True},
+        "phases": {name: {"enabled": name in phases} for name in PHASES},
+        "continue-on-failure": True,
+        "operations": [
+            {"include-operation-id": name, "checks": lenient} for name in _REFUSES_VALID_DATA
+        ],
+    }
+
+
+def _is_slowed_down(check: str, response: schemathesis.Response | None) -> bool:
+    """Return whether a request without a valid key was refused with 429 in place of 401."""
+    return check == "ignored_auth" and response is not None and response.status_code == 429
+
+
+@schemathesis.serializer(*NDJSON_TYPES)
+def _lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
+    """Encode a batch as JSON lines; in place of a batch, send a line that is not an event.
+
+    An empty batch has no form as lines, so an event is sent.
+    """
+    items = value if isinstance(value, list) else [[value]]
+    items = items or [{"entity_id": "ada", "event_type": "purchase"}]
+    return "\n".join(map(json.dumps, items)).encode()
+
+
+def _add(report: Report, event: events.ScenarioFinished, found: dict[str, str]) -> Report:
+    recorder = event.recorder
+    report.phases[str(event.phase.value)] += len(recorder.interactions)
+    for interaction in recorder.interactions.values():
+        if interaction.response is not None:
+            report.statuses[interaction.response.status_code] += 1
+    for case_id, checks in recorder.checks.items():
+        response = recorder.interactions[case_id].response
+        for check in checks:
+            if check.failure_info is not None and not _is_slowed_down(check.name, response):
+                failure = check.failure_info.failure
+                operation = recorder.cases[case_id].value.operation.label
+                key = f"{operation}: {check.name}: {failure.title}"
+                body = b"" if response is None else response.content
+                shown = body[:500].decode(errors="replace")
+                sample = check.failure_info.code_sample
+                found.setdefault(key, f"{key}\n{failure.message}\n{sample}\n{shown}")
+    return report._replace(cases=report.cases + len(recorder.interactions))

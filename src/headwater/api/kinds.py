@@ -1,0 +1,188 @@
+"""Types of the fields and parameters of the API, with their limits and examples.
+
+Limits that the store checks are documented here and not checked again: it names the remedy, and a
+second check would slow every request down.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from headwater.core.values import INTERNAL, LONGEST_ID, LONGEST_NAME, REDRIVE
+
+
+def _text(longest: int, **more: object) -> dict[str, object]:
+    """Return the schema of printable text; ``format`` names what no pattern expresses."""
+    return {"minLength": 1, "maxLength": longest, "format": "printable", **more}
+
+
+EntityId = Annotated[
+    str,
+    Meta(
+        description="The entity's id: printable text, also if the entity's class annotates int.",
+        examples=["ada"],
+        extra_json_schema=_text(LONGEST_ID),
+    ),
+]
+EventType = Annotated[
+    str,
+    Meta(
+        description=f"The type of the event, which triggers features; {INTERNAL!r} is reserved.",
+        examples=["purchase"],
+        extra_json_schema=_text(LONGEST_NAME, pattern=rf"^(?!{INTERNAL[:-1]}\.)"),
+    ),
+]
+EventId = Annotated[
+    str,
+    Meta(
+        description=f"Makes a retry safe; {REDRIVE!r} is reserved. Generated if it is left out.",
+        examples=["order-17"],
+        extra_json_schema=_text(LONGEST_ID, pattern=rf"^(?!{REDRIVE})"),
+    ),
+]
+Moment = Annotated[
+    datetime,
+    Meta(
+        tz=True,
+        description="A time with a time zone (RFC 3339), in the years 2 to 9998.",
+        examples=["2026-01-15T09:23:12Z"],
+    ),
+]
+Limit = Annotated[int, Meta(ge=1, le=1_000, description="How many at most.", examples=[20])]
+Cursor = Annotated[
+    str,
+    Meta(
+        description="The ``next_cursor`` of the page before; leave it out for the first page.",
+        examples=["01a1de13-6731-767b-b9ee-76ce545fa0ef"],
+    ),
+]
+FeatureName = Annotated[
+    str,
+    Meta(
+        description="The name of a declared feature.",
+        examples=["total_spend"],
+        min_length=1,
+    ),
+]
+EntityName = Annotated[
+    str,
+    Meta(
+        description="The name of a declared entity.",
+        examples=["User"],
+        min_length=1,
+    ),
+]
+ContextName = Annotated[
+    str,
+    Meta(
+        description="The name of a declared context.",
+        examples=["support"],
+        min_length=1,
+    ),
+]
+IndexName = Annotated[
+    str,
+    Meta(
+        description="The name of an index.",
+        examples=["help"],
+        min_length=1,
+    ),
+]
+DocumentId = Annotated[
+    str,
+    Meta(
+        description="The id of a document: printable text. Percent-encode it in a path.",
+        examples=["shipping"],
+        extra_json_schema=_text(LONGEST_ID),
+    ),
+]
+ContextId = Annotated[
+    str,
+    Meta(
+        description="A context id, at least its first 8 characters, or a record hash.",
+        examples=["01a1de13-6731-767b-b9ee-76ce545fa0ef"],
+        min_length=1,
+    ),
+]
+RecordHash = Annotated[
+    str,
+    Meta(
+        description="SHA-256 of the core of a record.",
+        examples=["sha256:76f754e21eb349382fad06c8dfc87210476e3b06ea1e4a02653d3b39084404d8"],
+        extra_json_schema={"pattern": "^sha256:[0-9a-f]{64}$"},
+    ),
+]
+RecordRef = Annotated[
+    str,
+    Meta(
+        description="A record hash, a context id, or at least its first 8 characters.",
+        examples=["sha256:76f754e21eb349382fad06c8dfc87210476e3b06ea1e4a02653d3b39084404d8"],
+        min_length=1,
+    ),
+]
+DurationText = Annotated[
+    str,
+    Meta(
+        description="A duration of 1 ms or more: a number and ms, s, m, h or d.",
+        examples=["5m"],
+        extra_json_schema={"pattern": r"^[1-9][0-9]{0,8}(\.[0-9]{1,3})?(ms|s|m|h|d)$"},
+    ),
+]
+
+_METADATA_NAMES = {"pattern": "^[^$]"}
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _value(name: str, description: str, **names: object) -> dict[str, object]:
+    """Return the schema of JSON values whose integers have at most 64 bits."""
+    limits = {"minimum": -(2**63), "maximum": 2**63 - 1}
+    objects = {"type": "object", "additionalProperties": _reference(name), **names}
+    return {
+        "title": name,
+        "description": description,
+        "anyOf": [
+            {"type": ["null", "boolean", "string"]},
+            {"type": "integer", **limits},
+            {"type": "number", **limits},
+            {"type": "array", "items": _reference(name)},
+            objects,
+        ],
+    }
+
+
+Payload = Annotated[
+    dict[str, Any],
+    Meta(
+        description="Data for the handlers.",
+        examples=[{"amount": 40}],
+        extra_json_schema={"additionalProperties": _reference("PayloadValue")},
+    ),
+]
+
+Metadata = Annotated[
+    dict[str, Any],
+    Meta(
+        description="Data to filter by; names are not empty and do not begin with a dollar.",
+        examples=[{"topic": "shipping"}],
+        extra_json_schema={
+            "propertyNames": _METADATA_NAMES,
+            "additionalProperties": _reference("MetadataValue"),
+        },
+    ),
+]
+
+SCHEMAS: dict[str, dict[str, object]] = {
+    "PayloadValue": _value("PayloadValue", "Any JSON value with integers of 64 bits."),
+    "MetadataValue": _value(
+        "MetadataValue",
+        "Any JSON value with integers of 64 bits, and names as in metadata.",
+        propertyNames=_METADATA_NAMES,
+    ),
+}
+"""Schemas that the types above refer to and that no Struct has."""

@@ -1,0 +1,90 @@
+"""Routes that describe the API and the declared features."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from headwater.api.declarations import StoreListing, declarations_of
+from headwater.http.docs_page import page_of
+from headwater.http.responses import ApiResponse
+from headwater.http.routes import Route
+from headwater.store.feature_store import FeatureStore
+
+_HTML = "text/html; charset=utf-8"
+_CSS = "text/css; charset=utf-8"
+# The page has no script, and loads nothing but its own style sheet.
+_PAGE_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+}
+
+
+class Documentation:
+    """Describes the API as OpenAPI and as a page, and lists the declarations.
+
+    The page is public, because browsers send no key. It is the same in every installation.
+    """
+
+    def __init__(self, store: FeatureStore, describe: Callable[[], Mapping[str, Any]]) -> None:
+        self._store = store
+        self._describe = cache(describe)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/api/store", "read", self.list_declarations),
+            Route(
+                "GET",
+                "/openapi.json",
+                "any",
+                self.read_openapi,
+                documents=dict[str, Any],
+                has_etag=True,
+                applies_limits=True,
+            ),
+            Route(
+                "GET",
+                "/docs",
+                "public",
+                self.read_docs,
+                returns=_HTML,
+                documents=str,
+                has_etag=True,
+            ),
+            Route(
+                "GET",
+                "/docs.css",
+                "public",
+                self.read_docs_style,
+                returns=_CSS,
+                documents=str,
+                has_etag=True,
+            ),
+        ]
+
+    async def list_declarations(self) -> StoreListing:
+        """List entities, features, indexes, retrievers and contexts, and their dependency graph."""
+        return declarations_of(self._store)
+
+    async def read_openapi(self) -> ApiResponse:
+        """Read the OpenAPI document of all routes."""
+        described = await asyncio.to_thread(self._describe)
+        return ApiResponse(msgspec.json.encode(described)).with_etag()
+
+    async def read_docs(self) -> ApiResponse:
+        """Read all routes as a page for people, which works offline."""
+        page = page_of(await asyncio.to_thread(self._describe))
+        return ApiResponse(page.encode(), headers=_PAGE_HEADERS, media_type=_HTML).with_etag()
+
+    async def read_docs_style(self) -> ApiResponse:
+        """Read the style sheet of the page."""
+        style = resources.files("headwater.http").joinpath("docs.css").read_bytes()
+        return ApiResponse(style, media_type=_CSS).with_etag()
