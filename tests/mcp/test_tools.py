@@ -1,6 +1,7 @@
 """The tools of the MCP server, as a client sees them."""
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
@@ -12,6 +13,7 @@ from headwater.core.callers import Caller, CallerLimits
 from headwater.core.logging import log
 from headwater.mcp.server import create_server
 from headwater.mcp.transports import STDIO_CALLER
+from headwater.store.loader import load_store
 from tests.mcp.conftest import as_caller, call, facts, problem
 
 READ_ONLY = {
@@ -150,6 +152,16 @@ async def test_errors_are_results_with_the_problem_and_the_remedy(shop: FeatureS
             client, "context_support", user_id="ada"
         )
         assert "no recorded context" in await problem(client, "verify_record", ref="0" * 36)
+
+
+async def test_a_call_reads_at_most_as_many_values_as_a_request(
+    shop: FeatureStore, monkeypatch: pytest.MonkeyPatch, features: Path
+) -> None:
+    monkeypatch.setenv("HEADWATER_HTTP_MAX_VALUES", "3")
+    given = {"features": ["shout", "total_spend"], "entity_ids": ["ada", "bob"]}
+    async with as_caller(load_store(features)) as client:
+        text = await problem(client, "get_features", **given)
+    assert text.startswith("Invalid input: the call is for 4 values, more than the maximum of 3")
 
 
 async def test_a_host_of_an_earlier_revision_is_served(shop: FeatureStore) -> None:

@@ -21,6 +21,7 @@ from headwater.core.values import FeatureValue
 from headwater.declarations import overrides
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
+from headwater.errors import InvalidInputError
 from headwater.features.frame import tracking
 from headwater.features.read_tracking import Reads
 from headwater.features.reader import FeatureRow
@@ -67,6 +68,7 @@ class StoreTools:
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
+        self._largest_read = store.settings.http.max_values
 
     def tools(self) -> list[StoreTool]:
         """Return the tools in the order in which they are listed."""
@@ -98,6 +100,12 @@ class StoreTools:
         All features must belong to the same kind of entity.
         """
         entity = runtime_of(self._store).registry.one_entity(given.features)
+        count, limit = len(given.features) * len(given.entity_ids), self._largest_read
+        if count > limit:
+            raise InvalidInputError(
+                f"the call is for {count} values, more than the maximum of {limit}; make several "
+                "calls, or raise http.max_values"
+            )
         rows, facts, now = await self._read(given.features, given.entity_ids)
         found = [
             EntityRow(entity_id, {name: Value(*_shown(row[name], now)) for name in given.features})
