@@ -14,7 +14,7 @@ from starlette.types import Message
 from headwater import FeatureStore, Index, context, entity, feature
 from headwater.errors.hints import closest
 from headwater.http.app import App, create_app
-from headwater.http.disconnects import run_while_connected
+from headwater.http.disconnects import Disconnects
 from headwater.http.request_errors import DisconnectedError
 from headwater.retrieval.analysis import terms
 from headwater.retrieval.embeddings import lexical
@@ -226,12 +226,12 @@ async def test_a_function_that_ignores_the_cancellation_keeps_its_result() -> No
             return "kept"
         return "never"
 
-    assert await run_while_connected(gone, stubborn()) == "kept"
+    assert await Disconnects().run(gone, stubborn()) == "kept"
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
     with pytest.raises(DisconnectedError):
-        await run_while_connected(gone, asyncio.Event().wait())
+        await Disconnects().run(gone, asyncio.Event().wait())
     assert task.cancelling() == 0
 
 

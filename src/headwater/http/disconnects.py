@@ -10,44 +10,71 @@ from starlette.types import Receive
 
 from headwater.http.request_errors import DisconnectedError
 
-# Most requests take less, and these cost one timer.
-_WATCHED_AFTER_SECONDS = 0.1
+# A call that two scans find is watched. Most end before that, and cost no timer and no task.
+_SCAN_SECONDS = 0.1
 
 T = TypeVar("T")
 
 
-async def run_while_connected(receive: Receive, call: Awaitable[T]) -> T:
-    """Return the result of a call, which is cancelled if the client disconnects.
+class Disconnects:
+    """Cancels the calls of requests whose client disconnects."""
 
-    The body must have been read, so that ``receive`` has nothing left but the end.
-    """
-    watch = _Watch(receive)
-    timer = asyncio.get_running_loop().call_later(_WATCHED_AFTER_SECONDS, watch.begin)
-    try:
-        return await call
-    except asyncio.CancelledError:
-        # A stop of the server may cancel the task as well.
-        if watch.take_back() == 0:
-            raise DisconnectedError from None
-        raise
-    finally:
-        timer.cancel()
-        watch.end()
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls: set[_Call] = set()
+
+    async def run(self, receive: Receive, call: Awaitable[T]) -> T:
+        """Return the result of a call, which is cancelled if the client disconnects.
+
+        The body must have been read, so that ``receive`` has nothing left but the end.
+        """
+        watched, calls = _Call(receive), self._running()
+        calls.add(watched)
+        try:
+            return await call
+        except asyncio.CancelledError:
+            # A stop of the server may cancel the task as well.
+            if watched.take_back() == 0:
+                raise DisconnectedError from None
+            raise
+        finally:
+            calls.discard(watched)
+            watched.end()
+
+    def _running(self) -> set[_Call]:
+        """Return the running calls of this loop; begin to scan them if there was none."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._calls = loop, set()
+            loop.call_later(_SCAN_SECONDS, self._scan, loop, self._calls)
+        return self._calls
+
+    def _scan(self, loop: asyncio.AbstractEventLoop, calls: set[_Call]) -> None:
+        if not calls:
+            self._loop = None if self._loop is loop else self._loop  # the next call begins again
+            return
+        for call in calls:
+            call.age()
+        loop.call_later(_SCAN_SECONDS, self._scan, loop, calls)
 
 
-class _Watch:
-    """A task that waits for the end of a connection and cancels the task of its request."""
+class _Call:
+    """The task of a request, and the one that waits for the end of its connection."""
 
-    __slots__ = ("_is_gone", "_receive", "_request", "_task")
+    __slots__ = ("_is_gone", "_is_slow", "_receive", "_request", "_watch")
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._request = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._is_slow = False
         self._is_gone = False
 
-    def begin(self) -> None:
-        self._task = asyncio.create_task(self._wait())
+    def age(self) -> None:
+        """Begin to watch the connection the second time this is called."""
+        if self._is_slow and self._watch is None:
+            self._watch = asyncio.create_task(self._wait())
+        self._is_slow = True
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -64,7 +91,7 @@ class _Watch:
         return self._request.uncancel()
 
     def end(self) -> None:
-        """End the task, and undo a cancellation that the call has ignored."""
+        """End the watch, and undo a cancellation that the call has ignored."""
         self.take_back()
-        if self._task is not None:
-            self._task.cancel()
+        if self._watch is not None:
+            self._watch.cancel()

@@ -16,7 +16,7 @@ from headwater.core.callers import AccessScope
 from headwater.core.codec import encode_custom
 from headwater.core.tracing import header_traceparent
 from headwater.errors import FieldError
-from headwater.http.disconnects import run_while_connected
+from headwater.http.disconnects import Disconnects
 from headwater.http.request_parsing import (
     Upload,
     convert_parameter,
@@ -140,12 +140,12 @@ class AnyEndpoint(Protocol):
 class Endpoint:
     """A route that is ready to be called."""
 
-    def __init__(self, route: Route, max_body: int) -> None:
+    def __init__(self, route: Route, max_body: int, disconnects: Disconnects) -> None:
         signature = signature_of(route)
         self.scope = route.scope
         self.applies_limits = route.applies_limits
         self._function = route.function
-        self._stops = route.scope in _READING
+        self._disconnects = disconnects if route.scope in _READING else None
         self._status = route.status
         self._accepts = route.accepts
         self._max_body = max_body
@@ -171,7 +171,7 @@ class Endpoint:
         if self._has_traceparent:
             arguments[_TRACEPARENT] = header_traceparent(scope["headers"])
         call = self._function(**arguments)
-        result = await (run_while_connected(receive, call) if self._stops else call)
+        result = await (self._disconnects.run(receive, call) if self._disconnects else call)
         if self._returns_response:
             response: Response = result
             return response
@@ -211,8 +211,9 @@ class RouteTree:
 
     def __init__(self, routes: Iterable[Route], max_body: int) -> None:
         self._root = Resource("")
+        disconnects = Disconnects()
         for route in routes:
-            self.add(route.method, route.path, Endpoint(route, max_body))
+            self.add(route.method, route.path, Endpoint(route, max_body, disconnects))
 
     def add(self, method: str, path: str, endpoint: AnyEndpoint) -> None:
         """Add the endpoint of a method at a path."""
