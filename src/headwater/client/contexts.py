@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.api.contexts import AssembleBody, Assembled
+from headwater.api.contexts import AssembleBody
 from headwater.api.json_values import plain
 from headwater.client.records import RecordCalls
 from headwater.client.server import Server
@@ -38,10 +38,8 @@ class ContextCalls:
         >>> await client.assemble("support", {"user_id": "ada", "question": "Where is it?"})
         <Context 'support' ...: ... tokens, guaranteed>
         """
-        assembled = await self._server.post(
-            Assembled, "/v1/contexts/{}", name, body=_body(params, overrides or Overrides())
-        )
-        return Context(**msgspec.structs.asdict(assembled))
+        body = _body(params, overrides or Overrides())
+        return await self._server.post(Context, "/v1/contexts/{}", name, body=body)
 
     async def get_context_at(self, context_id: str) -> PastContext:
         """Return a recorded context with its lineage; withheld values are None.
