@@ -60,6 +60,22 @@ HELP: dict[str, Help] = {
     "unknown-document": Help(
         "the index has no document with this id", "Percent-encode the id, also its slashes."
     ),
+    "unknown-dead-letter": Help(
+        "no dead letter has this id; another call may have redriven or discarded it",
+        "`GET /v1/dead-letters` lists them.",
+    ),
+    "unknown-group": Help("no consumer group has this name", "`GET /v1/groups` lists all groups."),
+    "group-in-use": Help(
+        "the consumer group has live workers, so it cannot be dropped", "Stop the workers first."
+    ),
+    "feature-in-use": Help(
+        "live workers run the feature, so it cannot be dropped",
+        "Remove it from the features file and restart the workers, or stop them.",
+    ),
+    "store-mismatch": Help(
+        "Redis and Postgres hold different stores, or one of them is an older copy",
+        "Correct the addresses; if they are right, rebuild with `adopt`.",
+    ),
     "method": Help(
         "the path has no route with this method", "Use one of the methods in the `Allow` header."
     ),

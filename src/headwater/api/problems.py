@@ -54,6 +54,19 @@ STORE_RULES: dict[type[BaseException], Rule] = {
     errors.UnknownDocumentError: Rule(
         404, "unknown-document", "Document not found", ("index", "document")
     ),
+    errors.UnknownDeadLetterError: Rule(
+        404, "unknown-dead-letter", "Dead letter not found", ("letter_id",)
+    ),
+    errors.UnknownGroupError: Rule(404, "unknown-group", "Consumer group not found", ("name",)),
+    errors.GroupInUseError: Rule(
+        409, "group-in-use", "Consumer group has live workers", ("name", "workers")
+    ),
+    errors.FeatureInUseError: Rule(
+        409, "feature-in-use", "Feature is run by live workers", ("name", "workers")
+    ),
+    errors.StoreMismatchError: Rule(
+        UNAVAILABLE, "store-mismatch", "History belongs to another store", ("found",)
+    ),
     errors.ImmutableRecordError: Rule(
         409, "immutable-record", "Record is immutable", ("context_id", "stored", "given")
     ),

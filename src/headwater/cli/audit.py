@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, FileArgument, command_group, declared_store
+from headwater.cli.options import AsJson, FileArgument, command_group, declared_or_remote
 from headwater.cli.output import note, pluralize, print_json, print_table, progress_bar
 from headwater.cli.runner import run
 from headwater.features.reconcile import AuditReport, StoredValue
@@ -31,7 +31,7 @@ def audit(
     """
     with progress_bar("Comparing") as progress:
         report = run(
-            declared_store(file),
+            declared_or_remote(file),
             lambda store: store.admin.audit(limit=limit, records=records, progress=progress),
         )
     if as_json:

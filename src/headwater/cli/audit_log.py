@@ -9,7 +9,7 @@ from headwater.cli.options import (
     Before,
     Since,
     StoreOption,
-    bare_store,
+    bare_or_remote,
     command_group,
     parse_span,
 )
@@ -38,7 +38,7 @@ def audit_log(
     as_json: AsJson = False,
 ) -> None:
     """List administrative actions, newest first: who did what, when, and how it ended."""
-    store = bare_store(file)
+    store = bare_or_remote(file)
     start, end = parse_span(since, before, store.clock.now())
     page = run(
         store,

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, Ref, StoreOption, bare_store
+from headwater.cli.options import AnyStore, AsJson, Ref, StoreOption, bare_or_remote
 from headwater.cli.output import is_interactive, note, print_json
 from headwater.cli.runner import run
 from headwater.records.record import Record
-from headwater.store.feature_store import FeatureStore
 
 
 def redact(
@@ -43,7 +42,7 @@ def redact(
             "cannot ask for confirmation without a terminal; pass --yes to redact"
         )
     # Only the record before the redaction shows where else the value occurs.
-    store = bare_store(file)
+    store = bare_or_remote(file)
     copies, context_id = run(store, lambda store: _copies(store, ref, pointers))
     others = copies.pop(context_id, [])
     redacted = ", ".join(dict.fromkeys([*pointers, *others] if everywhere else pointers))
@@ -74,7 +73,7 @@ def redact(
 
 
 async def _copies(
-    store: FeatureStore, ref: str, pointers: Sequence[str]
+    store: AnyStore, ref: str, pointers: Sequence[str]
 ) -> tuple[dict[str, list[str]], str]:
     """Return the other places of the values, and the id of the record itself."""
     record = await store.get_record(ref)

@@ -5,17 +5,26 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from headwater.api.admin import MOST_LETTERS
 from headwater.cli.hints import hint_at_unknown_names
 from headwater.cli.options import (
+    AnyStore,
     AsJson,
     Before,
     Since,
     StoreOption,
-    bare_store,
+    bare_or_remote,
     command_group,
     parse_span,
 )
-from headwater.cli.output import is_interactive, pluralize, print_facts, print_json, print_table
+from headwater.cli.output import (
+    is_interactive,
+    note,
+    pluralize,
+    print_facts,
+    print_json,
+    print_table,
+)
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
 from headwater.core.short_repr import printable_lines
@@ -49,7 +58,7 @@ class Filters(NamedTuple):
     since: datetime | None
     before: datetime | None
 
-    async def letters(self, store: FeatureStore, limit: int) -> list[DeadLetter]:
+    async def letters(self, store: AnyStore, limit: int) -> list[DeadLetter]:
         """Return the matching dead letters, oldest first."""
         return await store.dead_letters.list(**self._asdict(), limit=limit)
 
@@ -67,7 +76,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, oldest first."""
-    store = bare_store(file)
+    store = bare_or_remote(file)
     times = parse_span(since, before, store.clock.now())
     filters = Filters(feature, event_type, entity_id, *times)
     letters = run(store, lambda store: filters.letters(store, limit))
@@ -90,12 +99,12 @@ def show(
 ) -> None:
     """Show one dead letter with its event, error and traceback."""
 
-    async def read(store: FeatureStore) -> DeadLetter:
+    async def read(store: AnyStore) -> DeadLetter:
         for letter in await store.dead_letters.list(ids=[letter_id]):
             return letter
         raise UnknownDeadLetterError(letter_id)
 
-    letter = run(bare_store(file), read)
+    letter = run(bare_or_remote(file), read)
     if as_json:
         print_json(letter)
         return
@@ -137,7 +146,7 @@ def settle(
 ) -> None:
     """Redrive or discard the selected dead letters."""
     verb = str(context.info_name)
-    store = bare_store(file)
+    store = bare_or_remote(file)
     times = parse_span(since, before, store.clock.now())
     filters = Filters(feature, event_type, entity_id, *times)
     _check_selection(ids, filters, every=every)
@@ -147,7 +156,7 @@ def settle(
             "cannot ask for confirmation without a terminal; pass --yes to discard"
         )
 
-    async def select(store: FeatureStore) -> list[str]:
+    async def select(store: AnyStore) -> list[str]:
         return ids or [letter.id for letter in await filters.letters(store, NO_LIMIT)]
 
     # Ask outside of the event loop, which would keep Ctrl-C from ending the question.
@@ -168,6 +177,8 @@ def settle(
         typer.echo(message)
     if not selected:
         hint_at_unknown_names(file, feature=feature, entity_id=entity_id)
+    if every and len(selected) == MOST_LETTERS and not isinstance(store, FeatureStore):
+        note("There may be more; run the command again for the rest.")
 
 
 def _check_selection(ids: list[str] | None, filters: Filters, *, every: bool) -> None:

@@ -11,10 +11,12 @@ import typer
 from headwater.cli.hints import hint_at_unknown_events
 from headwater.cli.key_value_args import parse_values
 from headwater.cli.options import (
+    AnyStore,
     AsJson,
     Before,
     Since,
     StoreOption,
+    bare_or_remote,
     bare_store,
     command_group,
     is_project,
@@ -124,7 +126,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List accepted events, newest first, whether or not a worker has handled them."""
-    store = bare_store(file)
+    store = bare_or_remote(file)
     start, end = parse_span(since, before, store.clock.now())
     logged = run(
         store,
@@ -155,14 +157,14 @@ def show(
     Entities may use the same event id; then each of their events is shown.
     """
 
-    async def read(store: FeatureStore) -> tuple[list[LoggedEvent], list[DeadLetter]]:
+    async def read(store: AnyStore) -> tuple[list[LoggedEvent], list[DeadLetter]]:
         found = await store.bus.list(event_id=event_id)
         letters: list[DeadLetter] = []
         for entity_id in {each.event.entity_id for each in found}:
             letters += await store.dead_letters.list(entity_id=entity_id, limit=_MANY)
         return found, [letter for letter in letters if letter.event.event_id == event_id]
 
-    found, letters = run(bare_store(file), read)
+    found, letters = run(bare_or_remote(file), read)
     if not found:
         raise EventError(f"no event has the id {event_id!r}; see `headwater events list`")
     if as_json:

@@ -1,12 +1,13 @@
 """`headwater features versions`, `rename` and `drop`: the features that the store has values of."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headwater.cli.groups import Yes
-from headwater.cli.options import AsJson, FileOption, declared_store, features_file
+from headwater.cli.options import AnyStore, AsJson, FileOption, declared_or_remote, features_file
 from headwater.cli.output import is_interactive, note, pluralize, print_json, print_table
 from headwater.cli.runner import run
 from headwater.declarations.runtime import runtime_of
@@ -27,7 +28,7 @@ def versions(
     A version begins with a backfill or with a converted type. The series is the name that its
     values are stored under.
     """
-    found = run(declared_store(file), lambda store: store.catalog.versions(name))
+    found = run(declared_or_remote(file), lambda store: store.catalog.versions(name))
     if as_json:
         print_json(found)
         return
@@ -48,9 +49,9 @@ def rename(
 
     Run it before you deploy the new name: processes that declare the old name go on with it.
     """
-    store = declared_store(file)
+    store = declared_or_remote(file)
     run(store, lambda store: store.catalog.rename(old, new))
-    path, features = _shown(file), runtime_of(store).registry.features
+    path, features = _shown(store, file), _declared(store)
     rest = "restart the workers and servers that were started with the old name, in any order"
     if new not in features:
         rest = f"rename it in {path}, in templates and contexts too, and deploy that in any order"
@@ -78,7 +79,7 @@ def drop(
     Remove it from the features file and restart the workers first. If it is declared again, it
     begins without values.
     """
-    store = declared_store(file)
+    store = declared_or_remote(file)
     if not yes:
         if not is_interactive():
             raise typer.BadParameter(
@@ -91,11 +92,11 @@ def drop(
         print_json(dropped)
     else:
         typer.echo(f"Dropped {_described(dropped, version)}.")
-        if version is None and name in runtime_of(store).registry.features:
-            note(f"{_shown(file)} still declares {name}: it begins without values.")
+        if version is None and name in _declared(store):
+            note(f"{_shown(store, file)} still declares {name}: it begins without values.")
 
 
-async def _drop(store: FeatureStore, name: str, version: int | None) -> Dropped:
+async def _drop(store: AnyStore, name: str, version: int | None) -> Dropped:
     return await store.catalog.drop(name, version=version)
 
 
@@ -107,5 +108,15 @@ def _described(found: Dropped, version: int | None) -> str:
     return f"{subject} with {pluralize(found.online + found.history, 'value')} ({values})"
 
 
-def _shown(file: Path | None) -> str:
-    return str(features_file(file))
+def _declared(store: AnyStore) -> Collection[str]:
+    """Return the names of the declared features."""
+    if isinstance(store, FeatureStore):
+        return runtime_of(store).registry.features
+    listing = run(store, lambda store: store.declarations())
+    return {feature.name for feature in listing.features}
+
+
+def _shown(store: AnyStore, file: Path | None) -> str:
+    if isinstance(store, FeatureStore):
+        return str(features_file(file))
+    return f"the features file of {store.url}"

@@ -5,12 +5,11 @@ from typing import Annotated
 import typer
 
 from headwater.cli.group_table import GROUP_COLUMNS, group_rows
-from headwater.cli.options import AsJson, StoreOption, bare_store, command_group
+from headwater.cli.options import AnyStore, AsJson, StoreOption, bare_or_remote, command_group
 from headwater.cli.output import is_interactive, pluralize, print_json, print_table
 from headwater.cli.runner import run
 from headwater.errors import GroupInUseError, UnknownGroupError
 from headwater.ports import ConsumerGroup
-from headwater.store.feature_store import FeatureStore
 
 app = command_group("List and drop consumer groups.")
 
@@ -21,7 +20,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 @app.command("list")
 def list_(*, file: StoreOption = None, as_json: AsJson = False) -> None:
     """List the consumer groups with their live workers, waiting events and last commit."""
-    store = bare_store(file)
+    store = bare_or_remote(file)
     groups = run(store, lambda store: store.admin.groups())
     if as_json:
         print_json(groups)
@@ -36,7 +35,7 @@ def drop(
     name: Name, *, yes: Yes = False, file: StoreOption = None, as_json: AsJson = False
 ) -> None:
     """Forget a group without live workers, so that events are no longer kept for it."""
-    store = bare_store(file)
+    store = bare_or_remote(file)
     group = run(store, lambda store: _find(store, name))
     waiting = pluralize(group.waiting, "waiting event")
     if not yes:
@@ -52,7 +51,7 @@ def drop(
         typer.echo(f"Dropped consumer group {name}, which had {waiting}.")
 
 
-async def _find(store: FeatureStore, name: str) -> ConsumerGroup:
+async def _find(store: AnyStore, name: str) -> ConsumerGroup:
     groups = {group.name: group for group in await store.admin.groups()}
     if name not in groups:
         raise UnknownGroupError(name, groups)

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from headwater.cli.options import declared_store, features_file
+from headwater.cli.options import AnyStore, declared_store, features_file
 from headwater.cli.output import note
+from headwater.cli.remote import server_of
 from headwater.declarations.features import EntityDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
@@ -27,8 +28,10 @@ def hint_at_unknown_names(
 ) -> None:
     """Print a note for each name or id that the features file does not know.
 
-    Without a features file there is nothing to compare with, and nothing is printed.
+    Without a features file, or with a server, there is nothing to compare with.
     """
+    if server_of(file) is not None:
+        return
     path = features_file(file)
     given = (feature, entity, entity_id, context, index)
     if given == (None,) * 5 or not (registry := _declared(path)):
@@ -48,11 +51,13 @@ def hint_at_unknown_names(
             note(problems[0])
 
 
-def hint_at_unknown_events(file: Path | None, store: FeatureStore, events: Iterable[str]) -> None:
+def hint_at_unknown_events(file: Path | None, store: AnyStore, events: Iterable[str]) -> None:
     """Print a note for each event type that triggers no feature of the features file.
 
     ``store`` is the store of ``file``, if a file is named.
     """
+    if not isinstance(store, FeatureStore):
+        return
     path = features_file(file)
     if registry := runtime_of(store).registry if file else _declared(path):
         triggers = {each for feature in registry.features.values() for each in feature.triggers}

@@ -14,6 +14,7 @@ from headwater.cli.options import (
     AsJson,
     FileOption,
     command_group,
+    declared_or_remote,
     declared_store,
     named_in,
 )
@@ -253,7 +254,7 @@ def reindex(name: Name, *, file: FileOption = None, as_json: AsJson = False) -> 
 @app.command()
 def drop(name: Name, *, yes: Yes = False, file: FileOption = None, as_json: AsJson = False) -> None:
     """Remove an index with all its documents and past versions."""
-    store = declared_store(file)
+    store = declared_or_remote(file)
     with named_in(file):
         found = _find(run(store, lambda store: store.indexes.list()), name)
     documents = pluralize(found.documents, "document")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from headwater.cli.group_table import GROUP_COLUMNS, age_ms, group_rows
-from headwater.cli.options import AsJson, StoreArgument, bare_store, command_group
+from headwater.cli.options import AnyStore, AsJson, StoreArgument, bare_or_remote, command_group
 from headwater.cli.output import (
     fitted_table,
     is_interactive,
@@ -22,7 +22,6 @@ from headwater.cli.output import (
 )
 from headwater.cli.runner import run
 from headwater.ports import ConsumerGroup, ConsumerLag
-from headwater.store.feature_store import FeatureStore
 
 app = command_group("Show how many events are waiting, and for how long.")
 
@@ -43,7 +42,7 @@ def lag(
 
     If the store has several consumer groups, a second table shows all of them.
     """
-    store = bare_store(file)
+    store = bare_or_remote(file)
     if watch:
         if as_json or not is_interactive():
             raise typer.BadParameter("--watch needs a terminal and cannot be combined with --json")
@@ -64,23 +63,22 @@ def lag(
             }
         )
         return
-    print_table(_COLUMNS, lag_rows(lags, now, store.settings.partitions))
+    print_table(_COLUMNS, lag_rows(lags, now))
     if any(group.name != store.settings.worker.consumer_group for group in groups):
         typer.echo()
         print_table(GROUP_COLUMNS, group_rows(groups, now))
 
 
-async def _read(store: FeatureStore) -> tuple[list[ConsumerLag], list[ConsumerGroup]]:
+async def _read(store: AnyStore) -> tuple[list[ConsumerLag], list[ConsumerGroup]]:
     return await store.admin.lag(), await store.admin.groups()
 
 
-def lag_rows(
-    lags: Sequence[ConsumerLag], now: datetime, partitions: int
-) -> list[tuple[object, ...]]:
+def lag_rows(lags: Sequence[ConsumerLag], now: datetime) -> list[tuple[object, ...]]:
     """Return the rows of the table: each partition, the SQL ticks, and the total."""
+    ticks = len(lags) - 1  # the last one
     rows: list[tuple[object, ...]] = [
         (
-            lag.partition if lag.partition < partitions else f"{lag.partition} (SQL ticks)",
+            lag.partition if lag.partition < ticks else f"{lag.partition} (SQL ticks)",
             lag.owner,
             lag.waiting,
             span_text(age_ms(lag.oldest_at, now)),
@@ -100,10 +98,10 @@ def oldest_of(lags: Sequence[ConsumerLag]) -> datetime | None:
     return min((lag.oldest_at for lag in lags if lag.oldest_at), default=None)
 
 
-async def _watch(store: FeatureStore) -> None:
+async def _watch(store: AnyStore) -> None:
     with Live(console=Console(highlight=False), auto_refresh=False) as live:
         while True:
             lags = await store.admin.lag()
-            rows = lag_rows(lags, store.clock.now(), store.settings.partitions)
+            rows = lag_rows(lags, store.clock.now())
             live.update(fitted_table(_COLUMNS, rows), refresh=True)
             await asyncio.sleep(_WATCH_SECONDS)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from typer.core import TyperGroup
@@ -87,6 +87,10 @@ def bare_store(file: Path | None) -> FeatureStore:
     """Return the store of the settings, or of a file if one is named, without declarations."""
     refuse_server(file)
     return _with_log(load_store(file) if file else FeatureStore())
+
+
+AnyStore: TypeAlias = "FeatureStore | AsyncClient"
+"""A store, here or behind a server: both have the same verbs."""
 
 
 def declared_or_remote(file: Path | None) -> "FeatureStore | AsyncClient":

@@ -4,12 +4,11 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, FileArgument, command_group, declared_store
+from headwater.cli.options import AnyStore, AsJson, FileArgument, command_group, declared_or_remote
 from headwater.cli.output import is_interactive, pluralize, print_json, progress_bar
 from headwater.cli.runner import run
 from headwater.errors import StoreMismatchError
 from headwater.features.reconcile import RebuildReport
-from headwater.store.feature_store import FeatureStore
 
 app = command_group("Restore online values from history.")
 
@@ -32,7 +31,7 @@ def rebuild(
 
     Newer online values stay. It is safe to run this while workers are running, and to repeat it.
     """
-    store = declared_store(file)
+    store = declared_or_remote(file)
     try:
         report = _rebuild(store, adopt=adopt)
     except StoreMismatchError as error:
@@ -48,6 +47,6 @@ def rebuild(
         typer.echo(f"Rebuilt {values} of {entities} from history; newer online values stayed.")
 
 
-def _rebuild(store: FeatureStore, *, adopt: bool) -> RebuildReport:
+def _rebuild(store: AnyStore, *, adopt: bool) -> RebuildReport:
     with progress_bar("Rebuilding") as progress:
         return run(store, lambda store: store.admin.rebuild(adopt=adopt, progress=progress))

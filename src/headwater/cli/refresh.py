@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.options import FileOption, command_group, declared_store, named_in
+from headwater.cli.options import FileOption, command_group, declared_or_remote, named_in
 from headwater.cli.output import note
 from headwater.cli.runner import run
 
@@ -18,7 +18,7 @@ def refresh(
     file: FileOption = None,
 ) -> None:
     """Queue a run of a scheduled feature; the next free worker runs it."""
-    store = declared_store(file)
+    store = declared_or_remote(file)
     with named_in(file):
         run(store, lambda store: store.admin.refresh(name))
     note(f"Queued a run of {name} for the next free worker; `headwater lag` shows what waits.")

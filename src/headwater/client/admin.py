@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from headwater.api.admin import AuditBody, GroupList, LagList, RebuildBody
 from headwater.api.doctor import Examination
 from headwater.api.health import Alive, Readiness
 from headwater.api.problems import UNAVAILABLE
-from headwater.client.server import Server
-from headwater.ports import Health
+from headwater.client.server import OnStep, Server
+from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.features.reconcile import AuditReport, RebuildReport
+from headwater.ports import ConsumerGroup, ConsumerLag, Health
 
 
 class AdminCalls:
-    """``client.admin``: the health of a server and its store."""
+    """``client.admin``: health, lag, consumer groups, repair of online values."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -46,3 +49,55 @@ class AdminCalls:
         'ok'
         """
         return await self._server.get(Examination, "/v1/doctor")
+
+    async def lag(self) -> list[ConsumerLag]:
+        """Return for each partition its worker, its waiting events and the time of the oldest.
+
+        >>> sum(partition.waiting for partition in await client.admin.lag())
+        0
+        """
+        return [*(await self._server.get(LagList, "/v1/lag")).partitions]
+
+    async def refresh(self, name: FeatureRef) -> None:
+        """Let a worker run a scheduled feature now; when this returns, the run is queued.
+
+        >>> await client.admin.refresh("rank")
+        """
+        await self._server.tell("/v1/features/{}/refresh", feature_name(name))
+
+    async def groups(self) -> list[ConsumerGroup]:
+        """Return each consumer group with its live workers, its waiting events and their age.
+
+        >>> [group.name for group in await client.admin.groups()]
+        ['headwater_workers']
+        """
+        return [*(await self._server.get(GroupList, "/v1/groups")).groups]
+
+    async def drop_group(self, name: str) -> None:
+        """Forget a consumer group that has no live workers, so that it holds back no event.
+
+        >>> await client.admin.drop_group("headwater_workers")
+        """
+        await self._server.delete("/v1/groups/{}", name)
+
+    async def rebuild(
+        self, *, adopt: bool = False, progress: OnStep | None = None
+    ) -> RebuildReport:
+        """Restore online values from history; newer ones stay, so workers may be running.
+
+        >>> (await client.admin.rebuild()).values
+        3
+        """
+        body = RebuildBody(adopt)
+        return await self._server.follow(RebuildReport, "/v1/rebuild", body=body, progress=progress)
+
+    async def audit(
+        self, *, limit: int = 100, records: int = 100, progress: OnStep | None = None
+    ) -> AuditReport:
+        """Compare online values with history; return at most ``limit`` differences.
+
+        >>> (await client.admin.audit()).differences
+        []
+        """
+        body = AuditBody(limit, records)
+        return await self._server.follow(AuditReport, "/v1/audit", body=body, progress=progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -10,7 +11,9 @@ import httpx
 
 from headwater.api.declarations import StoreListing
 from headwater.client.admin import AdminCalls
+from headwater.client.catalog import CatalogCalls
 from headwater.client.contexts import ContextCalls
+from headwater.client.dead_letters import DeadLetterCalls
 from headwater.client.errors import FailedEvent
 from headwater.client.events import EventCalls, PublishCalls
 from headwater.client.features import FeatureCalls
@@ -23,6 +26,7 @@ from headwater.declarations.graph import Graph
 from headwater.errors import ConfigError
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
+from headwater.store.audit_log import AuditPage
 
 
 class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchCalls):
@@ -73,6 +77,8 @@ class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchCalls):
         self.bus = EventCalls(self._server)
         self.records = RecordCalls(self._server, self.settings)
         self.indexes = IndexCalls(self._server)
+        self.dead_letters = DeadLetterCalls(self._server)
+        self.catalog = CatalogCalls(self._server)
         self.admin = AdminCalls(self._server)
 
     def __repr__(self) -> str:
@@ -125,6 +131,32 @@ class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchCalls):
             ...
         """
         return (await self.declarations()).graph
+
+    async def audit_log(
+        self,
+        *,
+        action: str | None = None,
+        actor: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        """Return administrative actions, newest first: who did what, when, and how it ended.
+
+        >>> await client.audit_log(action="indexes.drop")
+        <AuditPage entries=0, the last page>
+        """
+        return await self._server.get(
+            AuditPage,
+            "/v1/audit-log",
+            action=action,
+            actor=actor,
+            since=since,
+            before=before,
+            limit=limit,
+            cursor=cursor,
+        )
 
     async def close(self) -> None:
         """Close the connections.

@@ -9,6 +9,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater.client.admin import AdminCalls
 from headwater.client.async_client import AsyncClient
+from headwater.client.catalog import CatalogCalls
+from headwater.client.dead_letters import DeadLetterCalls
 from headwater.client.events import EventCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import Publisher
@@ -45,6 +47,7 @@ class BlockingEventCalls(Blocking[EventCalls]):
 
     publish = blocking(EventCalls.publish)
     publish_many = blocking(EventCalls.publish_many)
+    list = blocking(EventCalls.list)
 
 
 class BlockingRecordCalls(Blocking[RecordCalls]):
@@ -57,6 +60,8 @@ class BlockingRecordCalls(Blocking[RecordCalls]):
     verify = blocking(RecordCalls.verify)
     diff = blocking(RecordCalls.diff)
     inner = blocking(RecordCalls.inner)
+    redact = blocking(RecordCalls.redact)
+    copies = blocking(RecordCalls.copies)
 
 
 class BlockingIndexCalls(Blocking[IndexCalls]):
@@ -64,6 +69,7 @@ class BlockingIndexCalls(Blocking[IndexCalls]):
 
     list = blocking(IndexCalls.list)
     get_document = blocking(IndexCalls.get_document)
+    drop = blocking(IndexCalls.drop)
 
 
 class BlockingAdminCalls(Blocking[AdminCalls]):
@@ -72,6 +78,28 @@ class BlockingAdminCalls(Blocking[AdminCalls]):
     is_alive = blocking(AdminCalls.is_alive)
     readiness = blocking(AdminCalls.readiness)
     health = blocking(AdminCalls.health)
+    lag = blocking(AdminCalls.lag)
+    refresh = blocking(AdminCalls.refresh)
+    groups = blocking(AdminCalls.groups)
+    drop_group = blocking(AdminCalls.drop_group)
+    rebuild = blocking(AdminCalls.rebuild)
+    audit = blocking(AdminCalls.audit)
+
+
+class BlockingDeadLetterCalls(Blocking[DeadLetterCalls]):
+    """``client.dead_letters``."""
+
+    list = blocking(DeadLetterCalls.list)
+    redrive = blocking(DeadLetterCalls.redrive)
+    discard = blocking(DeadLetterCalls.discard)
+
+
+class BlockingCatalogCalls(Blocking[CatalogCalls]):
+    """``client.catalog``."""
+
+    versions = blocking(CatalogCalls.versions)
+    rename = blocking(CatalogCalls.rename)
+    drop = blocking(CatalogCalls.drop)
     doctor = blocking(AdminCalls.doctor)
 
 
@@ -113,6 +141,8 @@ class Client(Blocking[AsyncClient]):
         self.bus = BlockingEventCalls(client.bus, loop)
         self.records = BlockingRecordCalls(client.records, loop)
         self.indexes = BlockingIndexCalls(client.indexes, loop)
+        self.dead_letters = BlockingDeadLetterCalls(client.dead_letters, loop)
+        self.catalog = BlockingCatalogCalls(client.catalog, loop)
         self.admin = BlockingAdminCalls(client.admin, loop)
 
     def publisher(self, **options: Any) -> BlockingPublisher:
@@ -136,6 +166,7 @@ class Client(Blocking[AsyncClient]):
     index = blocking(AsyncClient.index)
     unindex = blocking(AsyncClient.unindex)
     search = blocking(AsyncClient.search)
+    audit_log = blocking(AsyncClient.audit_log)
     declarations = blocking(AsyncClient.declarations)
     graph = blocking(AsyncClient.graph)
 

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from headwater.api.contexts import AssembleBody
 from headwater.api.json_values import plain
 from headwater.client.records import RecordCalls

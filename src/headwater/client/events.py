@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import msgspec
 
+from headwater.api.admin import EventList
 from headwater.api.events import AcceptedEvent, AcceptedEvents, BatchItem
 from headwater.client.server import Request, Server
 from headwater.core.clock import Clock
 from headwater.core.values import ServiceEvent, assigned, is_assigned, is_whole_number
 from headwater.errors import EventConflict, EventConflictError, EventError
-from headwater.ports import PublishResult
+from headwater.ports import LoggedEvent, PublishResult
 from headwater.store.validation import payload_of
 
 LARGEST_BODY = 512 * 1024
@@ -77,6 +78,34 @@ class EventCalls:
         if conflicts:
             raise EventConflictError(conflicts, len(events))
         return accepted
+
+    async def list(
+        self,
+        *,
+        event_id: str | None = None,
+        event_type: str | None = None,
+        entity_id: str | int | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 100,
+    ) -> list[LoggedEvent]:
+        """Return accepted events, the newest first, whether or not they were handled.
+
+        >>> (logged,) = await client.bus.list(entity_id="ada", limit=1)
+        >>> logged.event.payload
+        {'amount': 25.0, 'item': 'book'}
+        """
+        found = await self._server.get(
+            EventList,
+            "/v1/events",
+            event_id=event_id,
+            event_type=event_type,
+            entity_id=entity_id,
+            since=since,
+            before=before,
+            limit=limit,
+        )
+        return [*found.events]
 
 
 class PublishCalls:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.api.admin import DroppedIndex
 from headwater.api.indexes import (
     DocumentBody,
     DocumentText,
@@ -114,3 +115,12 @@ class IndexCalls:
         except UnknownDocumentError:
             return None
         return msgspec.convert(found, StoredDocument, from_attributes=True)
+
+    async def drop(self, index: IndexRef) -> int:
+        """Remove an index with all its documents and past versions; return their number.
+
+        >>> await client.indexes.drop("docs")
+        1
+        """
+        path = "/v1/indexes/{}"
+        return (await self._server.remove(DroppedIndex, path, index_name(index))).documents

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from headwater.api.admin import Copies, PointersBody, RedactBody
+from headwater.api.records import RecordDocument
 from headwater.client.server import Server
 from headwater.contexts.recorded import ContextPage
 from headwater.contexts.recorded.search import named
@@ -141,6 +143,35 @@ class RecordCalls:
         """
         one, two = await self.get(before), await self.get(after)
         return diff(checked_core(one), checked_core(two))
+
+    async def redact(
+        self,
+        ref: str,
+        *pointers: str,
+        reason: str,
+        by: str | None = None,
+        everywhere: bool = False,
+    ) -> Record:
+        """Erase values of a record permanently, all or none; hash and signature stay valid.
+
+        >>> record = await client.records.redact(
+        ...     ctx.context_id, "/inputs/question", reason="requested by the customer"
+        ... )
+        """
+        body = RedactBody(pointers=pointers, reason=reason, by=by, everywhere=everywhere)
+        redacted = await self._server.post(RecordDocument, "/v1/record/{}/redact", ref, body=body)
+        return await self.get(redacted.context_id)
+
+    async def copies(self, ref: str, *pointers: str) -> dict[str, list[str]]:
+        """Return where else values of a record occur: pointers by context id.
+
+        >>> await client.records.copies(ctx.context_id, "/features/0/value")
+        {'...': [...]}
+        """
+        found = await self._server.ask(
+            Copies, "/v1/record/{}/copies", ref, body=PointersBody(pointers)
+        )
+        return {context_id: [*places] for context_id, places in found.copies.items()}
 
     async def inner(self, ref: str) -> list[Record]:
         """Return the records of all contexts that were assembled inside this one, at any depth.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from headwater.api.admin import ProgressStep
 from headwater.api.problems import MEDIA_TYPE, UNAVAILABLE, Problem
 from headwater.client.problems import error_of
 from headwater.core.clock import Clock
@@ -31,6 +32,9 @@ from headwater.errors import (
 from headwater.settings.masking import mask_address
 
 T = TypeVar("T")
+
+OnStep = Callable[[int, int], None]
+"""Called with the number of parts that are done and the number of all."""
 
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -59,6 +63,14 @@ class Failure(NamedTuple):
     error: HeadwaterError
     is_retried: bool
     pause: float = 0.0
+
+
+class StreamLine(msgspec.Struct, frozen=True):
+    """A line of the answer to a long action; the last one has the result or the problem."""
+
+    progress: ProgressStep | None = None
+    result: msgspec.Raw = msgspec.Raw()
+    problem: msgspec.Raw = msgspec.Raw()
 
 
 class Server:
@@ -120,6 +132,52 @@ class Server:
     async def delete(self, path: str, *segments: object, **query: Any) -> None:
         """Remove something."""
         await self.send(Request("DELETE", _filled(path, segments), query, None, is_repeatable=True))
+
+    async def remove(self, kind: type[T], path: str, *segments: object, **query: Any) -> T:
+        """Remove something; return what the server says of it."""
+        request = Request("DELETE", _filled(path, segments), query, None, is_repeatable=False)
+        return self.decoded(kind, await self.send(request))
+
+    async def tell(self, path: str, *segments: object, body: object = None) -> None:
+        """Change something that the server says nothing of."""
+        content = None if body is None else _encode(body)
+        await self.send(Request("POST", _filled(path, segments), {}, content, is_repeatable=False))
+
+    async def follow(self, kind: type[T], path: str, *, body: object, progress: OnStep | None) -> T:
+        """Run a long action; return its result, the last of the lines that the server sends.
+
+        Cancelling this cancels the action on the server.
+        """
+        http = self._open()
+        try:
+            async with http.stream(
+                "POST", path, content=_encode(body), headers={"content-type": "application/json"}
+            ) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise self._error(response)
+                async for text in response.aiter_lines():
+                    line = self._line(text)
+                    if bytes(line.problem):
+                        raise self._problem_of(bytes(line.problem), response)
+                    if bytes(line.result):
+                        return msgspec.json.decode(line.result, type=kind)
+                    if line.progress is not None and progress is not None:
+                        progress(line.progress.done, line.progress.total)
+        except httpx.TransportError as error:
+            raise ServerUnreachableError(self.url, self._problem(error)) from error
+        raise UnexpectedResponseError(self.url, "the response ended without a result")
+
+    def _line(self, text: str) -> StreamLine:
+        try:
+            return msgspec.json.decode(text, type=StreamLine)
+        except msgspec.DecodeError as error:
+            raise UnexpectedResponseError(self.url, str(error)) from error
+
+    def _problem_of(self, body: bytes, response: httpx.Response) -> HeadwaterError:
+        problem = msgspec.json.decode(body, type=Problem)
+        members = msgspec.json.decode(body, type=dict[str, Any])
+        return error_of(problem, members, self.url, response.headers.get("x-request-id"))
 
     async def download(self, path: str, *segments: object, **query: Any) -> bytes:
         """Return the bytes of something."""
@@ -191,10 +249,7 @@ class Server:
         media_type = response.headers.get("content-type", "").partition(";")[0]
         if media_type == MEDIA_TYPE:
             with suppress(msgspec.DecodeError):
-                problem = msgspec.json.decode(response.content, type=Problem)
-                members = msgspec.json.decode(response.content, type=dict[str, Any])
-                request_id = response.headers.get("x-request-id")
-                return error_of(problem, members, self.url, request_id)
+                return self._problem_of(response.content, response)
         status = f"{response.status_code} {response.reason_phrase}"
         if response.has_redirect_location:
             return UnexpectedResponseError(

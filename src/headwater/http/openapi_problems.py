@@ -71,6 +71,8 @@ _EMBEDDING = (
     errors.EmbeddingError,
 )
 
+_LETTERS = (errors.UnknownNameError, errors.UnknownDeadLetterError)
+
 ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "read_feature": _READING,
     "read_history": (errors.UnknownNameError,),
@@ -89,6 +91,20 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "index_document": _EMBEDDING,
     "read_document": _DOCUMENTS,
     "remove_document": _DOCUMENTS,
+    "drop_group": (errors.UnknownGroupError, errors.GroupInUseError),
+    "list_dead_letters": (errors.UnknownNameError,),
+    "read_dead_letter": (errors.UnknownDeadLetterError,),
+    "redrive_dead_letters": _LETTERS,
+    "discard_dead_letters": _LETTERS,
+    "list_versions": (errors.UnknownNameError,),
+    "refresh": (errors.UnknownNameError,),
+    "rename": (errors.UnknownNameError,),
+    "drop_feature": (errors.UnknownNameError, errors.FeatureInUseError),
+    "drop_index": (errors.UnknownNameError,),
+    "find_copies": _RECORDED,
+    "redact": _RECORDED,
+    "rebuild": (errors.StoreMismatchError,),
+    "audit": (errors.StoreMismatchError,),
 }
 """Errors of each operation beyond those of every route."""
 
