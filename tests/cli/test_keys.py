@@ -80,3 +80,15 @@ def test_a_name_is_used_once(folder: Path, run: Run) -> None:
     run("keys", "create", "shop", "--scope", "read")
     again = run("keys", "create", "shop", "--scope", "read")
     assert (again.code, "headwater keys revoke shop" in again.err) == (1, True)
+
+
+def test_changes_of_keys_are_in_the_audit_log(folder: Path, run: Run) -> None:
+    key = run("keys", "create", "shop", "--scope", "read", "--tenant", "acme-").out.strip()
+    run("keys", "revoke", "shop")
+    run("keys", "revoke", "unknown")
+    logged = run("audit-log", "--json")
+    entries = [(each["action"], each["target"], each["outcome"]) for each in logged.json["entries"]]
+    assert entries == [("keys.revoke", "shop", "done"), ("keys.create", "shop", "done")]
+    assert logged.json["entries"][1]["parameters"]["tenant"] == "acme-"
+    assert key not in logged.out
+    assert hash_of(key) not in logged.out

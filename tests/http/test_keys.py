@@ -3,6 +3,7 @@
 import pytest
 
 from headwater import FeatureStore
+from headwater.core.callers import ALL_SCOPES
 from headwater.errors import ConfigError
 from headwater.http.app import create_app
 from headwater.http.server import serve
@@ -31,17 +32,38 @@ async def test_everything_needs_a_key(method: str, path: str, store: FeatureStor
     assert problem_of(response)["type"].endswith(":key-required")
 
 
-async def test_every_route_but_probes_and_docs_needs_a_key(
+PUBLIC = {"/healthz", "/readyz", "/docs", "/docs.css"}
+METHODS = [
+    *("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY"),
+]
+
+
+async def test_every_path_but_probes_and_docs_needs_a_key_with_every_method(
     store: FeatureStore,
 ) -> None:
     app = create_app(store)
+    paths = {route.path for route in app.typed_routes} | {"/nowhere", "/"}
     async with client_of(app, key=None) as client:
         without_key = {
-            route.path
-            for route in app.typed_routes
-            if (await client.request(route.method, route.path)).status_code != 401
+            (path, method)
+            for path in paths
+            for method in METHODS
+            if (await client.request(method, path)).status_code != 401
         }
-    assert without_key == {"/healthz", "/readyz", "/docs", "/docs.css"}
+    assert without_key == {
+        (route.path, method)
+        for route in app.typed_routes
+        if route.scope == "public"
+        for method in (route.method, "HEAD")
+    }
+    assert {path for path, _ in without_key} == PUBLIC
+
+
+def test_every_route_has_a_scope(store: FeatureStore) -> None:
+    scopes = {*ALL_SCOPES, "public", "any"}
+    assert {route.scope for route in create_app(store).typed_routes} <= scopes
+    any_key = [route.path for route in create_app(store).typed_routes if route.scope == "any"]
+    assert any_key == ["/openapi.json"]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

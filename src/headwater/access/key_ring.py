@@ -46,6 +46,7 @@ class KeyRing:
         self._rate = settings.http.rate_limit
         self._now = now
         self._known = {each.digest: each for each in self._known_from_settings(settings.api_keys)}
+        self._found: dict[bytes, KnownKey] = {}
         self._of_settings = tuple(self._known.values())
         self._signature = _signature(self._path)
         self._next_look = time.monotonic() + _POLL_SECONDS
@@ -58,11 +59,16 @@ class KeyRing:
 
     def find(self, key: bytes) -> KnownKey | None:
         """Return a valid key, or None if it is unknown; raise KeyRequiredError if it is expired."""
-        # Digests of unknown keys cannot be chosen, so the time of this lookup reveals nothing.
-        digest = digest_of(key)
-        known = self._known.get(digest)
-        if known is None or not hmac.compare_digest(known.digest, digest):
-            return None
+        # Only valid keys are in this dict, and its hashes are secret, so the time of a lookup
+        # reveals nothing. It saves the digest, half of the time of admitting a request.
+        known = self._found.get(key)
+        if known is None:
+            # Digests of unknown keys cannot be chosen, so the time of this lookup reveals nothing.
+            digest = digest_of(key)
+            known = self._known.get(digest)
+            if known is None or not hmac.compare_digest(known.digest, digest):
+                return None
+            self._found[key] = known
         if known.expires_at != math.inf and known.expires_at <= self._now():
             raise KeyRequiredError(f"the API key {known.caller.name!r} has expired; use another")
         return known
@@ -104,6 +110,7 @@ class KeyRing:
                     new.bucket = old.bucket
             known[key.digest] = new
         self._known = known
+        self._found.clear()
 
     def _known_from_settings(self, keys: tuple[str, ...]) -> Iterator[KnownKey]:
         for number, key in enumerate(keys, 1):

@@ -1,5 +1,6 @@
 """`headwater keys`: named API keys with scopes and limits, in the keys file."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +11,12 @@ from headwater.access.key_format import check_key_name, generate_api_key, hash_o
 from headwater.access.keys_file import ApiKey, changing_keys, read_keys
 from headwater.cli.options import AsJson, StoreOption, bare_store, command_group, option_names
 from headwater.cli.output import EMPTY, note, print_json, print_table
+from headwater.cli.runner import run
 from headwater.cli.signing_keys import app as signing_keys
 from headwater.core.callers import ALL_SCOPES, AccessScope
 from headwater.core.durations import to_timedelta
 from headwater.errors import FieldError, InvalidInputError
+from headwater.store.feature_store import FeatureStore
 
 app = command_group("Create, list and revoke API keys; generate keys that sign records.")
 app.add_typer(signing_keys, name="signing")
@@ -75,14 +78,18 @@ def create(
         rate_limit=rate_limit,
     )
     row.check()
-    path = _path(file)
-    with changing_keys(path) as keys:
+    store = bare_store(file)
+    path = _path(store)
+
+    def add(keys: dict[str, ApiKey]) -> None:
         if name in keys:
             raise InvalidInputError(
                 f"the key {name!r} exists in {path}; choose another name, or revoke it first with "
                 f"`headwater keys revoke {name}`"
             )
         keys[name] = row
+
+    _change(store, add, "keys.create", name, **_facts(row))
     if as_json:
         print_json({"name": name, "key": key, **_facts(row)})
         return
@@ -93,7 +100,7 @@ def create(
 @app.command("list")
 def list_(*, file: StoreOption = None, as_json: AsJson = False) -> None:
     """List the API keys of the keys file: names, scopes, limits and expiry."""
-    path = _path(file)
+    path = _path(bare_store(file))
     keys = read_keys(path)
     if as_json:
         print_json([{"name": name, **_facts(key)} for name, key in keys.items()])
@@ -114,16 +121,38 @@ def list_(*, file: StoreOption = None, as_json: AsJson = False) -> None:
 @app.command()
 def revoke(name: Name, *, file: StoreOption = None) -> None:
     """Revoke an API key: running servers refuse it within a second or two."""
-    path = _path(file)
-    with changing_keys(path) as keys:
+    store = bare_store(file)
+
+    def remove(keys: dict[str, ApiKey]) -> None:
         if name not in keys:
-            raise FieldError.unknown(f"{path} has no key", name, keys)
+            raise FieldError.unknown(f"{_path(store)} has no key", name, keys)
         del keys[name]
+
+    _change(store, remove, "keys.revoke", name)
     note(f"Revoked the key {name!r}.")
 
 
-def _path(file: Path | None) -> Path:
-    return Path(bare_store(file).settings.keys_file).absolute()
+def _path(store: FeatureStore) -> Path:
+    return Path(store.settings.keys_file).absolute()
+
+
+def _change(
+    store: FeatureStore,
+    change: Callable[[dict[str, ApiKey]], None],
+    action: str,
+    name: str,
+    **parameters: object,
+) -> None:
+    """Change the keys file; the audit log of the store shows who did it."""
+
+    async def run_change(store: FeatureStore) -> None:
+        async with store.audited(action, name, **parameters):
+            with changing_keys(_path(store)) as keys:
+                change(keys)
+
+    # A first check, so that a mistake neither creates a store nor is logged as an action.
+    change(read_keys(_path(store)))
+    run(store, run_change, create=True)
 
 
 def _scope(text: str) -> AccessScope:

@@ -22,7 +22,7 @@ LOCAL_ONLY = {
     "serve": "it is the server",
     "worker": "it runs the functions of a features file here",
     "mcp": "it runs the functions of a features file here, for the program that starts it",
-    "keys": "private keys stay on the machine that generates them",
+    "keys": "keys and their file stay on the machine that makes them",
     "migrate": "it changes the tables of the Postgres server in the settings",
     "metrics": "its output does not depend on a store",
     "config": "it shows the settings of this machine",
