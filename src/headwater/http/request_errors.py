@@ -130,8 +130,9 @@ class BacklogError(RequestError):
     """Events refused because more than ``ingest.max_backlog`` would wait."""
 
     def __init__(self, waiting: int, events: int, limit: int) -> None:
-        remedy = "wait and retry" if events <= limit else f"send at most {limit} at once"
+        wait = "wait and retry, or add workers"
+        remedy = wait if events <= limit else f"send at most {limit} at once"
         super().__init__(
             f"{waiting} events wait to be processed, and {events} more would exceed the maximum of "
-            f"{limit}; none was stored: {remedy}, or add workers, or raise ingest.max_backlog"
+            f"{limit}; none was stored: {remedy}, or raise ingest.max_backlog"
         )
