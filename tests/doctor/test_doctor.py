@@ -6,7 +6,7 @@ import sqlite3
 from collections import namedtuple
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from headwater.ports.findings import Finding
 from headwater.settings.schema import Settings
 from headwater.store.loader import load_store
 from headwater.testing import ManualClock
+from tests.http.key_files import add_key
 from tests.servers import free_port, valkey_node
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
@@ -152,6 +153,28 @@ async def test_missing_keys_are_errors(tmp_path: Path) -> None:
     assert [found[name].severity for name in wanted] == ["error"] * 3
     assert "COHERE_API_KEY" in found["installation: embeddings"].remedy
     assert "redis.url and postgres.url must be set" in found["message bus: connection"].found
+
+
+async def test_the_keys_of_callers_are_examined(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    settings = Settings().replace(home=tmp_path, keys_file=path)
+    now = datetime.now(UTC)
+    for name, days in {"old": -1, "soon": 3, "fine": 90}.items():
+        add_key(path, name, "read", expires=now + timedelta(days=days))
+    report = await examine(FeatureStore(settings=settings))
+    keys = [finding for finding in report.findings if finding.check == "API keys"]
+    assert [finding.severity for finding in keys] == ["ok", "warning", "warning"]
+    assert "3 in the keys file" in keys[0].found
+    assert ("'old' expired" in keys[1].found, "'soon' expires" in keys[2].found) == (True, True)
+    path.chmod(0o666)
+    weak = settings.replace(api_key="changeme", http={"host": "0.0.0.0"})
+    report = await examine(FeatureStore(settings=weak))
+    errors = [finding.found for finding in report.findings if finding.severity == "error"]
+    assert any("can write the keys file" in error for error in errors)
+    assert any("fewer than 16" in error for error in errors)
+    path.write_text("[broken")
+    found = await findings_of(FeatureStore(settings=settings))
+    assert found["configuration: API keys"].severity == "error"
 
 
 async def test_servers_that_are_down_are_reported_separately() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from headwater.contexts.recorded.verification import check_signing
+from headwater.doctor.access_checks import add_access
 from headwater.errors import ConfigError
 from headwater.errors.hints import nearest
 from headwater.ports.findings import Finding, Findings
@@ -19,7 +20,7 @@ def findings(settings: Settings) -> list[Finding]:
     found = Findings("configuration", f"{FILE} in {os.getcwd()} and HEADWATER_ variables")
     _add_values(settings, found)
     _add_variables(found)
-    _add_api_keys(settings, found)
+    add_access(settings, found)
     _add_signing(settings, found)
     return found.all
 
@@ -50,20 +51,6 @@ def _add_variables(found: Findings) -> None:
         found.warning("variables", f"{name} is not a setting", nearest(name, known), "environment")
     if not unknown:
         found.ok("variables", "every HEADWATER_ variable is a setting", "environment")
-
-
-def _add_api_keys(settings: Settings, found: Findings) -> None:
-    if settings.api_keys:
-        found.ok("API keys", f"{len(settings.api_keys)} in api_key", "HEADWATER_API_KEY")
-    elif settings.env == "production":
-        found.error(
-            "API keys",
-            "production has no API key, so the server does not start",
-            "set HEADWATER_API_KEY",
-            "HEADWATER_API_KEY",
-        )
-    else:
-        found.ok("API keys", "none: the server answers this machine only", "HEADWATER_API_KEY")
 
 
 def _add_signing(settings: Settings, found: Findings) -> None:
