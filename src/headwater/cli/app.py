@@ -14,6 +14,7 @@ VERBS = {
     "init": "Write a small project: features, settings and a test that runs.",
     "check": "Check a features file without touching its store.",
     "serve": "Serve a features file: API, worker and scheduler.",
+    "ui": "Serve a features file and open its web UI in the browser.",
     "worker": "Run one more worker process for a features file.",
     "features": "Read, list, rename and drop features.",
     "events": "Publish, list and show events.",

@@ -26,6 +26,14 @@ _PAGE_HEADERS = {
     ),
     "referrer-policy": "no-referrer",
 }
+_START_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Headwater</title><link rel="stylesheet" href="docs.css"></head>
+<body><main><h1>Headwater is running</h1>
+<p>This installation has no web UI. The <a href="docs">API</a> does not need it.</p>
+</main></body></html>
+"""
 
 
 class Documentation:
@@ -40,6 +48,7 @@ class Documentation:
 
     def routes(self) -> list[Route]:
         return [
+            Route("GET", "/", "public", self.read_start_page, returns=_HTML, documents=str),
             Route("GET", "/api/store", "read", self.list_declarations),
             Route(
                 "GET",
@@ -69,6 +78,10 @@ class Documentation:
                 has_etag=True,
             ),
         ]
+
+    async def read_start_page(self) -> ApiResponse:
+        """Read the page that a browser opens first: the web UI, if it is installed."""
+        return ApiResponse(_START_PAGE.encode(), headers=_PAGE_HEADERS, media_type=_HTML)
 
     async def list_declarations(self) -> StoreListing:
         """List entities, features, indexes, retrievers and contexts, and their dependency graph."""

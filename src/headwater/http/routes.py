@@ -36,6 +36,7 @@ RouteScope = AccessScope | Literal["public", "any"]
 _READING: frozenset[RouteScope] = frozenset({"read", "assemble", "records"})
 
 _TRACEPARENT = "traceparent"
+_ROOT = "/"
 _ANY = ""  # the key of a parameter among literal segments, which are never empty
 
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
@@ -218,7 +219,7 @@ class RouteTree:
     def add(self, method: str, path: str, endpoint: AnyEndpoint) -> None:
         """Add the endpoint of a method at a path."""
         node = self._root
-        for segment in path[1:].split("/"):
+        for segment in path[1:].split("/") if path != _ROOT else ():
             key = _ANY if segment.startswith("{") else segment
             node = node.children.setdefault(key, Resource(path))
         node.path = path
@@ -229,6 +230,8 @@ class RouteTree:
     def find(self, path: str) -> tuple[Resource, list[str]] | None:
         """Return the resource at a path and the path's parameters, or None if it has no routes."""
         node = self._root
+        if path == _ROOT:
+            return (node, []) if node.endpoints else None
         parameters: list[str] = []
         for segment in path[1:].split("/"):
             child = node.children.get(segment)
