@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.api.kinds import EntityId, EventId, EventType, Payload
+from headwater.core.tracing import TRACEPARENT
 
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 
@@ -24,8 +25,9 @@ EventTime = Annotated[
 TraceParent = Annotated[
     str,
     Meta(
-        description="The W3C trace context of the event; ignored if it is not valid.",
+        description="The W3C trace context of the event, in place of that of the header.",
         examples=["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+        extra_json_schema={"pattern": f"^(?:{TRACEPARENT.pattern})$"},
     ),
 ]
 

@@ -15,7 +15,7 @@ AttributeValue = str | int | float | bool | Sequence[str]
 Attributes = Mapping[str, AttributeValue | None]
 """Attributes of a span by name; those that are None are left out."""
 
-_TRACEPARENT = re.compile(
+TRACEPARENT = re.compile(
     "(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
 _TRACE_ID = slice(3, 35)
@@ -24,7 +24,7 @@ _SAMPLED = 1
 
 def is_traceparent(text: str) -> bool:
     """Return whether a text is a valid value of the W3C header ``traceparent``."""
-    return _TRACEPARENT.fullmatch(text) is not None
+    return TRACEPARENT.fullmatch(text) is not None
 
 
 def trace_id(traceparent: str) -> str:
