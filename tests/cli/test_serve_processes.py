@@ -66,6 +66,12 @@ def test_api_processes_share_a_port_metrics_and_readiness_and_are_restarted(star
         assert f"process_resident_memory_bytes{{{process}}}" in text
     assert not re.search(r"^headwater_lag_events\S* NaN$", text, re.M)
 
+    port = url.rsplit(":", 1)[1]
+    assert (
+        f"port {port} of 127.0.0.1 is in use"
+        in start("serve", "--port", port, "--processes", "2").end(None).err
+    )
+
     first, second, worker = children(server)
     os.kill(first, signal.SIGKILL)
     said = server.errors_until("process ended; restarting")

@@ -36,8 +36,6 @@ class ProcessKind(NamedTuple):
     """Of the command line, to which the descriptor of the link is added."""
     processes: int
     restarts: Counter
-    descriptors: Sequence[int] = ()
-    """Descriptors that the processes inherit."""
     reports_ready: bool = False
     """Whether a process reports that it has started; one that ends before is not restarted."""
 
@@ -57,11 +55,9 @@ class ChildProcesses:
         kinds: Sequence[ProcessKind],
         *,
         on_ready: Callable[[], None] = lambda: None,
-        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._kinds = kinds
         self._on_ready = on_ready
-        self._on_stop = on_stop
         self._children = [
             _ChildProcess(kind, number, self._answer, self._count_ready)
             for kind in kinds
@@ -80,7 +76,6 @@ class ChildProcesses:
 
     def stop(self) -> None:
         """Ask the processes to finish their running work and to exit."""
-        self._on_stop()
         for child in self._children:
             child.stop()
 
@@ -228,7 +223,7 @@ class _ChildProcess:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "headwater", *self._kind.arguments),
                 *("--supervisor", str(theirs.fileno())),
-                pass_fds=[theirs.fileno(), *self._kind.descriptors],
+                pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
         return process, link

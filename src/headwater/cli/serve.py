@@ -57,7 +57,6 @@ def serve(
     ] = False,
     restarted: Annotated[bool, typer.Option("--restarted", hidden=True)] = False,
     supervisor: Annotated[int | None, typer.Option(hidden=True)] = None,
-    listener: Annotated[int | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve a features file: HTTP API, workers and scheduler.
@@ -78,8 +77,8 @@ def serve(
     port = store.settings.http.port if port is None else port
 
     mounts = [mcp_mount(store)] if store.settings.mcp.enabled else []
-    if supervisor is not None and listener is not None:
-        run_long(serve_supervised(store, host, mounts, supervisor, listener))
+    if supervisor is not None:
+        run_long(serve_supervised(store, (host, port), mounts, supervisor))
         return
     processes = store.settings.http.processes if processes is None else processes
     if workers is None and (processes > 1 or store.settings.env == "production"):

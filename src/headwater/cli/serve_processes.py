@@ -1,6 +1,5 @@
 """`headwater serve --processes N`: API processes that share a port, and their supervisor."""
 
-import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from headwater.cli.child_processes import ChildProcesses, ProcessKind
 from headwater.cli.supervisor_link import SupervisorLink
 from headwater.http.mounts import AsgiMount
 from headwater.http.server import announce_address, serve, supervise
-from headwater.http.web_server import listen
+from headwater.http.web_server import reserve_port
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
@@ -40,42 +39,39 @@ async def serve_with_processes(
 ) -> None:
     """Supervise API processes and workers until a stop signal; serve nothing in this process.
 
-    All API processes accept the connections of one socket, so the port stays open while one of them
-    is started again.
+    This process keeps the port reserved, and each API process listens on it, so that the kernel
+    distributes the connections; on one socket, a process would accept all that arrive together.
     """
     host, port = address
     check_address(settings, host)
-    with listen(host, port) as listener:
+    with reserve_port(host, port) as reserved:
         api = ProcessKind(
             "api",
-            ["serve", str(file), "--host", host, "--listener", str(listener.fileno())],
+            ["serve", str(file), "--host", host, "--port", str(reserved.getsockname()[1])],
             processes,
             API_RESTARTS,
-            descriptors=[listener.fileno()],
             reports_ready=True,
         )
         children = ChildProcesses(
             [api, worker_processes(file, workers)],
-            on_ready=partial(announce_address, host, listener, on_ready),
-            # Otherwise new connections would wait until the last process has ended.
-            on_stop=listener.close,
+            on_ready=partial(announce_address, host, reserved, on_ready),
         )
         await supervise(children, settings.worker.drain_timeout)
 
 
 async def serve_supervised(
-    store: FeatureStore, host: str, mounts: Sequence[AsgiMount], supervisor: int, listener: int
+    store: FeatureStore, address: tuple[str, int], mounts: Sequence[AsgiMount], supervisor: int
 ) -> None:
     """Serve in a process that `headwater serve --processes N` has started."""
     link = SupervisorLink(supervisor, store.settings.worker.drain_timeout)
     link.serve()
     await serve(
         store,
-        host=host,
-        port=0,
+        host=address[0],
+        port=address[1],
         worker=False,
         processes=link,
         mounts=mounts,
         on_ready=lambda _: link.report_ready(),
-        listener=socket.socket(fileno=listener),
+        shares_port=True,
     )

@@ -47,18 +47,18 @@ async def serve(
     processes: ServerProcesses | None = None,
     mounts: Sequence[AsgiMount] = (),
     on_ready: Callable[[str], None] | None = None,
-    listener: socket.socket | None = None,
+    shares_port: bool = False,
 ) -> None:
     """Serve until a stop signal, then finish running requests and close the store.
 
     The ``worker`` runs in this process. If it fails, the server stops too, because it would accept
     events that none handles. Other ``processes`` are stopped with the server and report to it. With
-    a ``listener``, the server accepts its connections instead of opening a port.
+    ``shares_port``, other servers may listen on the same port.
     """
     runs = Worker(store) if worker else processes
     app = create_app(store, processes, mounts)
     check_address(store.settings, host)
-    listener = listener or listen(host, port)
+    listener = listen(host, port, is_shared=shares_port)
     await _serve(store, app, runs, (host, listener), on_ready, has_contexts=True)
 
 

@@ -24,11 +24,29 @@ _LISTEN_BACKLOG = 2048
 _TICKS_PER_SECOND = 10
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes a free port."""
+def reserve_port(host: str, port: int) -> socket.socket:
+    """Return a socket that keeps a port for processes that share it; it accepts no connections.
+
+    Raise ConfigError if another process listens on the port, even if that one shares it.
+    """
+    with listen(host, port) as probe:
+        address = probe.getsockname()
+    reserved = socket.socket(probe.family, probe.type)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reserved.bind(address)
+    return reserved
+
+
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """Return a listening socket; port 0 takes a free port.
+
+    The kernel distributes connections among the processes that listen on a shared port.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_LISTEN_BACKLOG)
+        return socket.create_server(
+            (host, port), family=family, backlog=_LISTEN_BACKLOG, reuse_port=is_shared
+        )
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(

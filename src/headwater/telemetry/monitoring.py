@@ -137,6 +137,10 @@ ROWS = (
                 (
                     ("{{group}}", "max by (group) (headwater_group_workers)"),
                     ("restarts, last hour", "sum(increase(headwater_worker_restarts_total[1h]))"),
+                    (
+                        "restarts of API processes, last hour",
+                        "sum(increase(headwater_api_restarts_total[1h]))",
+                    ),
                 ),
             ),
             Panel(
