@@ -134,6 +134,22 @@ CASES = (
         targets=(TimesFloor(0.4),),
     ),
     Case(
+        name="HTTP read of 100 values, 2 processes",
+        unit="req/s",
+        ours=web.in_processes(2, web.READ_MANY, web.MANY),
+        floor=web.in_processes(1, web.READ_MANY, web.MANY),
+        floor_is="ours with 1 process",
+        targets=(TimesFloor(1.6),) if CORES >= 2 else (),
+    ),
+    Case(
+        name="HTTP context, 2 processes",
+        unit="req/s",
+        ours=web.in_processes(2, web.ASSEMBLE, web.QUESTION),
+        floor=web.in_processes(1, web.ASSEMBLE, web.QUESTION),
+        floor_is="ours with 1 process",
+        targets=(TimesFloor(1.6),) if CORES >= 2 else (),
+    ),
+    Case(
         name="redis worker",
         unit="events/s",
         ours=production.workers(1),

@@ -3,10 +3,10 @@
 import http.client
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
-from bench.case import ContestantFailedError, Effort, Figure, Measure, last_line
+from bench.case import Contestant, ContestantFailedError, Effort, Figure, Measure, last_line
 from bench.load import IDS
 from bench.process import ROOT, Command, free_port, python, scratch, serving, status
 from bench.production import API_KEY, bare_redis_url, new_store
@@ -15,6 +15,10 @@ from bench.startup import HEADWATER
 CONNECTIONS = 32
 PATH = "/v1/features/total_spend?entity_id=u{n}"
 INGEST = "/ingest/purchase"
+READ_MANY = "/v1/features"
+MANY = json.dumps({"features": ["total_spend"], "entity_ids": [f"u{n}" for n in range(100)]})
+ASSEMBLE = "/v1/contexts/support"
+QUESTION = '{"params": {"user_id": "u{n}", "question": "Where is my parcel?"}}'
 EVENT = '{"entity_id": "u{n}", "payload": {"amount": 1.5}}'
 
 # Above this share of one core the load generator, not the server, sets the rate.
@@ -62,9 +66,28 @@ def floor(effort: Effort) -> Iterator[Measure]:
 @contextmanager
 def ours(effort: Effort) -> Iterator[Measure]:
     """`headwater serve` as anyone runs it: key check, metrics and logs on."""
+    with _seeded("ours-http", []) as (port, headers):
+        yield loaded(port, headers, effort)
+
+
+def in_processes(number: int, path: str, body: str) -> Contestant:
+    """So many API processes, and requests that cost the server more than the load generator."""
+
+    @contextmanager
+    def serving_requests(effort: Effort) -> Iterator[Measure]:
+        options = ["--processes", str(number), "--workers", "1"]
+        with _seeded(f"ours-http-{number}", options) as (port, headers):
+            yield loaded(port, headers, effort, path, body)
+
+    return serving_requests
+
+
+@contextmanager
+def _seeded(name: str, options: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Serve with a value for each entity; return the port and the headers of requests."""
     port = free_port()
     headers = {"X-API-Key": API_KEY}
-    command: Command = [HEADWATER, "serve", "bench/features.py", "--port", str(port)]
+    command: Command = [HEADWATER, "serve", "bench.contexts", "--port", str(port), *options]
     seeded = False
 
     def ready() -> bool:
@@ -74,10 +97,10 @@ def ours(effort: Effort) -> Iterator[Measure]:
             seeded = True
         return seeded and readable(port, headers)
 
-    with scratch("ours-http") as home:
+    with scratch(name) as home:
         settings = {"HEADWATER_HOME": str(home), "HEADWATER_API_KEY": API_KEY}
-        with serving("ours-http", command, ready, settings):
-            yield loaded(port, headers, effort)
+        with serving(name, command, ready, settings):
+            yield port, headers
 
 
 @contextmanager
