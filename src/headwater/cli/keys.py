@@ -89,7 +89,8 @@ def create(
             )
         keys[name] = row
 
-    _change(store, add, "keys.create", name, **_facts(row))
+    given = {field: value for field, value in _facts(row).items() if value is not None}
+    _change(store, add, "keys.create", name, **given)
     if as_json:
         print_json({"name": name, "key": key, **_facts(row)})
         return

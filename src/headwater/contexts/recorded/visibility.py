@@ -17,9 +17,9 @@ class Visibility:
     """Decides by the cores of records, and by those of the contexts inside them.
 
     A record is visible if its context is allowed and everything that it names is: entities, indexes
-    and inner contexts. Not visible are records that used a function as a retriever, whose reads are
-    not recorded, and to callers of a tenant or of some entities those that name no entity or
-    withhold an id.
+    and inner contexts. Not visible are records of other callers in which a function was the
+    retriever, because its reads are not recorded, and to callers of a tenant or of some entities
+    those that name no entity or withhold an id.
     """
 
     def __init__(self, records: RecordLog, registry: Registry) -> None:
@@ -77,9 +77,11 @@ class Visibility:
         for entity, entity_id in entities:
             caller.check_entity(entity, entity_id)
         for search in core.retrievals:
-            if search.index is None:
+            if search.index is not None:
+                caller.check_index(search.index.name)
+            elif core.caller != caller.name:
+                # The caller's own assemblies were checked by everything that they had read.
                 raise caller.refuse("a record of a retriever function")
-            caller.check_index(search.index.name)
 
 
 def _allows_context(caller: LimitedCaller, name: str) -> bool:
