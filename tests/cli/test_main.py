@@ -61,7 +61,7 @@ def test_an_interrupt_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(features_verbs, "declared_store", interrupted)
+    monkeypatch.setattr(features_verbs, "declared_or_remote", interrupted)
     assert run("features", "list").code == 130
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from headwater import Feature, FeatureStore, Overrides, ServiceEvent, create_app
 from headwater.client import AsyncClient, Client
+from headwater.contexts.recorded.replay import Mode
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import ConfigError, EventConflictError, EventError, InvalidInputError
 from headwater.settings.schema import Settings
@@ -121,6 +122,27 @@ async def test_a_context_is_assembled_listed_explained_and_verified(
     assert not (await client.records.verify(context.context_id, expect="sha256:0")).ok
     assert not (await client.records.verify(context.context_id, signed=True)).ok
     assert await client.records.inner(context.context_id) == []
+
+
+@pytest.mark.parametrize("mode", ["show", "reassemble", "as_of", "live"])
+async def test_a_context_is_replayed_on_the_server(
+    client: AsyncClient, store: FeatureStore, mode: Mode
+) -> None:
+    context = await client.assemble("support", {"user_id": "ada"})
+    replayed = await client.replay(context.context_id, mode)
+    assert replayed.content == context.content
+    assert replayed.fidelity == (await store.replay(context.context_id, mode)).fidelity
+    assert len((await client.list_contexts()).contexts) == 1
+
+
+async def test_a_text_of_elsewhere_is_recorded(client: AsyncClient) -> None:
+    recorded = await client.record_external(
+        name="answer", content="Hello", inputs={"user": "ada"}, interaction_ref={"ticket": 7}
+    )
+    past = await client.get_context_at(recorded.context_id)
+    assert (past.content, past.inputs) == ("Hello", {"user": "ada"})
+    assert past.interaction_ref == {"ticket": 7}
+    assert (await client.records.verify(recorded.context_id, expect=recorded.record_hash)).ok
 
 
 async def test_contexts_are_compared_from_their_downloaded_records(

@@ -29,6 +29,7 @@ _SUFFIXES = {
 
 _PUBLIC = {
     "headwater",
+    "headwater.client",
     "headwater.errors",
     "headwater.integrations.langchain",
     "headwater.integrations.llamaindex",

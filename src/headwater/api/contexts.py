@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from headwater.api.kinds import ContextName, DurationText
+from headwater.api.kinds import ContextName, DurationText, ExternalName
+from headwater.contexts.recorded.replay import Mode
 from headwater.records.lineage import Context
 
 Params = Annotated[
@@ -48,6 +49,30 @@ class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, k
     """The body of ``AssembleBody`` with the name of the context."""
 
     context: ContextName
+
+
+class ReplayBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to replay a recorded context."""
+
+    mode: Annotated[Mode, Meta(description="What is done again.", examples=["reassemble"])] = "show"
+
+
+class ExternalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A text that was assembled elsewhere, and its inputs."""
+
+    name: ExternalName
+    content: Annotated[str, Meta(description="The text.", examples=["Hello Ada"])]
+    inputs: Annotated[
+        dict[str, Any],
+        Meta(description="What it was assembled from, by name.", examples=[{"user_id": "ada"}]),
+    ] = {}
+    model: Annotated[str, Meta(description="The model it is for.", examples=["gpt-4o"])] | None = (
+        None
+    )
+    version: (
+        Annotated[str, Meta(description="A version of its template.", examples=["3"])] | None
+    ) = None
+    interaction_ref: InteractionRef | None = None
 
 
 class Assembled(Context, frozen=True, kw_only=True):

@@ -43,6 +43,14 @@ EventId = Annotated[
         extra_json_schema=_text(LONGEST_ID, pattern=rf"^(?!{REDRIVE})"),
     ),
 ]
+ExternalName = Annotated[
+    str,
+    Meta(
+        description="The name to record the text under: printable text.",
+        examples=["answer"],
+        extra_json_schema=_text(LONGEST_NAME),
+    ),
+]
 Moment = Annotated[
     datetime,
     Meta(

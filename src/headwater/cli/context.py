@@ -1,7 +1,7 @@
 """`headwater context`: assemble, show, verify, export and compare contexts."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from msgspec.structs import asdict
@@ -28,9 +28,8 @@ from headwater.cli.options import (
     Since,
     StoreOption,
     bare_or_remote,
-    bare_store,
     command_group,
-    declared_store,
+    declared_or_remote,
     named_in,
     parse_span,
 )
@@ -43,6 +42,9 @@ from headwater.records.document import export as to_document
 from headwater.records.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.records.record import Record
 from headwater.store.feature_store import FeatureStore
+
+if TYPE_CHECKING:
+    from headwater.client import AsyncClient
 
 app = command_group("Assemble, show, verify, export and compare contexts.")
 app.command()(assemble)
@@ -75,7 +77,7 @@ def show(
 
     This includes items, feature values, search results, freshness, cost and text.
     """
-    store = bare_store(file)
+    store = bare_or_remote(file)
     if content:
         write(_text(run(store, lambda store: store.get_context_at(ref))).encode(), None)
         return
@@ -162,7 +164,7 @@ def find(
             "nothing to search for; pass --feature, --entity-id, --chunk, --document or --index"
         )
     page = run(
-        bare_store(file),
+        bare_or_remote(file),
         lambda store: store.records.find(**asdict(query), limit=limit, cursor=cursor),
     )
     _print_page(page, as_json=as_json)
@@ -206,7 +208,7 @@ def export(
         raise typer.BadParameter(
             "--json cannot be combined with --bundle -, because both write to stdout"
         )
-    store = bare_store(file)
+    store = bare_or_remote(file)
     record = run(store, lambda store: store.get_record(ref))
     exported = record.private() if private else record
     if bundled:
@@ -255,7 +257,8 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Assemble a context again. Exit with 1 if it has no text, or reassembling gives another."""
-    store = declared_store(file) if mode in ("as_of", "live") else bare_store(file)
+    is_run = mode in ("as_of", "live")
+    store = declared_or_remote(file) if is_run else bare_or_remote(file)
     with named_in(file):
         replayed = run(store, lambda store: store.replay(ref, mode))
     if as_json:
@@ -290,7 +293,7 @@ def _text(past: PastContext) -> str:
     return past.content
 
 
-async def _explain(store: FeatureStore, ref: str) -> tuple[ContextTrace, Record]:
+async def _explain(store: "FeatureStore | AsyncClient", ref: str) -> tuple[ContextTrace, Record]:
     trace = await store.records.explain(ref)
     return trace, await store.get_record(trace.context_id)
 

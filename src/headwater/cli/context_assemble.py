@@ -1,22 +1,23 @@
-"""`headwater context assemble`: assemble a declared context in this process."""
+"""`headwater context assemble`: assemble a declared context."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from headwater.api.contexts import assembled
+from headwater.api.declarations import StoreListing
 from headwater.api.json_values import plain
 from headwater.cli.key_value_args import parse_values
-from headwater.cli.options import AsJson, FileOption, declared_store, named_in
+from headwater.cli.options import AsJson, FileOption, declared_or_remote, named_in
 from headwater.cli.output import note, print_json, write
-from headwater.cli.runner import run
+from headwater.cli.runner import listing, run
 from headwater.cli.utf8_args import check_utf8
-from headwater.declarations import ContextDef, annotations_of, overrides
+from headwater.declarations import annotations_of, overrides
 from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.runtime import runtime_of
 from headwater.records.lineage import Context
+from headwater.store.feature_store import FeatureStore
 
 
 def assemble(
@@ -42,23 +43,23 @@ def assemble(
 ) -> None:
     """Assemble a context and print its text.
 
-    The context is assembled in this process and recorded.
+    The context is assembled in this process, or by the server of --url, and recorded.
     """
-    store = declared_store(file)
-    with named_in(file):
-        definition = runtime_of(store).registry.context(name)
-    values = _values(definition, params or [])
+    check_utf8(params or [], "nothing was assembled")
+    store = declared_or_remote(file)
     options = overrides(
         msgspec.UNSET if max_tokens is None else max_tokens,
         msgspec.UNSET if freshness_sla is None else freshness_sla,
     )
-    # Before a store is created for nothing.
-    bound, options = bind_parameters(definition, values, options)
-    context = run(
-        store,
-        lambda store: runtime_of(store).assemble(definition, bound.args, bound.kwargs, options),
-        create=True,
-    )
+    if isinstance(store, FeatureStore):
+        with named_in(file):
+            definition = runtime_of(store).registry.context(name)
+        values = parse_values(params or [], "parameter", annotations_of(definition.function))
+        # Before a store is created for nothing.
+        bind_parameters(definition, values, options)
+    else:
+        values = parse_values(params or [], "parameter", _text_parameters(listing(store), name))
+    context = run(store, lambda store: store.assemble(name, values, options), create=True)
     if as_json:
         print_json(plain(assembled(context)))
         return
@@ -66,9 +67,10 @@ def assemble(
     note(f"\n{_summary(context)}")  # the text may end without a line break
 
 
-def _values(definition: ContextDef, arguments: Sequence[str]) -> dict[str, Any]:
-    check_utf8(arguments, "nothing was assembled")
-    return parse_values(arguments, "parameter", annotations_of(definition.function))
+def _text_parameters(listed: StoreListing, name: str) -> dict[str, Any]:
+    """Return the parameters of a server's context that take any text."""
+    parameters = [p for each in listed.contexts if each.name == name for p in each.parameters]
+    return {p.name: str for p in parameters if p.type in ("str", "str | None")}
 
 
 def _summary(context: Context) -> str:

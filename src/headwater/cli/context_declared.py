@@ -4,18 +4,16 @@ from collections.abc import Sequence
 
 import typer
 
-from headwater.api.declarations import ParameterListing, declared_context, declared_retriever
-from headwater.cli.options import AsJson, FileOption, declared_store
+from headwater.api.declarations import ParameterListing, StoreListing
+from headwater.cli.options import AsJson, FileOption, declared_or_remote
 from headwater.cli.output import cell_text, note, pluralize, print_json, print_table, span_text
-from headwater.declarations.registry import Registry
-from headwater.declarations.runtime import runtime_of
+from headwater.cli.runner import listing
 
 
 def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
     """List declared contexts and retrievers."""
-    registry = runtime_of(declared_store(file)).registry
-    contexts = [declared_context(context) for context in registry.contexts.values()]
-    retrievers = [declared_retriever(retriever) for retriever in registry.retrievers.values()]
+    listed = listing(declared_or_remote(file))
+    contexts, retrievers = listed.contexts, listed.retrievers
     if as_json:
         print_json({"contexts": contexts, "retrievers": retrievers})
         return
@@ -52,11 +50,11 @@ def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
         typer.echo("No contexts and no retrievers.")
 
 
-def hint_at_contexts(registry: Registry) -> None:
+def hint_at_contexts(listed: StoreListing) -> None:
     """Print how to list contexts and retrievers, if there are any."""
     counts = [
         pluralize(len(declared), kind)
-        for declared, kind in ((registry.contexts, "context"), (registry.retrievers, "retriever"))
+        for declared, kind in ((listed.contexts, "context"), (listed.retrievers, "retriever"))
         if declared
     ]
     if counts:

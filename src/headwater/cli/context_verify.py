@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.context_output import print_report
-from headwater.cli.options import AsJson, OptionalRef, StoreOption, bare_store
+from headwater.cli.options import AsJson, OptionalRef, StoreOption, bare_or_remote
 from headwater.cli.output import STANDARD_STREAM, print_json
 from headwater.cli.runner import run
 from headwater.errors import InvalidInputError
@@ -50,7 +50,7 @@ def verify(
         raise typer.BadParameter("no record selected; pass REF, or --document FILE.json")
     if ref is not None and document is not None:
         raise typer.BadParameter("cannot combine REF with --document; pass one of them")
-    store = bare_store(file)
+    store = bare_or_remote(file)
     if document is not None:
         report = _verify_document(document, store.settings, expect, signed=signed)
     else:

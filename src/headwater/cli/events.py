@@ -3,11 +3,13 @@
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from headwater.api.events import AcceptedEvent
 from headwater.cli.hints import hint_at_unknown_events
 from headwater.cli.key_value_args import parse_values
 from headwater.cli.options import (
@@ -17,7 +19,6 @@ from headwater.cli.options import (
     Since,
     StoreOption,
     bare_or_remote,
-    bare_store,
     command_group,
     is_project,
     no_time_zone,
@@ -29,8 +30,11 @@ from headwater.cli.runner import run
 from headwater.cli.utf8_args import check_utf8
 from headwater.core.values import ServiceEvent
 from headwater.errors import EventError
-from headwater.ports import DeadLetter, LoggedEvent, PublishResult
+from headwater.ports import DeadLetter, LoggedEvent
 from headwater.store.feature_store import FeatureStore
+
+if TYPE_CHECKING:
+    from headwater.client import AsyncClient
 
 app = command_group("Publish, list and show events.")
 
@@ -101,17 +105,42 @@ def publish(
             print_json([])
         return
 
-    async def publish_all(store: FeatureStore) -> list[PublishResult]:
-        return await store.bus.publish_many(events, dedup=batch or event_id is not None)
-
-    store = bare_store(file)
-    results = _results(events, run(store, publish_all, create=is_project(file)))
+    store = bare_or_remote(file)
+    dedup = batch or event_id is not None
+    results = run(
+        store, lambda store: _publish(store, events, dedup=dedup), create=is_project(file)
+    )
     if as_json:
-        print_json(results if batch else results[0])
+        without_hints = [msgspec.structs.replace(each, hint=None) for each in results]
+        print_json(without_hints if batch else without_hints[0])
     else:
         _print_results(results)
-    if file is None:  # the store of a features file knows its event types, and logs the others
-        hint_at_unknown_events(file, store, [event.event_type for event in events])
+    _hint(store, file, results)
+
+
+async def _publish(
+    store: "FeatureStore | AsyncClient", events: Sequence[ServiceEvent], *, dedup: bool
+) -> Sequence[AcceptedEvent]:
+    if not isinstance(store, FeatureStore):
+        return await store.bus.send(events)
+    published = await store.bus.publish_many(events, dedup=dedup)
+    return [
+        AcceptedEvent(
+            result.event_id, event.event_type, event.entity_id, event.timestamp, result.duplicate
+        )
+        for event, result in zip(events, published, strict=True)
+    ]
+
+
+def _hint(
+    store: "FeatureStore | AsyncClient", file: Path | None, results: Sequence[AcceptedEvent]
+) -> None:
+    """Print a note for each event type that triggers no feature."""
+    if not isinstance(store, FeatureStore):
+        for hint in dict.fromkeys(each.hint for each in results if each.hint):
+            note(hint)
+    elif file is None:  # the store of a features file knows its event types, and logs the others
+        hint_at_unknown_events(file, store, [each.event_type for each in results])
 
 
 @app.command("list")
@@ -176,7 +205,7 @@ def show(
 
 
 def _plain(logged: LoggedEvent) -> dict[str, object]:
-    return {**msgspec.structs.asdict(logged.event), "received_at": logged.received_at}
+    return {**msgspec.to_builtins(logged.event), "received_at": logged.received_at}
 
 
 def _row(event: ServiceEvent) -> tuple[object, ...]:
@@ -240,29 +269,9 @@ def _one_event(
     return line.event()
 
 
-def _results(
-    events: Sequence[ServiceEvent], published: Sequence[PublishResult]
-) -> list[dict[str, object]]:
-    return [
-        {
-            "event_id": result.event_id,
-            "event_type": event.event_type,
-            "entity_id": event.entity_id,
-            "timestamp": event.timestamp,
-            "duplicate": result.duplicate,
-        }
-        for event, result in zip(events, published, strict=True)
-    ]
-
-
-def _print_results(results: Sequence[dict[str, object]]) -> None:
+def _print_results(results: Sequence[AcceptedEvent]) -> None:
     rows = [
-        (
-            result["event_type"],
-            result["entity_id"],
-            result["event_id"],
-            "duplicate" if result["duplicate"] else "new",
-        )
-        for result in results
+        (each.event_type, each.entity_id, each.event_id, "duplicate" if each.duplicate else "new")
+        for each in results
     ]
     print_table(("event type", "entity id", "event id", "published"), rows)

@@ -1,39 +1,35 @@
 """`headwater features`: read values, list declared features, and change stored ones."""
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from shlex import quote
-from types import NoneType
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from headwater.api.declarations import declared_feature
+from headwater.api.declarations import StoreListing, declared_feature
 from headwater.cli.context_declared import hint_at_contexts
-from headwater.cli.dlq import NO_LIMIT
+from headwater.cli.feature_reasons import explain_missing, recomputed
 from headwater.cli.feature_versions import drop, rename, versions
 from headwater.cli.options import (
     AsJson,
     FileOption,
     command_group,
-    declared_store,
+    declared_or_remote,
     named_in,
     parse_span,
 )
 from headwater.cli.output import note, pluralize, print_json, print_table, span_text
-from headwater.cli.runner import run
-from headwater.core.durations import format_duration
+from headwater.cli.runner import listing, run
 from headwater.core.values import FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import FeatureValueError
 from headwater.history.one_value import MOST_ROWS
 from headwater.store.feature_store import FeatureStore
 
-app = command_group("Read, list, rename and drop features.")
+if TYPE_CHECKING:
+    from headwater.client import AsyncClient
 
-_MILLISECOND = timedelta(milliseconds=1)
+app = command_group("Read, list, rename and drop features.")
 
 
 @app.command()
@@ -50,14 +46,19 @@ def get(
 
     Each value is shown with its age and its source.
     """
-    store = declared_store(file)
-    with named_in(file):
-        feature = runtime_of(store).registry.feature(name)
+    store = declared_or_remote(file)
+    _check_declared(store, name, file)
 
-    async def read(store: FeatureStore) -> tuple[dict[str, FeatureValue], list[str]]:
+    async def read(
+        store: "FeatureStore | AsyncClient",
+    ) -> tuple[dict[str, FeatureValue], list[str]]:
         rows = await store.get_feature_values([name], entity_ids)
         values = {i: row[name] for i, row in zip(entity_ids, rows, strict=True)}
-        return values, [] if as_json else await _explain_missing(store, feature, values)
+        if as_json or not isinstance(store, FeatureStore):
+            return values, []
+        return values, await explain_missing(
+            store, runtime_of(store).registry.feature(name), values
+        )
 
     values, notes = run(store, read)
     now = store.clock.now()
@@ -77,7 +78,7 @@ def get(
         )
         return
     rows = [(i, v.value, v.source, span_text(v.age_ms(now)), v.as_of) for i, v in values.items()]
-    print_table((feature.entity.id_field, name, "source", "age", "as of"), rows)
+    print_table((_id_field(listing(store), name), name, "source", "age", "as of"), rows)
     if notes:
         note("\n" + "\n".join(notes))
 
@@ -103,9 +104,8 @@ def history(
 
     Each value is shown with the time it is about, the time it was written, and its cause.
     """
-    store = declared_store(file)
-    with named_in(file):
-        runtime_of(store).registry.feature(name)
+    store = declared_or_remote(file)
+    _check_declared(store, name, file)
     start, end = parse_span(since, until, store.clock.now())
     values = run(
         store,
@@ -126,20 +126,23 @@ def history(
 @app.command("list")
 def list_(*, file: FileOption = None, as_json: AsJson = False) -> None:
     """List the features of a file, and when each is recomputed."""
-    registry = runtime_of(declared_store(file)).registry
-    features = registry.features.values()
+    store = declared_or_remote(file)
+    listed = listing(store)
     if as_json:
-        print_json([_declaration(feature) for feature in features])
+        if isinstance(store, FeatureStore):
+            print_json(list(map(_declaration, runtime_of(store).registry.features.values())))
+        else:
+            print_json(listed.features)
         return
     rows = [
-        (f.name, f.entity.name, f.codec.expected, f.mode, _recomputed(f), f.description[:80])
-        for f in features
+        (f.name, f.entity, f.type, f.mode, recomputed(f), f.description[:80])
+        for f in listed.features
     ]
     if rows:
         print_table(("feature", "entity", "type", "mode", "recomputed", "description"), rows)
     else:
         typer.echo("No features.")
-    hint_at_contexts(registry)
+    hint_at_contexts(listed)
 
 
 app.command()(versions)
@@ -155,114 +158,15 @@ def _declaration(feature: FeatureDef) -> dict[str, object]:
     }
 
 
-def _recomputed(feature: FeatureDef) -> str:
-    """Return when a feature is recomputed, in words."""
-    if feature.triggers:
-        return f"on {', '.join(feature.triggers)}"
-    if feature.refresh:
-        return f"every {format_duration(feature.refresh // _MILLISECOND)}"
-    if feature.template:
-        return f"from {', '.join(dict.fromkeys(feature.template.references))}, when read"
-    return "when read"
+def _check_declared(store: "FeatureStore | AsyncClient", name: str, file: Path | None) -> None:
+    """Raise an error about a name that the features file does not declare; servers check it."""
+    if isinstance(store, FeatureStore):
+        with named_in(file):
+            runtime_of(store).registry.feature(name)
 
 
-async def _explain_missing(
-    store: FeatureStore, feature: FeatureDef, values: Mapping[str, FeatureValue]
-) -> list[str]:
-    """Return a sentence for each reason why entities have no value, or only a default."""
-    inputs = list(dict.fromkeys(feature.template.references)) if feature.template else []
-    missing = [
-        entity_id
-        for entity_id, value in values.items()
-        if value.source in ("missing", "default") or (inputs and value.as_of is None)
-    ]
-    if not missing:
-        return []
-    failed = [part.detail for part in await store.admin.health() if part.needed and not part.ok]
-    if failed:
-        reasons = {"; ".join(failed): missing}
-    elif feature.template:
-        reasons = await _template_reasons(store, feature.name, inputs, missing)
-    elif feature.codec.annotation is NoneType:
-        reasons = {f"{feature.name} is annotated `-> None`, so it never has a value": missing}
-    else:
-        waiting = sum(lag.waiting for lag in await store.admin.lag())
-        reasons = {}
-        for entity_id in missing:
-            reason = await _unreadable(store, feature, entity_id) or (
-                _not_computed(feature, waiting)
-                + (
-                    await _failures(store, feature, entity_id)
-                    or ("" if waiting else await _past_events(store, feature, entity_id))
-                )
-            )
-            reasons.setdefault(reason, []).append(entity_id)
-    return [f"{', '.join(entity_ids)}: {reason}" for reason, entity_ids in reasons.items()]
-
-
-async def _unreadable(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
-    """Return why the stored value of an entity cannot be read, which a read of it alone tells."""
-    try:
-        await store.get_feature_values([feature.name], [entity_id])
-    except FeatureValueError as error:
-        return str(error)
-    return ""
-
-
-async def _template_reasons(
-    store: FeatureStore, name: str, inputs: Sequence[str], entity_ids: Sequence[str]
-) -> dict[str, list[str]]:
-    """Return the inputs that a template lacks, each reason with its entities."""
-    reasons: dict[str, list[str]] = {}
-    rows = await store.get_feature_values(inputs, entity_ids)
-    for entity_id, row in zip(entity_ids, rows, strict=True):
-        if missing := [each for each in inputs if row[each].value is None]:
-            reason = (
-                f"{name} needs {', '.join(missing)}, with no value; "
-                f"`headwater features get {missing[0]} ID` explains why"
-            )
-        elif defaults := [each for each in inputs if row[each].as_of is None]:
-            reason = f"{name} contains the default of {', '.join(defaults)}"
-        else:
-            continue  # the value has been written since the first read
-        reasons.setdefault(reason, []).append(entity_id)
-    return reasons
-
-
-async def _failures(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
-    """Return the number of dead letters of a feature and an entity, and how to list them."""
-    name, text_id = feature.name, feature.entity.text_id(entity_id)
-    letters = await store.dead_letters.list(feature=name, entity_id=text_id, limit=NO_LIMIT)
-    command = f"headwater dlq list --feature {name} --entity-id {quote(text_id)}"
-    return f"; {pluralize(len(letters), 'dead letter')}: {command}" if letters else ""
-
-
-async def _past_events(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
-    """Return how to compute a feature from past events of an entity, if it has some."""
-    if feature.ttl is not None:
-        return ""  # the value may have expired
-    text_id = feature.entity.text_id(entity_id)
-    for event_type in feature.triggers:
-        if await store.bus.list(event_type=event_type, entity_id=text_id, limit=1):
-            return (
-                "; there are past events: if they are older than the feature, run "
-                f"`headwater backfill {feature.name}`"
-            )
-    return ""
-
-
-def _not_computed(feature: FeatureDef, waiting: int) -> str:
-    backlog = f"{pluralize(waiting, 'event')} waiting (see `headwater lag`); " if waiting else ""
-    period = "yet"
-    if feature.ttl is not None:
-        period = f"within its ttl of {format_duration(feature.ttl // _MILLISECOND)}"
-    if feature.triggers:
-        events = " or ".join(feature.triggers)
-        return (
-            f"{backlog}no worker has computed {feature.name} {period}; a worker computes it on "
-            f"{events}"
-        )
-    return (
-        f"{backlog}no refresh has written {feature.name} {period}; `headwater serve` and "
-        f"`headwater worker` refresh it {_recomputed(feature)} and log `refresh failed` on errors"
-    )
+def _id_field(listed: StoreListing, name: str) -> str:
+    """Return the field that identifies the entities of a feature."""
+    owners = {feature.name: feature.entity for feature in listed.features}
+    fields = {entity.name: entity.id_field for entity in listed.entities}
+    return fields[owners[name]]

@@ -3,9 +3,9 @@
 import typer
 
 from headwater.cli.context_declared import hint_at_contexts
-from headwater.cli.options import AsJson, FileArgument, command_group, declared_store
+from headwater.cli.options import AsJson, FileArgument, command_group, declared_or_remote
 from headwater.cli.output import print_json
-from headwater.declarations.runtime import runtime_of
+from headwater.cli.runner import listing
 
 app = command_group("Print the dependency graph as Mermaid.")
 
@@ -13,10 +13,9 @@ app = command_group("Print the dependency graph as Mermaid.")
 @app.command()
 def graph(file: FileArgument = None, *, as_json: AsJson = False) -> None:
     """Print the events, sources and features of a file and their dependencies, as Mermaid."""
-    store = declared_store(file)
-    drawn = store.graph()
+    listed = listing(declared_or_remote(file))
     if as_json:
-        print_json(drawn)
+        print_json(listed.graph)
     else:
-        typer.echo(drawn.to_mermaid())
-        hint_at_contexts(runtime_of(store).registry)
+        typer.echo(listed.graph.to_mermaid())
+        hint_at_contexts(listed)

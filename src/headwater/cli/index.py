@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,7 +27,8 @@ from headwater.cli.output import (
     progress_bar,
     score_text,
 )
-from headwater.cli.runner import run
+from headwater.cli.remote import server_of
+from headwater.cli.runner import listing, run
 from headwater.cli.utf8_args import check_utf8
 from headwater.declarations import Chunk
 from headwater.declarations.runtime import runtime_of
@@ -38,6 +39,9 @@ from headwater.retrieval.files.reading import DocumentFiles
 from headwater.retrieval.files.tables import Fields
 from headwater.retrieval.reindexing import IndexStatus
 from headwater.store.feature_store import FeatureStore
+
+if TYPE_CHECKING:
+    from headwater.client import AsyncClient
 
 app = command_group("Load, search, rebuild and drop indexes, and show and delete documents.")
 
@@ -111,7 +115,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the contents of indexes, how they were built, and how far a rebuild is."""
-    store = declared_store(file)
+    store = declared_or_remote(file)
     indexes = run(store, lambda store: store.indexes.list())
     if name is not None:
         with named_in(file):
@@ -119,7 +123,8 @@ def status(
     if as_json:
         print_json(indexes)
     else:
-        print_status(indexes, runtime_of(store).registry.all_indexes(), is_detailed=bool(name))
+        declared = {each.name: each for each in listing(store).indexes}
+        print_status(indexes, declared, is_detailed=bool(name))
 
 
 @app.command()
@@ -160,7 +165,7 @@ def search(
     """Search an index, best chunk first."""
     check_utf8([name, query, *(filters or [])], "nothing was searched")
     conditions = _conditions(filters or [])
-    store = _store(name, file)
+    store = _store_or_server(name, file)
     chunks = run(
         store,
         lambda store: store.search(
@@ -194,7 +199,7 @@ def show(
 ) -> None:
     """Show a document: its version, its metadata and its text."""
     check_utf8([name, document], "nothing was read")
-    found = run(_store(name, file), lambda store: _document(store, name, document))
+    found = run(_store_or_server(name, file), lambda store: _document(store, name, document))
     if as_json:
         print_json(found)
         return
@@ -220,13 +225,13 @@ def delete(
     check_utf8([name, *documents], "nothing was removed")
     chosen = list(dict.fromkeys(documents))
 
-    async def remove(store: FeatureStore) -> None:
+    async def remove(store: "FeatureStore | AsyncClient") -> None:
         for document in chosen:
             await _document(store, name, document)
         for document in chosen:
             await store.unindex(name, document)
 
-    run(_store(name, file), remove)
+    run(_store_or_server(name, file), remove)
     if as_json:
         print_json({"index": name, "deleted": chosen})
     else:
@@ -268,7 +273,9 @@ def drop(name: Name, *, yes: Yes = False, file: FileOption = None, as_json: AsJs
         typer.echo(f"Dropped index {name}, which had {pluralize(removed, 'document')}.")
 
 
-async def _document(store: FeatureStore, index: str, document: str) -> StoredDocument:
+async def _document(
+    store: "FeatureStore | AsyncClient", index: str, document: str
+) -> StoredDocument:
     found = await store.indexes.get_document(index, document)
     if found is None:
         raise UnknownDocumentError(index, document)
@@ -294,6 +301,11 @@ def _conditions(filters: Sequence[str]) -> dict[str, Any]:
                 f"'{name}={{\"$gte\": 2020}}'"
             )
     return parse_values(filters, "filter")
+
+
+def _store_or_server(name: str, file: Path | None) -> "FeatureStore | AsyncClient":
+    """Return the server that the command calls, or the store that has the index."""
+    return server_of(file) or _store(name, file)
 
 
 def _store(name: str, file: Path | None) -> FeatureStore:

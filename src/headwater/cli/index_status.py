@@ -4,16 +4,15 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
+from headwater.api.declarations import IndexListing
 from headwater.cli.output import note, print_facts, print_table, second_text, span_text
-from headwater.core.clock import MICROSECOND
-from headwater.declarations.indexes import IndexDef
 from headwater.ports import Generation
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.retrieval.reindexing import IndexStatus
 
 
 def print_status(
-    indexes: Sequence[IndexStatus], declared: Mapping[str, IndexDef], *, is_detailed: bool
+    indexes: Sequence[IndexStatus], declared: Mapping[str, IndexListing], *, is_detailed: bool
 ) -> None:
     """Print indexes as a table, or one with its generations."""
     if not indexes:
@@ -34,9 +33,9 @@ def _row(index: IndexStatus) -> tuple[object, ...]:
     return index.name, index.documents, index.chunks, changed, spec and spec.embedder
 
 
-def _print_details(index: IndexStatus, declared: IndexDef | None) -> None:
+def _print_details(index: IndexStatus, declared: IndexListing | None) -> None:
     spec = index.spec or index.declared_spec
-    kept = None if declared is None else span_text(declared.keep_versions // (1000 * MICROSECOND))
+    kept = None if declared is None else span_text(declared.keep_versions_ms)
     print_facts(
         {
             "index": index.name,
@@ -71,7 +70,7 @@ def _generation(generation: Generation) -> tuple[object, ...]:
     )
 
 
-def _remarks(index: IndexStatus, declared: IndexDef | None) -> list[str]:
+def _remarks(index: IndexStatus, declared: IndexListing | None) -> list[str]:
     spec = index.spec or index.declared_spec
     remarks = []
     is_wanted = declared is not None and declared.embedder is not None

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headwater.api.declarations import StoreListing, declarations_of
 from headwater.cli.output import note
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
@@ -41,6 +42,13 @@ def run(store: S, call: Callable[[S], Awaitable[T]], *, create: bool = False) ->
         _check_home(store)
 
     return asyncio.run(_closing(store, call, announce_if_new))
+
+
+def listing(store: "FeatureStore | AsyncClient") -> StoreListing:
+    """Return the declarations of a store, which is not opened, or of a server."""
+    if isinstance(store, FeatureStore):
+        return declarations_of(store)
+    return run(store, lambda server: server.declarations())
 
 
 async def _closing(

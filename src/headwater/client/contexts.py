@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from headwater.api.contexts import AssembleBody
+from headwater.api.contexts import AssembleBody, ExternalBody
 from headwater.api.json_values import plain
 from headwater.client.records import RecordCalls
 from headwater.client.server import Server
 from headwater.contexts.recorded import ContextPage
+from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.declarations import Overrides
 from headwater.ports import RecordSummary
 from headwater.records.lineage import Context, PastContext
@@ -38,6 +39,32 @@ class ContextCalls:
         """
         body = _body(params, overrides or Overrides())
         return await self._server.post(Context, "/v1/contexts/{}", name, body=body)
+
+    async def record_external(
+        self,
+        *,
+        name: str,
+        content: str,
+        inputs: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        version: str | None = None,
+        interaction_ref: Mapping[str, Any] | None = None,
+    ) -> Context:
+        """Record a text that was assembled elsewhere, like a context that was assembled here.
+
+        >>> recorded = await client.record_external(name="answer", content="Hello Ada")
+        >>> (await client.get_context_at(recorded.context_id)).content
+        'Hello Ada'
+        """
+        body = ExternalBody(
+            name=name,
+            content=content,
+            inputs=plain(dict(inputs or {})),
+            model=model,
+            version=version,
+            interaction_ref=None if interaction_ref is None else dict(interaction_ref),
+        )
+        return await self._server.post(Context, "/v1/record", body=body)
 
     async def get_context_at(self, context_id: str) -> PastContext:
         """Return a recorded context with its lineage; withheld values are None.
@@ -115,6 +142,14 @@ class ContextCalls:
         True
         """
         return await self.records.get(ref)
+
+    async def replay(self, ref: str, mode: Mode = "show") -> Replay:
+        """Replay a recorded context on the server; ``client.records.replay`` describes the modes.
+
+        >>> await client.replay(ctx.context_id, "reassemble")
+        <Replay 'reassemble' of ...: same text>
+        """
+        return await self.records.replay(ref, mode)
 
 
 def _body(params: Mapping[str, Any], overrides: Overrides) -> AssembleBody:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from headwater.api.admin import Copies, PointersBody, RedactBody
+from headwater.api.contexts import ReplayBody
 from headwater.api.records import RecordDocument
 from headwater.client.server import Server
 from headwater.contexts.recorded import ContextPage
+from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.search import named
 from headwater.contexts.recorded.verification import checked_core
 from headwater.declarations.feature_handles import FeatureRef, feature_name
@@ -133,6 +135,19 @@ class RecordCalls:
             self._settings.signing_key,
             expect=named(ref) if expect is None else expect,
             signed=True if is_required else signed,
+        )
+
+    async def replay(self, ref: str, mode: Mode = "show") -> Replay:
+        """Replay a recorded context on the server.
+
+        ``show`` returns the stored text; ``reassemble`` fits the stored items again; ``as_of`` runs
+        the function with the feature values of that time, ``live`` with those of now.
+
+        >>> await client.records.replay(ctx.context_id, "as_of")
+        <Replay 'as_of' of ...: same text>
+        """
+        return await self._server.ask(
+            Replay, "/v1/context/{}/replay", ref, body=ReplayBody(mode=mode)
         )
 
     async def diff(self, before: str, after: str) -> ContextDiff:

@@ -6,7 +6,14 @@ from typing import Annotated
 
 import msgspec
 
-from headwater.api.contexts import AssembleBody, Assembled, AssembleNamedBody, assembled
+from headwater.api.contexts import (
+    AssembleBody,
+    Assembled,
+    AssembleNamedBody,
+    ExternalBody,
+    ReplayBody,
+    assembled,
+)
 from headwater.api.json_values import plain
 from headwater.api.kinds import (
     ContextId,
@@ -19,6 +26,7 @@ from headwater.api.kinds import (
     Moment,
 )
 from headwater.contexts.recorded import ContextPage
+from headwater.contexts.recorded.replay import Replay
 from headwater.core.codec import encode_custom
 from headwater.core.values import LONGEST_ID
 from headwater.declarations import overrides
@@ -111,6 +119,14 @@ class Contexts:
                 documents=ContextTrace,
                 applies_limits=True,
             ),
+            Route(
+                "POST",
+                "/v1/context/{id}/replay",
+                "assemble",
+                self.replay_context,
+                documents=Replay,
+            ),
+            Route("POST", "/v1/record", "assemble", self.record_external, documents=Assembled),
         ]
 
     async def assemble_context(self, name: ContextName, body: AssembleBody) -> ApiResponse:
@@ -177,6 +193,22 @@ class Contexts:
     async def explain_context(self, id: ContextId) -> ApiResponse:
         """Explain the decisions behind a recorded context."""
         return _json(await self._store.records.explain(id))
+
+    async def replay_context(self, id: ContextId, body: ReplayBody) -> ApiResponse:
+        """Replay a recorded context: show its text, or assemble it again without recording it."""
+        return _json(await self._store.replay(id, body.mode))
+
+    async def record_external(self, body: ExternalBody) -> ApiResponse:
+        """Record a text that was assembled elsewhere, like a context that was assembled here."""
+        recorded = await self._store.record_external(
+            name=body.name,
+            content=body.content,
+            inputs=body.inputs,
+            model=body.model,
+            version=body.version,
+            interaction_ref=body.interaction_ref,
+        )
+        return _json(assembled(recorded))
 
 
 def _json(value: msgspec.Struct) -> ApiResponse:
