@@ -57,6 +57,15 @@ async def test_a_value_is_in_its_annotated_type_if_the_feature_is_given_by_its_h
     assert past.value == Address("Oslo")
 
 
+async def test_the_trace_context_of_an_event_is_sent_with_it(
+    client: AsyncClient, store: FeatureStore
+) -> None:
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    await client.bus.publish(ServiceEvent("purchase", "ada", traceparent=traceparent))
+    (logged,) = await store.bus.list()
+    assert logged.event.traceparent == traceparent
+
+
 async def test_many_values_are_read_in_several_requests(
     client: AsyncClient, store: FeatureStore
 ) -> None:

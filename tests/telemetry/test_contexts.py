@@ -58,6 +58,8 @@ async def test_reads_retrieval_fit_and_record_are_one_trace_with_the_context_id(
         "record",
     }
     assert any(name.startswith("embeddings lexical") for name in names)
+    reads = spans.named("read User")
+    assert not any(is_child(inner, outer) for inner in reads for outer in reads)
     assert is_child(spans.one("search manual"), spans.one("retrieve find"))
     for name in ("retrieve find", "feature greeting", "fit", "record"):
         assert is_child(spans.one(name), root)

@@ -182,6 +182,30 @@ async def test_the_portions_of_a_refresh_are_one_trace(
     assert any(is_child(span, refresh) for refresh in refreshes)
 
 
+async def test_a_backfill_is_a_trace(store: FeatureStore, spans: Spans) -> None:
+    declare(store)
+    await store.publish("purchase", "ursula", {"amount": 5})
+    await store.drain()
+    await store.backfills.run("spend")
+    backfill = spans.one("backfill")
+    assert is_child(spans.one("replay"), backfill)
+    assert backfill.attributes is not None
+    assert backfill.attributes["headwater.feature.name"] == "spend"
+
+
+async def test_the_blocking_store_publishes_inside_of_the_span_of_the_application(
+    store: FeatureStore, spans: Spans
+) -> None:
+    declare(store)
+
+    def publish() -> None:
+        with trace.get_tracer("app").start_as_current_span("checkout"):
+            store.sync.publish("purchase", "ursula", {"amount": 5})
+
+    await asyncio.to_thread(publish)
+    assert is_child(spans.one("publish"), spans.one("checkout"))
+
+
 async def test_without_tracing_the_header_of_a_request_still_travels_in_the_event(
     settings: Settings, clock: ManualClock
 ) -> None:

@@ -97,6 +97,24 @@ async def test_a_program_that_ends_has_sent_its_spans_to_the_collector(
     assert len({span.trace_id for span in spans}) == 1
 
 
+async def test_a_collector_that_is_down_is_one_log_record_and_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(f"import logging; logging.basicConfig(){PROGRAM}")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "program.py"),
+        cwd=tmp_path,
+        env={
+            "HEADWATER_TELEMETRY_ENABLED": "true",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+        },
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, stderr = await process.communicate()
+    assert process.returncode == 0
+    assert stderr.count(b"spans not exported") == 1
+    assert len(stderr.splitlines()) == 1
+
+
 def test_without_its_extra_tracing_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -49,6 +49,7 @@ class InputLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     payload: dict[str, Any] = {}
     timestamp: datetime | msgspec.UnsetType = msgspec.UNSET
     event_id: str | msgspec.UnsetType = msgspec.UNSET
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
 
     def event(self) -> ServiceEvent:
         if isinstance(self.timestamp, datetime) and self.timestamp.tzinfo is None:

@@ -176,6 +176,7 @@ def encoded(event: ServiceEvent) -> bytes:
         payload=event.payload,
         timestamp=None if is_assigned(event.timestamp) else event.timestamp,
         event_id=event.event_id,
+        traceparent=event.traceparent or None,
     )
     try:
         return msgspec.json.encode(item)

@@ -78,6 +78,8 @@ async def handle(
 ) -> Handled:
     """Run the features of an event; the commit continues the trace in the event of the result."""
     event = delivery.event
+    if isinstance(event.traceparent, str) and not is_sampled(event.traceparent):
+        return await inner(state, delivery, features, slot)
     # Clients choose the types of events that trigger nothing, and names of spans are few.
     name = f"process {event.event_type}" if features else "process event"
     with _span(

@@ -5,7 +5,8 @@ A store without a tracer is not wrapped, so that it pays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol
 
@@ -56,7 +57,7 @@ def trace_backends(tracer: Tracer, backends: Backends) -> None:
     wrap_method(backends.bus, "commit", partial(traced_events.commit, tracer))
     inside = partial(_step, tracer, is_root=False)
     for method in ("get", "get_packed", "get_with_waiting"):
-        wrap_method(backends.online, method, partial(inside, traced_contexts.read, None))
+        wrap_method(backends.online, method, partial(_read, tracer))
     for method in ("nearest", "matching"):
         queried = partial(inside, traced_contexts.query, traced_contexts.queried)
         wrap_method(backends.vectors, method, queried)
@@ -84,6 +85,21 @@ def _trace_embedders(tracer: Tracer, embedders: Embedders) -> None:
         wrap_method(embedder, "embed", partial(_step, tracer, describe, None))
 
     embedders.on_created = created
+
+
+_is_reading: ContextVar[bool] = ContextVar("headwater_is_reading", default=False)
+
+
+async def _read(tracer: Tracer, inner: _Method, entity: str, entity_ids: Sequence[str]) -> Any:
+    """Read values inside of a span; a backend may call one read by another."""
+    if _is_reading.get():
+        return await inner(entity, entity_ids)
+    token = _is_reading.set(True)
+    try:
+        described = traced_contexts.read
+        return await _step(tracer, described, None, inner, entity, entity_ids, is_root=False)
+    finally:
+        _is_reading.reset(token)
 
 
 async def _step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
@@ -26,11 +27,13 @@ from opentelemetry.trace import (
 from opentelemetry.trace import Span as OtelSpan
 from opentelemetry.trace import SpanKind as OtelSpanKind
 
+from headwater.core.logging import log
 from headwater.core.tracing import Attributes, SpanKind
 from headwater.settings.groups import TelemetrySettings
 from headwater.telemetry.attributes import ERROR_TYPE
 
 _SCOPE = "headwater"
+_EXPORTERS = "opentelemetry.exporter"
 _KINDS: dict[SpanKind, OtelSpanKind] = {
     "internal": OtelSpanKind.INTERNAL,
     "server": OtelSpanKind.SERVER,
@@ -54,7 +57,17 @@ def _otlp(settings: TelemetrySettings) -> TracerProvider:
         resource=resource, sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio))
     )
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    exporter_log = logging.getLogger(_EXPORTERS)
+    exporter_log.propagate = False
+    exporter_log.handlers = [_ExporterLog(logging.ERROR)]
     return provider
+
+
+class _ExporterLog(logging.Handler):
+    """Writes errors of the exporter as our log records; it logs each attempt as a warning."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log.warning("spans not exported", error=record.getMessage())
 
 
 class OpenTelemetrySpan:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 
 import msgspec
+from msgspec import UNSET
 
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.event_reader import (
@@ -41,7 +43,8 @@ from headwater.ports import (
 )
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
-_EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature, traceparent)"
+_EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
+_TRACED_EVENTS = f"{_EVENTS[:-1]}, traceparent)"
 _ENTITIES = "entities (entity, entity_id, partition, version, state)"
 # A row carries its new version; a row that is not the next version is not written.
 _IF_NEXT = (
@@ -60,12 +63,13 @@ _REMEMBER = (
 _ACCEPTED = "SELECT content FROM seen WHERE event_id = ? AND entity_id = ?"
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _SeenRow = tuple[str, str, int, bytes, int]
-_EventRow = tuple[int, str, str, str, int, bytes, int, str | None, str | None]
+_EventRow = tuple[int | str | bytes | None, ...]
+_UNTRACED_COLUMNS = 8
 
 
 def event_row(event: ServiceEvent, partition: int, now: int, only: str | None = None) -> _EventRow:
-    """Return the row of the events table for an event."""
-    return (
+    """Return the row of the events table for an event; shorter without a trace context."""
+    row = (
         partition,
         event.event_id,
         event.event_type,
@@ -74,15 +78,22 @@ def event_row(event: ServiceEvent, partition: int, now: int, only: str | None = 
         _encode(event.payload),
         now,
         only,
-        event.traceparent or None,
     )
+    return row if event.traceparent is UNSET else (*row, event.traceparent)
+
+
+def _insert_events(db: sqlite3.Connection, rows: Sequence[_EventRow]) -> None:
+    """Append events in their order; most have no trace context, and a column takes time."""
+    for columns, some in groupby(rows, len):
+        table = _EVENTS if columns == _UNTRACED_COLUMNS else _TRACED_EVENTS
+        bulk.insert(db, table, list(some))
 
 
 def insert_event(
     db: sqlite3.Connection, event: ServiceEvent, partition: int, now: int, *, only: str | None
 ) -> None:
     """Append one event to the log inside the caller's transaction."""
-    bulk.insert(db, _EVENTS, [event_row(event, partition, now, only)])
+    _insert_events(db, [event_row(event, partition, now, only)])
 
 
 class SqliteBus:
@@ -113,7 +124,7 @@ class SqliteBus:
         rows = [event_row(e, partition_of(e.entity_id, self.partitions), now) for e in events]
         if dedup_window is None:
             await self._writer.run(
-                lambda db: bulk.insert(db, _EVENTS, rows), wake=True, single=len(rows) == 1
+                lambda db: _insert_events(db, rows), wake=True, single=len(rows) == 1
             )
             return [PublishResult(event.event_id, duplicate=False) for event in events]
         expires = now + dedup_window // MICROSECOND
@@ -139,7 +150,7 @@ class SqliteBus:
             return tick.due
         db.execute("INSERT OR REPLACE INTO ticks VALUES (?, ?)", (tick.feature, due))
         targets = range(self.partitions) if tick.everywhere else [self.partitions]
-        bulk.insert(db, _EVENTS, [event_row(tick.event, target, now) for target in targets])
+        _insert_events(db, [event_row(tick.event, target, now) for target in targets])
         return before
 
     async def read(
@@ -194,7 +205,7 @@ class SqliteBus:
                 raise VersionConflictError(lease.partition)
             bulk.insert(db, HISTORY, history)
             bulk.insert(db, _DEAD_LETTERS, dead)
-            bulk.insert(db, _EVENTS, follow_ups)
+            _insert_events(db, follow_ups)
             if outcome.documents:
                 write_documents(db, outcome.documents, now)
 
@@ -255,7 +266,7 @@ def _insert_once(
             new.append(row)
         else:
             accepted.append(db.execute(_ACCEPTED, entry[:2]).fetchone()[0])
-    bulk.insert(db, _EVENTS, new)
+    _insert_events(db, new)
     return accepted
 
 
