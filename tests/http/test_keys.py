@@ -32,13 +32,13 @@ async def test_everything_needs_a_key(method: str, path: str, store: FeatureStor
     assert problem_of(response)["type"].endswith(":key-required")
 
 
-PUBLIC = {"/healthz", "/readyz", "/docs", "/docs.css"}
+PUBLIC = {"/", "/healthz", "/readyz", "/docs", "/docs.css"}
 METHODS = [
     *("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY"),
 ]
 
 
-async def test_every_path_but_probes_and_docs_needs_a_key_with_every_method(
+async def test_every_path_but_probes_and_pages_needs_a_key_with_every_method(
     store: FeatureStore,
 ) -> None:
     app = create_app(store)
