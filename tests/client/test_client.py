@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from headwater import Feature, FeatureStore, Overrides, ServiceEvent, create_app
 from headwater.client import AsyncClient, Client
@@ -13,7 +15,7 @@ from headwater.contexts.recorded.replay import Mode
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import ConfigError, EventConflictError, EventError, InvalidInputError
 from headwater.settings.schema import Settings
-from tests.client.conftest import KEY, URL, Address
+from tests.client.conftest import KEY, URL, Address, MakeClient
 
 
 async def spend(client: AsyncClient, store: FeatureStore, *amounts: float) -> None:
@@ -211,6 +213,17 @@ async def test_declarations_graph_and_health_are_those_of_the_server(
     assert await client.admin.is_alive()
     assert (await client.admin.readiness()).status == "ready"
     assert all(part.ok for part in await client.admin.health())
+
+
+async def test_a_server_below_a_path_is_called_there(
+    connect: MakeClient, store: FeatureStore
+) -> None:
+    outer = Starlette(routes=[Mount("/shop/headwater", create_app(store))])
+    client = connect(url=f"{URL}/shop/headwater/", transport=httpx.ASGITransport(outer))
+    await client.index("docs", "a/b c", "Parcels arrive within 3 days.")
+    assert await client.indexes.get_document("docs", "a/b c") is not None
+    context = await client.assemble("support", {"user_id": "ada"})
+    assert (await client.records.verify(context.context_id)).ok
 
 
 def test_the_blocking_client_has_the_same_results(store: FeatureStore) -> None:
