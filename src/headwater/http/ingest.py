@@ -93,8 +93,10 @@ class Ingest:
         }
         if body.event_id is not None:
             optional["event_id"] = body.event_id
-        if body.traceparent is not None or traceparent is not None:
-            optional["traceparent"] = body.traceparent or traceparent
+        if body.traceparent is not None:
+            optional["traceparent"] = body.traceparent
+        elif traceparent is not None:
+            optional["traceparent"] = traceparent
         return ServiceEvent(event_type, body.entity_id, body.payload, **optional)
 
     async def _publish(self, events: Sequence[ServiceEvent], *, dedup: bool) -> list[AcceptedEvent]:

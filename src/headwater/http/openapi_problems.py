@@ -72,6 +72,12 @@ _EMBEDDING = (
 )
 
 _LETTERS = (errors.UnknownNameError, errors.UnknownDeadLetterError)
+_NAMED = (
+    errors.NotFoundError,
+    errors.UnknownNameError,
+    errors.UnknownContextError,
+    errors.AmbiguousRefError,
+)
 
 ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "read_feature": _READING,
@@ -87,6 +93,8 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "read_lineage": _RECORDED,
     "explain_context": _RECORDED,
     "read_record": _RECORDED,
+    "replay_context": (*_ASSEMBLING, *_RECORDED),
+    "record_external": _ASSEMBLING,
     "search_index": (*_EMBEDDING, errors.RerankFailedError),
     "index_document": _EMBEDDING,
     "read_document": _DOCUMENTS,
@@ -133,7 +141,8 @@ def _rules(route: Route) -> Iterator[Rule]:
 
 
 def _errors_of(route: Route) -> tuple[type[Exception], ...]:
-    return ERRORS.get(route.function.__name__, ())
+    named = _NAMED if "{" in route.path else ()
+    return (*named, *ERRORS.get(route.function.__name__, ()))
 
 
 def names_of(rule: Rule) -> list[str]:
