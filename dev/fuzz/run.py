@@ -26,7 +26,7 @@ _REFUSES_VALID_DATA = (
     "list_contexts",
     "find_contexts",
     "read_history",
-    "",
+    "list_versions",
     "replay_context",
     "record_external",
 )
