@@ -8,11 +8,12 @@ import math
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
+from headwater.core.forwarded_log import forwarded_log
 from headwater.core.logging import log
-from headwater.core.tracebacks import format_traceback
 from headwater.errors import ConfigError
 from headwater.http.app import App
 from headwater.http.connections import ConnectionGate, connection_limit
@@ -83,7 +84,7 @@ class WebServer(uvicorn.Server):
         self._seconds = 0
 
     async def run_until_stopped(self) -> None:
-        with _forwarded_log("uvicorn.error", private=self._private):
+        with forwarded_log("uvicorn.error", _forward, private=self._private):
             try:
                 await self.serve([self._listener])
             finally:
@@ -105,32 +106,8 @@ class WebServer(uvicorn.Server):
         yield
 
 
-class _LogHandler(logging.Handler):
-    """Forwards records of the standard library's logging to Headwater's log."""
-
-    def __init__(self, *, private: bool) -> None:
-        super().__init__(logging.WARNING)
-        self._private = private
-
-    def emit(self, record: logging.LogRecord) -> None:
-        fields = {"detail": record.getMessage()}
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            fields["traceback"] = format_traceback(error, private=self._private)
-        if record.levelno >= logging.ERROR:
-            log.error("web server error", **fields)
-        else:
-            log.warning("web server warning", **fields)
-
-
-@contextmanager
-def _forwarded_log(name: str, *, private: bool) -> Generator[None]:
-    logger, handler = logging.getLogger(name), _LogHandler(private=private)
-    propagate = logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
+def _forward(record: logging.LogRecord, fields: dict[str, Any]) -> None:
+    if record.levelno >= logging.ERROR:
+        log.error("web server error", **fields)
+    else:
+        log.warning("web server warning", **fields)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
 from headwater.core.callers import Caller, set_caller
+from headwater.core.forwarded_log import forwarded_log
 from headwater.core.logging import log
-from headwater.mcp.sdk_log import forwarded_sdk_log
 from headwater.mcp.server import create_server
 from headwater.store.feature_store import FeatureStore
 
 STDIO_CALLER = Caller("mcp stdio")
 
 _CLOSE_SECONDS = 5.0
+_SDK = "mcp"
+"""The logger of the SDK."""
 
 
 async def serve_stdio(store: FeatureStore) -> None:
@@ -30,7 +34,7 @@ async def serve_stdio(store: FeatureStore) -> None:
     loop, ending = asyncio.get_running_loop(), _Exit(store)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ending.begin)
-    with forwarded_sdk_log(private=not store.settings.record.include_content):
+    with forwarded_log(_SDK, _forward, private=not store.settings.record.include_content):
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
@@ -72,9 +76,13 @@ class StreamableHttp:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer requests inside of this context, which can be entered once."""
-        with forwarded_sdk_log(private=self._private):
+        with forwarded_log(_SDK, _forward, private=self._private):
             async with self._manager.run():
                 yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._manager.handle_request(scope, receive, send)
+
+
+def _forward(_: logging.LogRecord, fields: dict[str, Any]) -> None:
+    log.warning("mcp library warning", **fields)
