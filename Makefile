@@ -67,8 +67,8 @@ format: $(DEV_READY) ## Format the code and apply the linter's fixes
 fuzz: $(DEV_READY) ## Send requests derived from the OpenAPI document to a server (CASES=5000 SEED=7)
 	$(BIN)/python -m dev.fuzz --cases $(CASES) --seed $(SEED) $(ARGS)
 
-reference: $(DEV_READY) ## Write the reference pages that are generated from the code
-	$(BIN)/python -m dev.problems_page
+reference: $(DEV_READY) ## Write the tables of docs/reference that are generated from the code
+	$(BIN)/python -m dev.reference
 
 bench: $(DEV_READY) ## Run the benchmarks
 	$(BIN)/python -m bench $(ARGS)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-from collections.abc import Iterator
-from functools import cache
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from typer.core import TyperGroup
-from typer.main import get_command
 
 import headwater
-from dev import problems_page
+from dev.reference import pages
+from dev.reference.metrics import all_metrics
+from dev.reference.tables import IncompleteReferenceError
 from headwater import (
     Chunk,
     Context,
@@ -27,7 +25,6 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.cli.app import app
 from headwater.http.app import create_app
 from headwater.settings.schema import SETTINGS, Settings
 from tests.docs.pages import DOCS, ROOT, blocks, quoted, rows, sections
@@ -40,23 +37,20 @@ def _first_words(page: str, section: str) -> list[str]:
     return [quoted(row[0]) for row in rows(sections(REFERENCE / page)[section])]
 
 
-def test_every_setting_is_listed_with_variable_default_and_meaning() -> None:
-    listed = [row for text in sections(REFERENCE / "settings.md").values() for row in rows(text)]
-    defaults = Settings()
-    assert {quoted(row[0]): [quoted(row[1]), quoted(row[2]), row[3]] for row in listed} == {
-        setting.path: [
-            setting.variable or "–",
-            _written(setting.shown(setting.of(defaults))) or "–",
-            setting.description,
-        ]
-        for setting in SETTINGS.values()
-    }
+def test_generated_tables_are_those_of_the_code() -> None:
+    for page, text in pages.generate().items():
+        assert page.read_text(encoding="utf-8") == text, "run `make reference`"
 
 
-def _written(value: object) -> str:
-    if not value and isinstance(value, str | dict):
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def test_a_subject_without_a_place_in_the_reference_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "PAGES", tmp_path)
+    with pytest.raises(IncompleteReferenceError, match="0 times <!-- generated: commands"):
+        pages.generate()
+    (tmp_path / "cli.md").write_text("<!-- generated: options headwater fly -->\n<!-- end -->\n")
+    with pytest.raises(IncompleteReferenceError, match="headwater fly --> names something that"):
+        pages.generate()
 
 
 def test_no_page_names_a_variable_that_no_setting_has() -> None:
@@ -74,52 +68,11 @@ def test_no_page_names_a_setting_that_does_not_exist() -> None:
         assert named <= set(SETTINGS), page
 
 
-def _verbs(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if not isinstance(command, TyperGroup):
-        yield name, command
-        return
-    for verb in command.commands:
-        context = command.make_context("headwater", [], resilient_parsing=True)
-        _, below, _ = command.resolve_command(context, [verb])
-        yield from _verbs(below, f"{name} {verb}")
-
-
-# The options of every verb; the beginning of the page describes them.
-SERVER_OPTIONS = {"url", "key"}
-
-VERBS = dict(_verbs(get_command(app), "headwater"))
-
-
-def test_every_verb_has_a_section() -> None:
-    headings = [quoted(heading) for heading in sections(REFERENCE / "cli.md")]
-    assert sorted(h for h in headings if h.startswith("headwater ")) == sorted(VERBS)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_argument_and_option_of_a_verb_is_listed(verb: str) -> None:
-    listed = rows(sections(REFERENCE / "cli.md")[f"`{verb}`"])
-    words = {word for row in listed for word in re.findall(r"`([^`]+)`", row[0])}
-    assert words == set(_words(VERBS[verb]))
-
-
-def _words(command: Any) -> Iterator[str]:
-    for parameter in command.params:
-        if parameter.param_type_name == "argument":
-            yield (parameter.metavar or parameter.name.upper()).removesuffix("...")
-        elif not parameter.hidden and parameter.name not in SERVER_OPTIONS:
-            yield from (*parameter.opts, *parameter.secondary_opts)
-
-
-def test_every_route_has_a_section() -> None:
+def test_every_route_has_a_section_and_every_section_a_route() -> None:
     app = create_app(FeatureStore(settings=Settings()))
     routes = {f"{route.method} {route.path}" for route in app.typed_routes}
     headings = {quoted(heading) for heading in sections(REFERENCE / "http.md")}
     assert {h for h in headings if re.match(r"[A-Z]+ /", h)} == routes
-
-
-def test_the_page_of_problem_types_is_that_of_the_table() -> None:
-    text = problems_page.PAGE.read_text(encoding="utf-8")
-    assert text == problems_page.page(), "run `make reference`"
 
 
 def test_every_option_of_a_feature_is_listed() -> None:
@@ -167,105 +120,11 @@ def test_every_public_name_and_every_verb_of_the_store_is_documented() -> None:
             assert name.startswith("_") or f"store.{group}{name}" in text, f"{group}{name}"
 
 
-class Metric(NamedTuple):
-    """A metric, from the source or from the reference."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-
-
-@cache
-def _nodes() -> list[ast.Call | ast.ClassDef]:
-    """Return all calls and classes of the source."""
-    return [
-        node
-        for file in (ROOT / "src").rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call | ast.ClassDef)
-    ]
-
-
-def _calls() -> Iterator[ast.Call]:
-    yield from (node for node in _nodes() if isinstance(node, ast.Call))
-
-
-def _kinds_of_records() -> dict[str, set[str]]:
-    """Return the classes of frequent log records with their fields."""
-    return {
-        name: {line.target.id for line in body if isinstance(line, ast.AnnAssign)}  # type: ignore[union-attr]
-        for node in _nodes()
-        for name, body in _record_class(node)
-    }
-
-
-def _record_class(node: ast.AST) -> Iterator[tuple[str, list[ast.stmt]]]:
-    match node:
-        case ast.ClassDef(name, [ast.Name("LogRecord" | "_Processed")], _, body):
-            yield name, body
-
-
-def test_every_metric_is_listed_with_its_labels() -> None:
-    declared = set()
-    for call in _calls():
-        match call:
-            case ast.Call(
-                func=ast.Name(
-                    "Counter" | "TallyCounter" | "Histogram" | "Gauge" | "BatchHistogram" as kind
-                ),
-                args=[ast.Constant(str(name)), _, *labels],
-            ):
-                if kind == "BatchHistogram":  # our own histogram, without labels
-                    declared.add(Metric(name, "histogram", ()))
-                    continue
-                given = tuple(ast.literal_eval(labels[0])) if labels else ()
-                declared.add(Metric(name, kind.removeprefix("Tally").lower(), given))
-    listed = {
-        Metric(quoted(row[0]), row[1], tuple(re.findall(r"`(\w+)`", row[2])))
-        for row in rows(sections(REFERENCE / "metrics.md")["Metrics"])
-    }
-    assert declared == listed
-
-
 def test_no_page_names_a_metric_that_does_not_exist() -> None:
-    known = {quoted(row[0]) for row in rows(sections(REFERENCE / "metrics.md")["Metrics"])}
+    known = {metric.name for metric in all_metrics()}
     for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         text = page.read_text(encoding="utf-8")
         assert set(re.findall(r"headwater_[a-z_]+_(?:total|seconds)", text)) <= known, page
-
-
-def test_every_log_record_is_listed_with_its_level_and_fields() -> None:
-    said: dict[tuple[str, str], set[str]] = {}
-    kinds = _kinds_of_records()
-    for call in _calls():
-        match call:
-            case ast.Call(
-                func=ast.Attribute(ast.Name("log" | "logger"), level),
-                args=[ast.Constant(str(name)), *_],
-            ) if level != "configure":
-                fields = {keyword.arg for keyword in call.keywords if keyword.arg}
-                level = "warning" if level == "advise" else level
-                said.setdefault((name, level), set()).update(fields)
-            case ast.Call(
-                func=ast.Attribute(_, "report"),
-                args=[ast.Constant(str(level)), ast.Constant(str(name)), *_],
-            ):
-                said[name, level] = {"error"}
-            case ast.Call(
-                func=ast.Name(kind),
-                args=[_, ast.Constant(str(level)), ast.Constant(str(name)), *_],
-            ) if kind in kinds:
-                said[name, level] = kinds[kind]
-            case ast.Call(func=ast.Attribute(_, "_retry"), args=[_, ast.Constant(str(name)), *_]):
-                said[name, "error"] = {"error"}
-            case ast.Call(func=ast.Name("PartitionTasks"), args=[_, ast.Constant(str(name)), *_]):
-                said[name, "warning"] = {"partition", "error"}
-    listed = {
-        (quoted(row[0]), row[1]): set(re.findall(r"`(\w+)`", row[2]))
-        for row in rows(sections(REFERENCE / "metrics.md")["Log records"])
-    }
-    assert listed.keys() == said.keys()
-    assert {key: fields - listed[key] for key, fields in said.items() if fields - listed[key]} == {}
 
 
 def test_every_conformance_suite_is_documented() -> None:

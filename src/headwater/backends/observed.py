@@ -21,7 +21,9 @@ UNTRIGGERED = "(untriggered)"
 """The label of all event types without a triggered feature, which callers choose freely."""
 
 
-EVENTS_PROCESSED = Counter("headwater_events_processed_total", "Events processed.", ["event_type"])
+EVENTS_PROCESSED = Counter(
+    "headwater_events_processed_total", "Events processed, including failed ones.", ["event_type"]
+)
 EVENTS_FAILED = Counter(
     "headwater_events_failed_total",
     "Events with a feature that failed after all retries.",
@@ -29,7 +31,7 @@ EVENTS_FAILED = Counter(
 )
 EVENT_SECONDS = BatchHistogram(
     "headwater_event_processing_seconds",
-    "Time from the start of an event's first feature to the end of its last.",
+    "Time from the start of an event's first feature to the end of its last, retries included.",
     (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0),
 )
 BATCH_EVENTS = BatchHistogram(
@@ -39,13 +41,15 @@ BATCH_EVENTS = BatchHistogram(
 )
 COMMIT_SECONDS = BatchHistogram(
     "headwater_commit_seconds",
-    "Time to make a batch durable.",
+    "Time to commit a batch: values, history, dead letters and position.",
     (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0),
 )
 EVENT_RETRIES = Counter("headwater_event_retries_total", "Retries of handlers.")
 DEAD_LETTERS = Counter("headwater_dead_letters_total", "Dead letters written.", ["feature"])
 REFRESHES = Counter(
-    "headwater_refreshes_total", "Runs of scheduled features.", ["feature", "outcome"]
+    "headwater_refreshes_total",
+    "Runs of scheduled features; `outcome` is `done`, `failed` or `skipped`.",
+    ["feature", "outcome"],
 )
 TICKS_MISSED = Counter(
     "headwater_ticks_missed_total", "Due times that passed without a run.", ["feature"]
@@ -53,16 +57,20 @@ TICKS_MISSED = Counter(
 
 
 CONTEXTS = Counter(
-    "headwater_context_freshness_status_total", "Contexts by freshness status.", ["status"]
+    "headwater_context_freshness_status_total",
+    "Contexts assembled; `status` is `guaranteed` or `degraded`.",
+    ["status"],
 )
 CONTEXT_VIOLATIONS = Counter(
     "headwater_context_freshness_violations_total",
-    "Features and retrievers that were stale or missing in a context.",
+    "Stale, missing and default values in contexts; for a computed value `feature` is "
+    "the input that is not fresh; it can also be the name of a retriever or an inner "
+    "context.",
     ["feature"],
 )
 STALEST_SECONDS = BatchHistogram(
     "headwater_context_stalest_feature_seconds",
-    "Age of the oldest value that a context read.",
+    "Age of the oldest value that a context used, by the `freshness` of its feature.",
     (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0),
 )
 CONTEXTS_UNRECORDED = Counter(
@@ -84,7 +92,10 @@ ITEMS_DROPPED = Counter(
     "headwater_context_items_dropped_total", "Items that did not fit into a context.", ["context"]
 )
 RECORDS = TallyCounter(
-    "headwater_records_total", "Records of contexts.", ["outcome"], ["stored", "failed"]
+    "headwater_records_total",
+    "Records of contexts; `outcome` is `stored` or `failed`.",
+    ["outcome"],
+    ["stored", "failed"],
 )
 RECORDS_PENDING = Gauge("headwater_records_pending", "Records that are being stored.")
 

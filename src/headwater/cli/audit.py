@@ -19,7 +19,8 @@ def audit(
     *,
     limit: Annotated[int, typer.Option(min=1, help="Stop after this many differences.")] = 100,
     records: Annotated[
-        int, typer.Option(min=0, help="Compare the values of this many recorded contexts.")
+        int,
+        typer.Option(min=0, help="Compare the values of this many recorded contexts; 0 for none."),
     ] = 100,
     as_json: AsJson = False,
 ) -> None:

@@ -32,7 +32,7 @@ def audit_log(
     before: Before = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number.")] = 100,
     cursor: Annotated[
-        str | None, typer.Option(help="The next_cursor of the previous page.")
+        str | None, typer.Option(help="Continue after an earlier page; its `next_cursor`.")
     ] = None,
     file: StoreOption = None,
     as_json: AsJson = False,

@@ -49,13 +49,17 @@ app = typer.Typer(
 Feature = Annotated[str, typer.Argument(metavar="FEATURE", help="Name of a triggered feature.")]
 Since = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Keep the values from before this time; replay the rest."),
+    typer.Option(
+        metavar="TIME",
+        help="Keep the values from before this time, and replay the events after it.",
+    ),
 ]
 Until = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Make no new version: add values of before this time to history, where it has none.",
+        help="Make no new version: add values of before this time to history, for each entity "
+        "before its first value.",
     ),
 ]
 Processes = Annotated[

@@ -68,7 +68,11 @@ def show(
     ref: Ref,
     *,
     content: Annotated[
-        bool, typer.Option("--content", help="Print only the text of the context.")
+        bool,
+        typer.Option(
+            "--content",
+            help="Print only the text, byte by byte; exit with 1 if it is withheld or redacted.",
+        ),
     ] = False,
     file: StoreOption = None,
     as_json: AsJson = False,
@@ -93,7 +97,11 @@ def list_(
     *,
     name: Annotated[str | None, typer.Option(help="Only contexts with this name.")] = None,
     freshness_status: Annotated[
-        FreshnessStatus | None, typer.Option(help="Only contexts with this status.")
+        FreshnessStatus | None,
+        typer.Option(
+            help="Only contexts that are guaranteed or degraded, or calls of strict contexts that "
+            "were refused."
+        ),
     ] = None,
     caller: Annotated[
         str | None, typer.Option(help="Only contexts that the key with this name assembled.")
@@ -132,7 +140,11 @@ def find(
         str | None, typer.Option(help="Only contexts that read this feature.")
     ] = None,
     entity: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Entity that --entity-id belongs to.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Entity that --entity-id belongs to, if ids of several entities can be equal.",
+        ),
     ] = None,
     entity_id: Annotated[
         str | None,
@@ -140,15 +152,22 @@ def find(
     ] = None,
     chunk: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Only contexts whose searches found this chunk."),
+        typer.Option(
+            metavar="ID", help="Only contexts whose searches found the chunk with this id."
+        ),
     ] = None,
     document: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Only contexts whose searches found this document."),
+        typer.Option(
+            metavar="ID", help="Only contexts whose searches found a chunk of this document."
+        ),
     ] = None,
     index: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Index of --document; alone, contexts that searched it."),
+        typer.Option(
+            metavar="NAME",
+            help="Index of --document; without --document, only contexts that searched this index.",
+        ),
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -180,7 +199,11 @@ def export(
     *,
     form: Annotated[
         Literal["json", "yaml"],
-        typer.Option("--format", help="Format of the document; verifiers read JSON."),
+        typer.Option(
+            "--format",
+            help="Format of the document: json, which verifiers read, or yaml, which is easier to "
+            "read and cannot be verified.",
+        ),
     ] = "json",
     output: Output = None,
     bundled: Annotated[
@@ -188,13 +211,21 @@ def export(
         typer.Option(
             "--bundle",
             metavar="FILE.zip",
-            help="Write a zip file with the record and its verifier; - writes to stdout.",
+            help="Write a zip file for an auditor, with the record and its verifier; - writes it "
+            "to stdout.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Replace an existing file; without it, an existing file is an error."
+        ),
+    ] = False,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Leave out every text and value. The hash stays valid."),
+        typer.Option(
+            "--private", help="Leave out every text and value; hash and signature stay valid."
+        ),
     ] = False,
     file: StoreOption = None,
     as_json: AsJson = False,

@@ -35,7 +35,9 @@ def assemble(
     freshness_sla: Annotated[
         str | None,
         typer.Option(
-            metavar="DURATION", help="Maximum age of values, such as 5m. Default: as declared."
+            metavar="DURATION",
+            help="Maximum age of values, such as 5m, not longer than declared unless the context "
+            "allows it. Default: as declared.",
         ),
     ] = None,
     file: FileOption = None,

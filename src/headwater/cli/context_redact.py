@@ -17,7 +17,9 @@ def redact(
     pointers: Annotated[
         list[str],
         typer.Argument(
-            metavar="POINTER...", help="JSON pointers of values, such as /inputs/question."
+            metavar="POINTER...",
+            help="JSON pointers of one or more values, such as /inputs/question; the disclosures "
+            "of the record have them all.",
         ),
     ],
     *,

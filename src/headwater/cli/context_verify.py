@@ -24,7 +24,9 @@ def verify(
     document: Annotated[
         Path | None,
         typer.Option(
-            "--document", metavar="FILE.json", help="Verify this exported document; - reads stdin."
+            "--document",
+            metavar="FILE.json",
+            help="Verify this exported document instead; - reads stdin.",
         ),
     ] = None,
     expect: Annotated[

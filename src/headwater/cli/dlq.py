@@ -41,7 +41,9 @@ EventType = Annotated[str | None, typer.Option(help="Only dead letters of this e
 EntityId = Annotated[str | None, typer.Option(help="Only dead letters of this entity.")]
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ID...", show_default=False, help="Ids of dead letters."),
+    typer.Argument(
+        metavar="ID...", show_default=False, help="Ids of dead letters; either these or --all."
+    ),
 ]
 Every = Annotated[
     bool, typer.Option("--all", help="Select all dead letters that match the options.")

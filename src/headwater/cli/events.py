@@ -79,7 +79,7 @@ def publish(
     ] = None,
     *,
     event_id: Annotated[
-        str | None, typer.Option(help="Your own id; events that repeat it are ignored.")
+        str | None, typer.Option(help="Your own id; an event that repeats it is ignored.")
     ] = None,
     timestamp: Annotated[
         str | None, typer.Option(help="Time of the event, with a time zone. Default: now.")

@@ -90,11 +90,14 @@ def history(
     *,
     since: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Only as of this or later: a duration ago, or a time."),
+        typer.Option(
+            metavar="WHEN",
+            help="Only values as of this time or later: a duration ago, such as 7d, or a time.",
+        ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Only as of before: a duration ago, or a time."),
+        typer.Option(metavar="WHEN", help="Only values as of before this time, in the same form."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Maximum number.")] = 100,
     file: FileOption = None,

@@ -46,7 +46,7 @@ Features = Annotated[
         "--feature",
         "-f",
         metavar="NAMES",
-        help="Names of features, separated by commas; can be repeated.",
+        help="Names of features of one entity, separated by commas; can be repeated.",
     ),
 ]
 FrameFile = Annotated[
@@ -54,7 +54,7 @@ FrameFile = Annotated[
     typer.Argument(
         metavar="FRAME",
         help="Parquet or CSV file with a column of entity ids, named like the id field of the "
-        "entity, and a column of times.",
+        "entity, and a column of times with a time zone.",
     ),
 ]
 OutputFile = Annotated[
@@ -77,7 +77,7 @@ ExportFolder = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Read stored values from the files that `headwater history export` wrote.",
+        help="Read stored values from this folder, which `headwater history export` wrote.",
     ),
 ]
 TableFile = Annotated[
@@ -98,7 +98,8 @@ ValueColumn = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="Column with the values of the feature. Default: its name, or `value`.",
+        help="Column with the values, if only one feature is imported. Default: its name, or "
+        "`value`.",
     ),
 ]
 WrittenColumn = Annotated[
@@ -111,7 +112,10 @@ WrittenColumn = Annotated[
 ]
 TimeZone = Annotated[
     str | None,
-    typer.Option(metavar="ZONE", help="Time zone of times that have none, such as UTC."),
+    typer.Option(
+        metavar="ZONE",
+        help="Time zone of times that have none, such as UTC; without it, they are refused.",
+    ),
 ]
 
 
@@ -170,7 +174,8 @@ def import_(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column with the times that values are of. Default: event_timestamp or timestamp.",
+            help="Column with the times that the values are of. Default: `event_timestamp` or "
+            "`timestamp`.",
         ),
     ] = None,
     written: WrittenColumn = None,

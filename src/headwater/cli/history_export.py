@@ -12,7 +12,11 @@ from headwater.cli.runner import run
 
 def export(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="New folder, or one with an earlier export.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="New or empty folder, or one with an earlier export of the same store.",
+        ),
     ],
     *,
     file: StoreOption = None,

@@ -68,13 +68,19 @@ def build(
     ] = "id",
     text_field: Annotated[str, typer.Option(help="Field or column with its text.")] = "text",
     skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Leave out and count invalid documents.")
+        bool,
+        typer.Option(
+            "--skip-invalid",
+            help="Leave out invalid documents, and count them; without it, the first one ends the "
+            "command.",
+        ),
     ] = False,
     delete_missing: Annotated[
         bool,
         typer.Option(
             "--delete-missing",
-            help="Remove the documents of the index that no PATH contains, after asking.",
+            help="Afterwards, remove the documents of the index that no PATH contains, after "
+            "asking; nothing is removed if documents were invalid.",
         ),
     ] = False,
     yes: Yes = False,
@@ -134,7 +140,8 @@ def search(
     *,
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of chunks.")] = 5,
     mode: Annotated[
-        SearchMode, typer.Option(help="By meaning (vector), by words (text), or by both (hybrid).")
+        SearchMode,
+        typer.Option(help="By meaning (`vector`), by words (`text`), or by both (`hybrid`)."),
     ] = "vector",
     filters: Annotated[
         list[str] | None,
@@ -155,8 +162,8 @@ def search(
         str | None,
         typer.Option(
             metavar="WHEN",
-            help="Search the contents of a past time: a duration such as 2h, a time, or a "
-            "version of the index.",
+            help="Search the contents of a past time: a duration such as 2h, a time with a time "
+            "zone, or a version of the index.",
         ),
     ] = None,
     file: FileOption = None,

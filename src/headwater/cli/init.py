@@ -23,7 +23,7 @@ _FILES = {
 @app.command()
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of the project; it may be new.")
+        Path, typer.Argument(metavar="FOLDER", help="Folder of the project, which may be new.")
     ] = Path(),
 ) -> None:
     """Write a small project: features, settings and a test that runs."""

@@ -51,7 +51,11 @@ def create(
         str | None, typer.Option(metavar="PREFIX", help="Only entity ids with this prefix.")
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Valid for this long, such as 90d.")
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Valid for this long, such as 90d; by default the key does not expire.",
+        ),
     ] = None,
     rate_limit: Annotated[
         float | None,

@@ -34,7 +34,8 @@ def lag(
     file: StoreArgument = None,
     *,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")
+        bool,
+        typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C; needs a terminal."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -25,7 +25,10 @@ def mcp(
     file: FileArgument = None,
     *,
     http: Annotated[
-        bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdio.")
+        bool,
+        typer.Option(
+            "--http", help="Serve streamable HTTP at /mcp, metrics and probes, instead of stdio."
+        ),
     ] = False,
     host: Annotated[
         str | None, typer.Option(help="With --http: address to listen on. Default: http.host.")
@@ -33,7 +36,9 @@ def mcp(
     port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65_535, help="With --http: port; 0 takes a free one. Default: http.port."
+            min=0,
+            max=65_535,
+            help="With --http: port to listen on; 0 takes a free port. Default: http.port.",
         ),
     ] = None,
     as_json: AsJson = False,

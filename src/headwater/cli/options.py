@@ -28,13 +28,12 @@ _ARGUMENT = re.compile(
     r"\b(at|value|written|id|time_zone|exported|output|history|events|records)=(?:'(\w+)')?"
 )
 _FILE = (
-    "Features file or module, such as shop/features.py or shop.features. Default: the setting "
-    "`features`. It may name its store with home= or settings=; otherwise the settings of the "
-    "working directory apply."
+    "Features file or module, such as shop/features.py or shop.features; it may name "
+    "its store. Default: the setting `features`."
 )
 _STORE = (
-    "Use the store that this features file or module names with home= or settings=. Default: the "
-    "store in the settings of the working directory."
+    "Use the store that this features file or module names. Default: the store in the "
+    "settings of the working directory."
 )
 FileArgument = Annotated[
     Path | None, typer.Argument(metavar="FILE", show_default=False, help=_FILE)
@@ -52,11 +51,15 @@ Ref = Annotated[str, typer.Argument(metavar="REF", help=_REF)]
 OptionalRef = Annotated[str | None, typer.Argument(metavar="REF", show_default=False, help=_REF)]
 Since = Annotated[
     str | None,
-    typer.Option(metavar="WHEN", help="Only if created since: a duration such as 2h, or a time."),
+    typer.Option(
+        metavar="WHEN",
+        help="Only if created since: a duration before now, such as 2h, or a time with a time "
+        "zone.",
+    ),
 ]
 Before = Annotated[
     str | None,
-    typer.Option(metavar="WHEN", help="Only if created before: a duration such as 2h, or a time."),
+    typer.Option(metavar="WHEN", help="Only if created before, in the same form."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 

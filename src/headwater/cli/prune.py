@@ -22,7 +22,9 @@ app = command_group("Remove old history, events and records.")
 
 History = Annotated[
     str | None,
-    typer.Option(metavar="AGE", help="Remove past values that are older, such as 400d."),
+    typer.Option(
+        metavar="AGE", help="Remove past values that are older: an age such as 400d, 8w or 2y."
+    ),
 ]
 Events = Annotated[
     str | None, typer.Option(metavar="AGE", help="Remove events that are older, such as 30d.")

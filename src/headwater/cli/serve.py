@@ -48,12 +48,17 @@ def serve(
         int | None,
         typer.Option(
             min=1,
-            help="API processes to start, which share the port. Default: http.processes.",
+            help="API processes to start, which share the port; with more than one, the workers "
+            "are processes too. Default: http.processes.",
         ),
     ] = None,
     reload: Annotated[
         bool,
-        typer.Option("--reload", help="Restart when a Python file in the file's folder changes."),
+        typer.Option(
+            "--reload",
+            help="Restart when a Python file changes in the folder of the features file or of its "
+            "package, or below it.",
+        ),
     ] = False,
     restarted: Annotated[bool, typer.Option("--restarted", hidden=True)] = False,
     supervisor: Annotated[int | None, typer.Option(hidden=True)] = None,

@@ -16,10 +16,12 @@ from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
 WORKER_RESTARTS = Counter(
-    "headwater_worker_restarts_total", "Worker processes that ended and were started again."
+    "headwater_worker_restarts_total",
+    "Worker processes of `headwater serve` that ended and were started again.",
 )
 API_RESTARTS = Counter(
-    "headwater_api_restarts_total", "API processes that ended and were started again."
+    "headwater_api_restarts_total",
+    "API processes of `headwater serve --processes N` that ended and were started again.",
 )
 
 

@@ -22,7 +22,7 @@ def ui(
         int | None, typer.Option(min=0, max=65_535, help="Port to listen on. Default: http.port.")
     ] = None,
     browser: Annotated[
-        bool, typer.Option(help="Open the browser; never done without a terminal.")
+        bool, typer.Option(help="Open the browser or not; without a terminal it is never opened.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:

@@ -24,7 +24,8 @@ def worker(
         typer.Option(
             min=0,
             max=65_535,
-            help="Port of /metrics, /healthz and /readyz; 0 for none. Default: the setting.",
+            help="Port of /metrics, /healthz and /readyz on http.host; 0 for none. Default: "
+            "worker.metrics_port.",
         ),
     ] = None,
     supervisor: Annotated[int | None, typer.Option(hidden=True)] = None,

@@ -39,8 +39,17 @@ from headwater.retrieval.search import Searcher
 from headwater.settings.schema import Settings
 from headwater.telemetry import tracer_of
 
-HUNG_THREADS = Gauge("headwater_hung_threads", "Threads that hang in functions of this process.")
-THREADS = Gauge("headwater_threads", "Threads for functions that are not async.", ["state"])
+HUNG_THREADS = Gauge(
+    "headwater_hung_threads",
+    "Threads of this process that hang in functions that are not async; see "
+    "`worker.max_hung_threads`.",
+)
+THREADS = Gauge(
+    "headwater_threads",
+    "Threads of this process for functions that are not async; `state` is `busy` or "
+    "`idle`, or `waiting` for calls that wait for a thread.",
+    ["state"],
+)
 
 
 class Engine(Services, frozen=True):

@@ -15,23 +15,40 @@ from headwater.core.logging import Outage, log
 from headwater.errors import BackendError
 from headwater.ports import Backends
 
-LAG_EVENTS = Gauge("headwater_lag_events", "Events that are not committed yet.")
-LAG_SECONDS = Gauge("headwater_lag_seconds", "Age of the oldest event that is not committed.")
-DEAD_LETTERS_WAITING = Gauge(
-    "headwater_dead_letters_waiting", "Dead letters that were neither redriven nor discarded."
+LAG_EVENTS = Gauge(
+    "headwater_lag_events",
+    "Events of the whole store that the worker's consumer group has not committed.",
 )
-UNOWNED_PARTITIONS = Gauge("headwater_unowned_partitions", "Partitions that no worker holds.")
+LAG_SECONDS = Gauge(
+    "headwater_lag_seconds",
+    "Age of the oldest event of `headwater_lag_events`; 0 if there is none.",
+)
+DEAD_LETTERS_WAITING = Gauge(
+    "headwater_dead_letters_waiting",
+    "Dead letters of the whole store that were neither redriven nor discarded.",
+)
+UNOWNED_PARTITIONS = Gauge(
+    "headwater_unowned_partitions",
+    "Partitions of the whole store that no worker of the group holds.",
+)
 OWNED_PARTITIONS = Gauge("headwater_owned_partitions", "Partitions that this process holds.")
 
 GROUP_LAG_EVENTS = Gauge(
-    "headwater_group_lag_events", "Events that a consumer group has not committed yet.", ["group"]
+    "headwater_group_lag_events",
+    "Events of the whole store that a consumer group has not committed.",
+    ["group"],
 )
 GROUP_LAG_SECONDS = Gauge(
     "headwater_group_lag_seconds",
-    "Age of the oldest event that a consumer group has not committed.",
+    "Age of the oldest event of `headwater_group_lag_events`; 0 if there is none.",
     ["group"],
 )
-GROUP_WORKERS = Gauge("headwater_group_workers", "Live workers of a consumer group.", ["group"])
+GROUP_WORKERS = Gauge(
+    "headwater_group_workers",
+    "Live workers of a consumer group; if it is 0 and the lag is not, events are kept "
+    "for a group that does not handle them.",
+    ["group"],
+)
 
 _BY_GROUP = (GROUP_LAG_EVENTS, GROUP_LAG_SECONDS, GROUP_WORKERS)
 _SHARED = (LAG_EVENTS, LAG_SECONDS, DEAD_LETTERS_WAITING, UNOWNED_PARTITIONS)

@@ -50,7 +50,10 @@ class TemplateError(DeclarationError):
 
 
 class TypeChangedError(DeclarationError):
-    """A feature whose stored values do not fit its return annotation."""
+    """A feature whose stored values do not fit its return annotation.
+
+    A worker with such a feature does not start.
+    """
 
     def __init__(
         self,

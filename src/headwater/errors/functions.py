@@ -67,7 +67,7 @@ class TooManyHungThreadsError(HeadwaterError):
 
 
 class RerankFailedError(HeadwaterError):
-    """A re-ranking function that failed, or returned neither chunks nor scores."""
+    """A re-ranking function that raised, timed out, or returned neither chunks nor scores."""
 
     def __init__(self, index: str, function: str, problem: str) -> None:
         self.index = index
@@ -77,7 +77,7 @@ class RerankFailedError(HeadwaterError):
 
 
 class RetrieverFailedError(HeadwaterError):
-    """A retriever function that failed."""
+    """A retriever function that raised an exception, or returned an invalid result."""
 
     def __init__(self, retriever: str, raised: Exception) -> None:
         self.retriever = retriever
@@ -129,7 +129,7 @@ class FreshnessSLAError(HeadwaterError):
 
 
 class RecordingError(HeadwaterError):
-    """A context whose required record could not be stored."""
+    """A context that could not be recorded although ``record.required`` is set."""
 
     def __init__(self, context_id: str, problem: str) -> None:
         self.context_id = context_id
@@ -138,7 +138,7 @@ class RecordingError(HeadwaterError):
 
 
 class TokenBudgetError(HeadwaterError):
-    """Required items that exceed the token budget."""
+    """Required items of a context that do not fit its token budget."""
 
     def __init__(self, needed: int, available: int, items: Mapping[int, int]) -> None:
         self.needed = needed
@@ -151,7 +151,11 @@ class TokenBudgetError(HeadwaterError):
 
 
 class EmbeddingError(HeadwaterError):
-    """Texts that an embedder could not turn into vectors; ``status`` is that of its HTTP answer."""
+    """Texts that could not be embedded.
+
+    The provider failed or refused them, or a function returned unusable vectors. ``status`` is that
+    of the provider's HTTP answer.
+    """
 
     def __init__(self, embedder: str, problem: str, remedy: str, status: int | None = None) -> None:
         self.embedder = embedder

@@ -10,7 +10,7 @@ from headwater.errors.hints import closest, nearest, quoted, shortened
 
 
 class InvalidInputError(HeadwaterError):
-    """An invalid argument."""
+    """An invalid argument, such as an event, a value or a duration."""
 
 
 class LooserOverrideError(InvalidInputError, ValueError):
@@ -37,7 +37,10 @@ class IndexVersionGoneError(InvalidInputError):
 
 
 class FieldError(InvalidInputError):
-    """A field of a request, or a parameter of a context, that is missing, unknown or invalid."""
+    """A field of a request, or a parameter of a context, that is missing, unknown or invalid.
+
+    ``field`` names it.
+    """
 
     def __init__(
         self, problem: str, field: str = "", nearest: str | None = None, index: int | None = None
@@ -158,7 +161,7 @@ class BackfillRefusedError(InvalidInputError):
 
 
 class NotFoundError(HeadwaterError):
-    """Not found."""
+    """A name or an id that does not exist."""
 
 
 class UnknownNameError(NotFoundError, LookupError):
@@ -226,7 +229,10 @@ class FeatureInUseError(HeadwaterError):
 
 
 class CallerLimitError(HeadwaterError):
-    """A request outside of the limits of the API key that it was sent with."""
+    """A request outside of the limits of its API key.
+
+    The key is limited to other entities, contexts, indexes or a tenant.
+    """
 
     def __init__(self, key: str, problem: str) -> None:
         self.key = key

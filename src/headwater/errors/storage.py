@@ -45,7 +45,10 @@ class EventConflict:
 
 
 class EventConflictError(HeadwaterError):
-    """Events whose ids were accepted for their entities with other content; they are not stored."""
+    """Events whose ids were accepted for their entities with other content.
+
+    They are not stored; ``conflicts`` lists them.
+    """
 
     _shown = 5
 
@@ -62,7 +65,7 @@ class EventConflictError(HeadwaterError):
 
 
 class IndexMismatchError(HeadwaterError):
-    """An index that was built with another embedder than the one that is declared."""
+    """An index built with another embedder than the declared one, which is not available."""
 
     def __init__(self, index: str, built_with: str, declared: str) -> None:
         self.index = index
@@ -87,7 +90,10 @@ class ImmutableRecordError(HeadwaterError):
 
 
 class DamagedRecordError(HeadwaterError):
-    """A stored record that is unreadable."""
+    """A stored record that is unreadable.
+
+    ``headwater context verify`` shows which checks still pass.
+    """
 
     def __init__(self, context_id: str, part: str, problem: str) -> None:
         self.context_id = context_id

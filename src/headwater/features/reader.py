@@ -51,7 +51,7 @@ FeatureRow = dict[str, FeatureValue]
 
 CACHE = TallyCounter(
     "headwater_feature_cache_total",
-    "Reads of computed features that are cached.",
+    "Reads of computed features that are cached; `outcome` is `hit` or `miss`.",
     ["feature", "outcome"],
 )
 

@@ -43,7 +43,9 @@ from headwater.ports import (
 )
 
 DELAY = Gauge(
-    "headwater_refresh_delay_seconds", "Time from the last due time to its run.", ["feature"]
+    "headwater_refresh_delay_seconds",
+    "Time from the last due time of a scheduled feature to the start of its run.",
+    ["feature"],
 )
 
 _PAGE = 500

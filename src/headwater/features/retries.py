@@ -26,7 +26,8 @@ _PERMANENT = (DeclarationError, HungHandlerError, InvalidInputError, UnknownName
 
 BREAKER_OPEN = Gauge(
     "headwater_circuit_breaker_open",
-    "Whether a feature's events get one attempt each, because it keeps failing.",
+    "1 while the feature's circuit breaker in this process is open, 0 after it has "
+    "closed; a breaker that never opened is not listed.",
     ["feature"],
 )
 

@@ -19,7 +19,9 @@ from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
 READY = Gauge(
-    "headwater_ready", "Whether a part works, as the last readiness probe found.", ["part"]
+    "headwater_ready",
+    "1 if the last `GET /readyz` found a part to work, 0 if not; missing until the first one.",
+    ["part"],
 )
 
 

@@ -88,7 +88,9 @@ WHERE _outbox.store_id = $1 AND _outbox.partition = taken.partition
 """
 
 OUTBOX_SECONDS = Gauge(
-    "headwater_outbox_seconds", "Time since all rows that waited in Redis were copied to Postgres."
+    "headwater_outbox_seconds",
+    "Time since all rows that waited in Redis had been copied to Postgres; `NaN` in a "
+    "process that copies none.",
 )
 OUTBOX_SECONDS.set(math.nan)
 

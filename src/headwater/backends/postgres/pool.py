@@ -37,8 +37,16 @@ _CLOSING_SECONDS = 10.0
 _IDLE_SECONDS = 300.0
 
 ConnectionState = Literal["busy", "idle"]
-CONNECTIONS = Gauge("headwater_postgres_connections", "Connections to Postgres.", ["state"])
-WAITING = Gauge("headwater_postgres_waiting", "Statements that wait for a connection to Postgres.")
+CONNECTIONS = Gauge(
+    "headwater_postgres_connections",
+    "Connections of this process to Postgres; `state` is `busy` or `idle`; see "
+    "`postgres.pool_size`.",
+    ["state"],
+)
+WAITING = Gauge(
+    "headwater_postgres_waiting",
+    "Statements of this process that wait for a connection to Postgres.",
+)
 # A process has one for each event loop.
 _POOLS: WeakSet[Postgres] = WeakSet()
 

@@ -43,7 +43,8 @@ app = command_group("Show a short tour on a real server.")
 def demo(
     *,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the server running until Ctrl-C, and the folder.")
+        bool,
+        typer.Option("--keep", help="Keep the server running until Ctrl-C, and keep the folder."),
     ] = False,
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free port.")

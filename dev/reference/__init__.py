@@ -1,0 +1,1 @@
+"""The tables of the reference pages, generated from the code."""

@@ -1,0 +1,34 @@
+"""The problem types of the HTTP API, by status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dev.reference.tables import code, table
+from headwater.api.problem_help import HELP
+from headwater.api.problems import INTERNAL, Rule
+from headwater.http.openapi_problems import names_of
+from headwater.http.problems import RULES
+
+
+def problems() -> Iterator[str]:
+    """Yield a section with a table for each status."""
+    rules = (*RULES.values(), INTERNAL)
+    found = {name: rule for rule in rules for name in names_of(rule)}
+    for status in sorted({rule.status for rule in found.values()}):
+        yield from (f"## {status}", "")
+        names = sorted(name for name, rule in found.items() if rule.status == status)
+        rows = [(name, found[name], HELP[name]) for name in names]
+        yield from table(
+            ("type", "title", "when", "what to do", "members"),
+            (
+                (code(name), rule.title, help_.cause, help_.remedy, code(*_members(rule)))
+                for name, rule, help_ in rows
+            ),
+        )
+        yield ""
+
+
+def _members(rule: Rule) -> tuple[str, ...]:
+    same_name = [each.members for each in RULES.values() if each.name == rule.name]
+    return max(same_name, key=len, default=())
