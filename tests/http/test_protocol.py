@@ -12,7 +12,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.declarations.runtime import runtime_of
-from headwater.http.deadlines import Deadline, Patience, Phase
+from headwater.http.deadlines import ConnectionDeadline, Phase, TimeLimits
 from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 
 BODY = b'{"entity_id": "u1"}'
@@ -233,7 +233,7 @@ async def test_a_client_that_does_not_read_the_response_is_disconnected(
         writer.transport.abort()
 
 
-PATIENCE = Patience(idle=30, head=10, transfer=20, rate=1_000)
+LIMITS = TimeLimits(idle=30, head=10, transfer=20, rate=1_000)
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ PATIENCE = Patience(idle=30, head=10, transfer=20, rate=1_000)
     [(0, 20), (500, 40), (999, None), (1_000, None), (1_000_000, None)],
 )
 def test_a_body_may_be_as_slow_as_the_minimum_rate(rate: int, ticks: int | None) -> None:
-    deadline = Deadline(PATIENCE)
+    deadline = ConnectionDeadline(LIMITS)
     passed = (n for n in range(100) if deadline.has_passed(n, Phase.BODY, None, n * rate))
     assert next(passed, None) == ticks
 
 
 def test_a_fast_beginning_does_not_allow_a_longer_pause() -> None:
-    deadline = Deadline(PATIENCE)
+    deadline = ConnectionDeadline(LIMITS)
     deadline.has_passed(0, Phase.BODY, None, 0)
     assert not deadline.has_passed(1, Phase.BODY, None, 1 << 30)
     assert not deadline.has_passed(20, Phase.BODY, None, 1 << 30)
@@ -255,7 +255,7 @@ def test_a_fast_beginning_does_not_allow_a_longer_pause() -> None:
 
 
 def test_each_request_of_a_connection_has_its_own_deadline() -> None:
-    deadline = Deadline(PATIENCE)
+    deadline = ConnectionDeadline(LIMITS)
     for tick in range(0, 300, 9):
         assert not deadline.has_passed(tick, Phase.HEAD, object(), 0)
     assert not deadline.has_passed(1_000, Phase.RUNNING, None, 0)

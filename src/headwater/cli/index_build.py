@@ -11,7 +11,7 @@ from headwater.cli.output import note, pluralize
 from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
 from headwater.retrieval.bulk_loading import LoadReport
-from headwater.retrieval.files.findings import Skipped
+from headwater.retrieval.files.entries import Skipped
 from headwater.retrieval.files.reading import DocumentFiles
 from headwater.store.feature_store import FeatureStore
 

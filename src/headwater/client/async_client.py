@@ -16,7 +16,7 @@ from headwater.client.contexts import ContextCalls
 from headwater.client.dead_letters import DeadLetterCalls
 from headwater.client.errors import FailedEvent
 from headwater.client.events import EventCalls, PublishCalls
-from headwater.client.features import FeatureCalls
+from headwater.client.features import FeatureReadCalls
 from headwater.client.indexes import IndexCalls, SearchCalls
 from headwater.client.publisher import Publisher, PublisherOptions
 from headwater.client.records import RecordCalls
@@ -29,7 +29,7 @@ from headwater.settings.schema import Settings
 from headwater.store.audit_log import AuditPage
 
 
-class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchCalls):
+class AsyncClient(PublishCalls, FeatureReadCalls, ContextCalls, SearchCalls):
     """A Headwater server, with the verbs, arguments, results and errors of a ``FeatureStore``.
 
     Args:

@@ -22,7 +22,7 @@ Id = TypeVar("Id", str, int)
 _VALUES_AT_ONCE = 5_000
 
 
-class FeatureCalls:
+class FeatureReadCalls:
     """The part of a client that reads feature values.
 
     Values are JSON; those of a feature that is given by its handle are in its annotated type.

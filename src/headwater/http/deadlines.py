@@ -31,7 +31,7 @@ class Phase(Enum):
     """The client, which may still read why its request was refused."""
 
 
-class Patience(msgspec.Struct, frozen=True):
+class TimeLimits(msgspec.Struct, frozen=True):
     """How many ticks a client may take for each phase."""
 
     idle: int
@@ -41,7 +41,7 @@ class Patience(msgspec.Struct, frozen=True):
     rate: int
 
     @classmethod
-    def of(cls, settings: HttpSettings) -> Patience:
+    def of(cls, settings: HttpSettings) -> TimeLimits:
         return cls(
             idle=math.ceil(settings.idle_timeout),
             head=math.ceil(settings.head_timeout),
@@ -60,17 +60,17 @@ class Patience(msgspec.Struct, frozen=True):
         return limits.get(phase, self.transfer)
 
 
-class Deadline:
+class ConnectionDeadline:
     """The tick by which a connection must have made progress.
 
     Time is counted in ticks of the server, about one a second, and not by a clock: while the event
     loop is blocked, no client can make progress.
     """
 
-    __slots__ = ("_patience", "_phase", "_request", "_tick", "_transferred")
+    __slots__ = ("_limits", "_phase", "_request", "_tick", "_transferred")
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, limits: TimeLimits) -> None:
+        self._limits = limits
         self._phase: Phase | None = None
         self._request: object = None
         self._tick = 0.0
@@ -78,13 +78,13 @@ class Deadline:
 
     def has_passed(self, tick: int, phase: Phase, request: object, transferred: int) -> bool:
         """Return whether the client has taken too long for this phase of this request."""
-        patience = self._patience
+        limits = self._limits
         if phase is not self._phase or request is not self._request:
             self._phase, self._request = phase, request
-            self._tick = tick + patience.of_phase(phase)
+            self._tick = tick + limits.of_phase(phase)
         else:
             progress = max(0, transferred - self._transferred)
-            longest = tick + patience.of_phase(phase)
-            self._tick = min(longest, self._tick + progress / patience.rate)
+            longest = tick + limits.of_phase(phase)
+            self._tick = min(longest, self._tick + progress / limits.rate)
         self._transferred = transferred
         return tick >= self._tick

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from headwater.access.errors import RequestError
 from headwater.core.logging import log
 from headwater.http.connections import ConnectionGate
-from headwater.http.deadlines import Deadline, Patience, Phase
+from headwater.http.deadlines import ConnectionDeadline, Phase, TimeLimits
 from headwater.http.problems import problem_response
 from headwater.http.request_errors import (
     REFUSAL,
@@ -37,7 +37,7 @@ class LimitedProtocol(HttpToolsProtocol):
     """A connection of a client, closed as soon as it exceeds a limit."""
 
     gate: ConnectionGate
-    patience: Patience
+    time_limits: TimeLimits
 
     _address: str | None = None
     _is_refused = False
@@ -48,7 +48,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._deadline = Deadline(self.patience)
+        self._deadline = ConnectionDeadline(self.time_limits)
         address = self.client[0] if self.client else ""
         refusal = self.gate.admit(address)
         if refusal is None:
@@ -205,9 +205,9 @@ class LimitedProtocol(HttpToolsProtocol):
         return is_same and not self.cycle.response_started
 
 
-def limited_protocol(gate: ConnectionGate, patience: Patience) -> type[LimitedProtocol]:
+def limited_protocol(gate: ConnectionGate, time_limits: TimeLimits) -> type[LimitedProtocol]:
     """Return the protocol of the connections that pass a gate."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"gate": gate, "patience": patience})
+    return type("LimitedProtocol", (LimitedProtocol,), {"gate": gate, "time_limits": time_limits})
 
 
 def check_deadlines(connections: Iterable[object], tick: int) -> None:

@@ -17,7 +17,7 @@ from headwater.core.logging import log
 from headwater.errors import ConfigError
 from headwater.http.app import App
 from headwater.http.connections import ConnectionGate, connection_limit
-from headwater.http.deadlines import Patience
+from headwater.http.deadlines import TimeLimits
 from headwater.http.protocol import abort_connections, check_deadlines, limited_protocol
 from headwater.settings.schema import Settings
 
@@ -68,7 +68,7 @@ class WebServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="none",
-                http=limited_protocol(gate, Patience.of(settings.http)),
+                http=limited_protocol(gate, TimeLimits.of(settings.http)),
                 ws="none",
                 lifespan="off",
                 access_log=False,

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
-from headwater.retrieval.files.findings import Skipped
+from headwater.retrieval.files.entries import Skipped
 from headwater.retrieval.files.reading import DocumentFiles
 from headwater.retrieval.files.tables import Fields
 from headwater.settings.groups import IndexSettings

@@ -14,7 +14,7 @@ from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.prefetch import Prefetcher
-from headwater.backends.redis.publishing import Publisher
+from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.stream_codec import (
     changes_json,
     documents_json,
@@ -53,7 +53,7 @@ class RedisBus:
         keys: Keys,
         notifications: Notifications,
         prefetcher: Prefetcher,
-        publisher: Publisher,
+        publisher: StreamPublisher,
         dead_letters: RedisDeadLetters,
         cross_shard: CrossShardWrites,
     ) -> None:

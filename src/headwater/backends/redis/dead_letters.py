@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.publishing import Publisher
+from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.stream_codec import Entry
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.values import REDRIVE
@@ -29,7 +29,7 @@ _decode = msgspec.json.Decoder(DeadLetter).decode
 class RedisDeadLetters:
     """Dead letters of all partitions in one stream."""
 
-    def __init__(self, redis: Redis, keys: Keys, publisher: Publisher) -> None:
+    def __init__(self, redis: Redis, keys: Keys, publisher: StreamPublisher) -> None:
         self._redis = redis
         self._keys = keys
         self._publisher = publisher

@@ -18,7 +18,7 @@ from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
 from headwater.backends.redis.prefetch import Prefetcher
-from headwater.backends.redis.publishing import Publisher
+from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.store_identity import check_confirmed, create_store, problem_of
 from headwater.core.clock import Clock
 from headwater.errors import BackendError, ConfigError
@@ -34,7 +34,7 @@ class RedisEnvironment:
 
     def __init__(self, redis: Redis, settings: Settings, clock: Clock) -> None:
         keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
-        publisher = Publisher(keys, clock, settings.ingest.dedup_limit)
+        publisher = StreamPublisher(keys, clock, settings.ingest.dedup_limit)
         self._settings = settings
         self.redis = redis
         self.keys = keys

@@ -17,7 +17,7 @@ from headwater.core.values import ServiceEvent
 _KEY_BYTES = 16
 
 
-class Publisher:
+class StreamPublisher:
     """Builder of the calls that append events, each id once within the dedup window."""
 
     def __init__(self, keys: Keys, clock: Clock, dedup_limit: int) -> None:

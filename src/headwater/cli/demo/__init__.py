@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headwater.cli.demo.tour import Server, Tour
+from headwater.cli.demo.tour import DemoServer, Tour
 from headwater.cli.options import AsJson, command_group
 from headwater.cli.output import print_json
 from headwater.http.server import stop_signals
@@ -60,7 +60,7 @@ def demo(
     for number in stop_signals():
         signal.signal(number, signal.default_int_handler)
     console = Console(highlight=False, soft_wrap=True, quiet=as_json)
-    with _example_folder(keep=keep) as folder, Server(folder, port) as server:
+    with _example_folder(keep=keep) as folder, DemoServer(folder, port) as server:
         tour = Tour(server, console)
         tour.run()
         try:

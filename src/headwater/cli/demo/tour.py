@@ -50,7 +50,7 @@ class DemoStep(TypedDict):
     lines: list[str]
 
 
-class Server:
+class DemoServer:
     """A `headwater serve` process for the example, which can be killed and restarted."""
 
     def __init__(self, folder: Path, port: int) -> None:
@@ -133,7 +133,7 @@ class Server:
 class Tour:
     """The steps, printed with their results and kept as text."""
 
-    def __init__(self, server: Server, console: Console) -> None:
+    def __init__(self, server: DemoServer, console: Console) -> None:
         self.steps: list[DemoStep] = []
         self._server = server
         self._console = console

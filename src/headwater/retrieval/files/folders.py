@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.declarations.indexes import Document
 from headwater.retrieval.files.encodings import read_text
-from headwater.retrieval.files.findings import LARGEST_FILE, Finding, Findings, Skipped
+from headwater.retrieval.files.entries import LARGEST_FILE, FileEntries, FileEntry, Skipped
 from headwater.retrieval.files.front_matter import FileText, FrontMatterError, split_front_matter
 from headwater.retrieval.files.html_text import html_page
 
@@ -30,10 +30,10 @@ def files_in(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in sorted(files) if not name.startswith("."))
 
 
-def read_file(file: Path, document_id: str) -> Findings:
+def read_file(file: Path, document_id: str) -> FileEntries:
     """Yield the one document of a file."""
     size = file.stat().st_size
-    yield Finding(size, str(file), _document(file, document_id, size))
+    yield FileEntry(size, str(file), _document(file, document_id, size))
 
 
 def _document(file: Path, document_id: str, size: int) -> Document | Skipped:

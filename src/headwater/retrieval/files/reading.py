@@ -10,12 +10,12 @@ from typing import NamedTuple
 from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
 from headwater.retrieval.document_checks import checked_document
-from headwater.retrieval.files.findings import Finding, Findings, Skipped
+from headwater.retrieval.files.entries import FileEntries, FileEntry, Skipped
 from headwater.retrieval.files.folders import SUFFIXES, files_in, read_file
 from headwater.retrieval.files.tables import Fields, read_csv, read_jsonl, read_parquet
 from headwater.settings.groups import IndexSettings
 
-_TABLES: dict[str, Callable[[Path, Fields], Findings]] = {
+_TABLES: dict[str, Callable[[Path, Fields], FileEntries]] = {
     ".jsonl": read_jsonl,
     ".ndjson": read_jsonl,
     ".csv": read_csv,
@@ -29,7 +29,7 @@ class _DocumentFile(NamedTuple):
 
     path: Path
     size: int
-    read: Callable[[], Findings]
+    read: Callable[[], FileEntries]
 
 
 class DocumentFiles:
@@ -94,9 +94,9 @@ def _size(file: Path) -> int:
         return 0
 
 
-def _readable(file: _DocumentFile) -> Findings:
+def _readable(file: _DocumentFile) -> FileEntries:
     try:
         yield from file.read()
     except OSError as error:
         skipped = Skipped(str(file.path), f"cannot be read: {error.strerror}")
-        yield Finding(file.size, skipped.where, skipped)
+        yield FileEntry(file.size, skipped.where, skipped)

@@ -18,7 +18,7 @@ import msgspec
 from headwater.declarations.indexes import Document
 from headwater.errors.hints import nearest
 from headwater.retrieval.files.encodings import encoding_of
-from headwater.retrieval.files.findings import LARGEST_FILE, Finding, Findings, Skipped
+from headwater.retrieval.files.entries import LARGEST_FILE, FileEntries, FileEntry, Skipped
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?", re.ASCII)
 _PAGE_BYTES = 32 * 1024 * 1024
@@ -43,7 +43,7 @@ class Fields(msgspec.Struct, frozen=True):
     text: str = "text"
 
 
-def read_jsonl(file: Path, fields: Fields) -> Findings:
+def read_jsonl(file: Path, fields: Fields) -> FileEntries:
     """Yield the documents of a file with one JSON object in each line."""
     with file.open("rb") as lines:
         position, number = 0, 0
@@ -52,11 +52,11 @@ def read_jsonl(file: Path, fields: Fields) -> Findings:
             position += len(line)
             where = f"{file}:{number}"
             if len(line) == LARGEST_FILE and not line.endswith(b"\n"):
-                yield Finding(position, where, Skipped(where, _too_long()))
+                yield FileEntry(position, where, Skipped(where, _too_long()))
                 return
             if line.strip(b" \t\r\n\xef\xbb\xbf"):
                 content = _from_json(line.removeprefix(b"\xef\xbb\xbf"), where, fields)
-                yield Finding(position, where, content)
+                yield FileEntry(position, where, content)
 
 
 def _too_long() -> str:
@@ -73,11 +73,11 @@ def _from_json(line: bytes | str, where: str, fields: Fields) -> Document | Skip
     return _document(row, where, fields)
 
 
-def read_csv(file: Path, fields: Fields) -> Findings:
+def read_csv(file: Path, fields: Fields) -> FileEntries:
     """Yield the documents of a file of comma-, semicolon- or tab-separated values."""
     encoding = encoding_of(file)
     if encoding is None:
-        yield Finding(file.stat().st_size, str(file), Skipped(str(file), "not a text file"))
+        yield FileEntry(file.stat().st_size, str(file), Skipped(str(file), "not a text file"))
         return
     csv.field_size_limit(LARGEST_FILE)
     with file.open("rb") as raw:
@@ -92,14 +92,14 @@ def read_csv(file: Path, fields: Fields) -> Findings:
             try:
                 values = next(rows, None)
             except csv.Error as error:
-                yield Finding(raw.tell(), where, Skipped(where, f"not CSV: {error}"))
+                yield FileEntry(raw.tell(), where, Skipped(where, f"not CSV: {error}"))
                 continue
             if values is None:
                 return
             if names is None:
                 names = values
             elif values:
-                yield Finding(raw.tell(), where, _from_csv(names, values, where, fields))
+                yield FileEntry(raw.tell(), where, _from_csv(names, values, where, fields))
 
 
 def _from_csv(
@@ -127,7 +127,7 @@ def _scalar(text: str) -> Any:
     return text
 
 
-def read_parquet(file: Path, fields: Fields) -> Findings:
+def read_parquet(file: Path, fields: Fields) -> FileEntries:
     """Yield the documents of a Parquet file, of which only some rows are in memory at a time."""
     size = file.stat().st_size
     name = glob_escaped(file)
@@ -139,10 +139,10 @@ def read_parquet(file: Path, fields: Fields) -> Findings:
                 found = connection.execute(_PARQUET_PAGE, [name, start, start + page]).fetchall()
                 for number, (row,) in enumerate(found, start + 1):
                     where = f"{file}, row {number}"
-                    yield Finding(size * number // rows, where, _from_parquet(row, where, fields))
+                    yield FileEntry(size * number // rows, where, _from_parquet(row, where, fields))
     except duckdb.Error as error:
         problem = f"not a Parquet file: {str(error).splitlines()[0]}"
-        yield Finding(size, str(file), Skipped(str(file), problem))
+        yield FileEntry(size, str(file), Skipped(str(file), problem))
 
 
 def _from_parquet(row: str, where: str, fields: Fields) -> Document | Skipped:

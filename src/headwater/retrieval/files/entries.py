@@ -1,4 +1,4 @@
-"""What readers of files find: documents, and parts that are not one."""
+"""Entries of files: documents, and parts that are not one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Skipped(msgspec.Struct, frozen=True):
         return f"{self.where}: {self.problem}"
 
 
-class Finding(NamedTuple):
+class FileEntry(NamedTuple):
     """A document or a part that was skipped, and how many bytes of the file were read for it."""
 
     position: int
@@ -35,4 +35,4 @@ class Finding(NamedTuple):
     content: Document | Skipped
 
 
-Findings: TypeAlias = Iterator[Finding]
+FileEntries: TypeAlias = Iterator[FileEntry]
