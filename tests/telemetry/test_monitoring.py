@@ -8,8 +8,9 @@ import yaml
 from typer.testing import CliRunner
 
 from headwater.cli.app import app
-from headwater.telemetry.dashboard import RUNBOOK, alert_rules, dashboard
-from headwater.telemetry.monitoring import ALERTS, ROWS
+from headwater.telemetry.alerts import ALERTS, RUNBOOK, alert_rules
+from headwater.telemetry.dashboard import dashboard
+from headwater.telemetry.panels import ROWS
 from tests.docs.pages import DOCS, quoted, rows, sections
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +56,7 @@ def test_an_expression_names_metrics_labels_and_functions_that_exist(expression:
 def test_every_metric_of_the_reference_is_on_the_dashboard() -> None:
     shown = " ".join(expression for expression in EXPRESSIONS)
     for name, *_ in rows(sections(DOCS / "reference" / "metrics.md")["Metrics"]):
-        assert quoted(name) in shown, f"add a panel with {name} to telemetry/monitoring.py"
+        assert quoted(name) in shown, f"add a panel with {name} to telemetry/panels.py"
 
 
 def test_panels_do_not_overlap_and_have_different_ids() -> None:

@@ -5,7 +5,8 @@ import yaml
 
 from headwater.cli.options import command_group
 from headwater.cli.output import print_json
-from headwater.telemetry import dashboard as made
+from headwater.telemetry.alerts import alert_rules
+from headwater.telemetry.dashboard import dashboard as grafana_dashboard
 
 app = command_group("Print a Grafana dashboard and Prometheus alert rules.")
 
@@ -18,10 +19,10 @@ def metrics() -> None:
 @app.command()
 def dashboard() -> None:
     """Print the Grafana dashboard as JSON, for its import page."""
-    print_json(made.dashboard())
+    print_json(grafana_dashboard())
 
 
 @app.command()
 def alerts() -> None:
     """Print the Prometheus alert rules as YAML, for `rule_files`."""
-    typer.echo(yaml.safe_dump(made.alert_rules(), sort_keys=False, width=1_000), nl=False)
+    typer.echo(yaml.safe_dump(alert_rules(), sort_keys=False, width=1_000), nl=False)

@@ -1,4 +1,7 @@
-"""Tracing with OpenTelemetry; the only package that knows it."""
+"""Telemetry for other systems: spans for OpenTelemetry, panels for Grafana, rules for Prometheus.
+
+No other package imports OpenTelemetry.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""The Grafana dashboard and the Prometheus alert rules, made from the table of `monitoring`."""
+"""The Grafana dashboard, made from the table of panels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from headwater.telemetry.monitoring import ALERTS, ROWS, Alert, Panel
+from headwater.telemetry.panels import ROWS, Panel
 
 _COLUMNS = 24
 _WIDTH, _HEIGHT = 8, 7
 _SCHEMA_VERSION = 39
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-RUNBOOK = "docs/how-to/alerts.md"
 
 
 def dashboard() -> dict[str, Any]:
@@ -77,22 +76,4 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
             }
             for place, (legend, expression) in enumerate(panel.series)
         ],
-    }
-
-
-def alert_rules() -> dict[str, Any]:
-    """Return the rules as Prometheus loads them from a YAML file."""
-    return {"groups": [{"name": "headwater", "rules": [_rule(alert) for alert in ALERTS]}]}
-
-
-def _rule(alert: Alert) -> dict[str, Any]:
-    return {
-        "alert": alert.name,
-        "expr": alert.expression,
-        "for": alert.lasts,
-        "labels": {"severity": alert.severity},
-        "annotations": {
-            "summary": alert.summary,
-            "runbook": f"{RUNBOOK}#{alert.name.lower()}",
-        },
     }
