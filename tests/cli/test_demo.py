@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from rich.console import Console
 
-from headwater.cli.demo.tour import DemoError, Server, Tour
+from headwater.cli.demo.tour import DemoError, DemoServer, Tour
 from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
 from tests.cli.conftest import Start, wait_until
@@ -79,7 +79,7 @@ def test_the_demo_prints_json_and_keeps_running_with_keep(
     assert "within two days" in "\n".join(changed["lines"])
     assert demo.end(end).code == 0
     with pytest.raises(DemoError, match="does not respond"):
-        Server(temp, urlsplit(shown["url"]).port or 0).request("GET", "/healthz")
+        DemoServer(temp, urlsplit(shown["url"]).port or 0).request("GET", "/healthz")
     (kept,) = temp.iterdir()
     assert (kept / "features.py").exists()
 
@@ -90,7 +90,7 @@ def test_the_demo_is_in_colour_on_a_terminal(
     (folder / "features.py").write_text("1 / 0\n")
     console = Console(force_terminal=True, color_system="standard")
     with pytest.raises(DemoError, match="the example has no function total_spend"):
-        Tour(Server(folder, 0), console).events()
+        Tour(DemoServer(folder, 0), console).events()
     assert "\x1b[" in capsys.readouterr().out
 
 
@@ -112,7 +112,7 @@ def test_without_the_local_model_the_demo_says_that_search_is_lexical(
         source.replace("from headwater", "import headwater\nfrom headwater", 1)
     )
     (folder / "orders.csv").write_text((shipped / "orders.csv").read_text(encoding="utf-8"))
-    with Server(folder, 0) as server:
+    with DemoServer(folder, 0) as server:
         server.start()
         tour = Tour(server, Console(quiet=True))
         question = tour.search()
@@ -133,11 +133,11 @@ def test_a_demo_that_is_interrupted_cleans_up(temp: Path, start: Start) -> None:
 
 def test_a_demo_whose_server_does_not_start_says_why(folder: Path) -> None:
     (folder / "features.py").write_text("1 / 0\n")
-    with pytest.raises(DemoError, match="ZeroDivisionError"), Server(folder, 0) as server:
+    with pytest.raises(DemoError, match="ZeroDivisionError"), DemoServer(folder, 0) as server:
         server.start()
 
 
 def test_a_command_of_the_demo_that_fails_says_why(folder: Path) -> None:
-    server = Server(folder, 0)
+    server = DemoServer(folder, 0)
     with pytest.raises(DemoError, match=r"`headwater context show 00000000` failed: error: .*"):
         server.run_command("context", "show", "00000000")
