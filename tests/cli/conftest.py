@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +13,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+import uvicorn
 
+from headwater import FeatureStore, create_app
 from headwater.cli import main
 from headwater.features import reconcile
+from headwater.http.web_server import listen
+from headwater.store.loader import load_store
 
 FEATURES = '''
 from headwater import FeatureStore, ServiceEvent, entity, feature
@@ -184,3 +189,53 @@ def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come to hold"
         time.sleep(0.01)
+
+
+KEY = "the key of the tests of commands"
+
+MORE = """
+from headwater import ContextItem, Index
+
+docs = Index(store, "docs", embedder="lexical")
+
+@store.context(max_tokens=100)
+async def support(user_id: str, top: int = 1) -> list[ContextItem]:
+    spent = await store.get_feature("total_spend", user_id)
+    return [ContextItem(f"spent {spent}, top {top}")]
+"""
+
+
+def _serve(store: FeatureStore) -> tuple[uvicorn.Server, threading.Thread, str]:
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(create_app(store), log_config=None, lifespan="on"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    return server, thread, f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, FeatureStore]]:
+    """The URL of a server with a key, and its store."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "served_features.py").write_text(FEATURES + MORE)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("HEADWATER_")]:
+            patch.delenv(name)
+        patch.setenv("HEADWATER_HOME", str(folder / "home"))
+        patch.setenv("HEADWATER_API_KEY", KEY)
+        store = load_store(folder / "served_features.py")
+    server, thread, url = _serve(store)
+    yield url, store
+    server.should_exit = True
+    thread.join(30)
+
+
+@pytest.fixture
+def remote(
+    served: tuple[str, FeatureStore], run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Run a command on the server, from a folder without a store and a features file."""
+    (folder / "features.py").unlink()
+    monkeypatch.setenv("HEADWATER_CLIENT_URL", served[0])
+    monkeypatch.setenv("HEADWATER_CLIENT_KEY", KEY)
+    return run

@@ -2,70 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
-from headwater import FeatureStore, create_app
+from headwater import FeatureStore
 from headwater.cli.app import VERBS
 from headwater.cli.remote import LOCAL_ONLY
-from headwater.http.web_server import listen
 from headwater.settings.loading import load
-from headwater.store.loader import load_store
-from tests.cli.conftest import FEATURES, Run
-
-KEY = "the key of the tests of commands"
-
-MORE = """
-from headwater import ContextItem, Index
-
-docs = Index(store, "docs", embedder="lexical")
-
-@store.context(max_tokens=100)
-async def support(user_id: str, top: int = 1) -> list[ContextItem]:
-    spent = await store.get_feature("total_spend", user_id)
-    return [ContextItem(f"spent {spent}, top {top}")]
-"""
-
-
-def _serve(store: FeatureStore) -> tuple[uvicorn.Server, threading.Thread, str]:
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(create_app(store), log_config=None, lifespan="on"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    return server, thread, f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, FeatureStore]]:
-    """The URL of a server with a key, and its store."""
-    folder = tmp_path_factory.mktemp("served")
-    (folder / "served_features.py").write_text(FEATURES + MORE)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("HEADWATER_")]:
-            patch.delenv(name)
-        patch.setenv("HEADWATER_HOME", str(folder / "home"))
-        patch.setenv("HEADWATER_API_KEY", KEY)
-        store = load_store(folder / "served_features.py")
-    server, thread, url = _serve(store)
-    yield url, store
-    server.should_exit = True
-    thread.join(30)
-
-
-@pytest.fixture
-def remote(
-    served: tuple[str, FeatureStore], run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> Run:
-    """Run a command on the server, from a folder without a store and a features file."""
-    (folder / "features.py").unlink()
-    monkeypatch.setenv("HEADWATER_CLIENT_URL", served[0])
-    monkeypatch.setenv("HEADWATER_CLIENT_KEY", KEY)
-    return run
+from tests.cli.conftest import FEATURES, KEY, Run
 
 
 def test_events_are_published_and_values_read(
@@ -188,12 +133,6 @@ def test_local_commands_refuse_a_server_with_the_reason(run: Run) -> None:
 
 def test_local_commands_ignore_the_server_of_the_settings(remote: Run) -> None:
     assert remote("config", "show").code == 0
-
-
-def test_a_command_without_a_route_refuses_the_server(remote: Run) -> None:
-    ran = remote("backfill", "run", "total_spend", "--processes", "1")
-    assert ran.code == 1
-    assert "works on a local store only" in ran.err
 
 
 def test_a_key_without_a_server_is_refused(run: Run) -> None:

@@ -8,6 +8,7 @@ import pytest
 from headwater import FeatureStore, create_app
 from headwater.client import AsyncClient, Client
 from headwater.errors import (
+    ConnectionLostError,
     InvalidInputError,
     UnexpectedResponseError,
     UnknownDeadLetterError,
@@ -139,9 +140,9 @@ async def test_progress_is_reported_and_a_problem_is_raised(connect: MakeClient)
     with pytest.raises(UnknownGroupError, match="unknown consumer group 'g'"):
         await client.admin.rebuild(progress=lambda *step: steps.append(step))
     assert steps == [(3, 7)]
-    for lines in ([progress], [b"<html>"]):
-        with pytest.raises(UnexpectedResponseError):
-            await connect(transport=_Lines(*lines)).admin.rebuild()
+    for line, kind in ((progress, ConnectionLostError), (b"<html>", UnexpectedResponseError)):
+        with pytest.raises(kind, match=URL):
+            await connect(transport=_Lines(line)).admin.rebuild()
 
 
 def test_the_blocking_client_has_the_same_verbs(store: FeatureStore) -> None:

@@ -23,7 +23,7 @@ REMOTE = {
     "admin": {"is_alive", "readiness", "doctor"},
 }
 # Arguments that cannot be sent.
-OMITTED = {"search": {"rerank", "unknown"}}
+OMITTED = {"search": {"rerank", "unknown"}, "run": {"source", "runner", "files"}}
 
 
 def verbs_of(group: object) -> dict[str, inspect.Signature]:

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.errors import InvalidInputError
 from headwater.http import streaming
-from headwater.http.streaming import OnStep, ProgressResponse
+from headwater.http.streaming import ProgressResponse, Reporter
 
 SCOPE = {"type": "http", "method": "POST", "path": "/v1/rebuild"}
 
@@ -44,7 +44,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_lines_of_progress_come_before_the_result() -> None:
     connection = Connection()
 
-    async def action(progress: OnStep) -> list[int]:
+    async def action(progress: Reporter) -> list[int]:
         progress(3, 7)
         await connection.has_progress.wait()
         return [1]
@@ -63,10 +63,10 @@ async def test_an_error_is_the_problem_of_the_last_line(
 ) -> None:
     connection = Connection()
 
-    async def refuse(_: OnStep) -> None:
+    async def refuse(_: Reporter) -> None:
         raise InvalidInputError("no such thing")
 
-    async def fail(_: OnStep) -> None:
+    async def fail(_: Reporter) -> None:
         raise ValueError("secret")
 
     await ProgressResponse(refuse, private=False)(SCOPE, connection.receive, connection.send)
@@ -81,7 +81,7 @@ async def test_the_action_is_cancelled_if_the_client_disconnects() -> None:
     connection = Connection()
     ended = asyncio.Event()
 
-    async def action(_: OnStep) -> None:
+    async def action(_: Reporter) -> None:
         connection.gone.set()
         try:
             await asyncio.Event().wait()

@@ -9,8 +9,6 @@ import msgspec
 from msgspec import Meta
 
 from headwater.api.kinds import EntityId, EventType, FeatureName, Limit, Moment
-from headwater.api.problems import Problem
-from headwater.features.reconcile import AuditReport, RebuildReport
 from headwater.history.feature_catalog import VersionSummary
 from headwater.ports import ConsumerGroup, ConsumerLag, DeadLetter, LoggedEvent
 
@@ -38,6 +36,7 @@ Pointers = Annotated[
 VersionNumber = Annotated[
     int, Meta(ge=1, description="The number of a version that is not served.", examples=[1])
 ]
+Age = Annotated[str, Meta(description="A duration, such as 36h, 30d, 8w or 2y.", examples=["400d"])]
 DryRun = Annotated[bool, Meta(description="Count, and remove nothing.", examples=[True])]
 
 
@@ -161,24 +160,10 @@ class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 100
 
 
-class ProgressStep(msgspec.Struct, frozen=True):
-    """How many of all parts of a long action are done."""
+class PruneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ages beyond which rows are removed; without any, those of the settings apply."""
 
-    done: int
-    total: int
-
-
-class RebuildLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the answer: progress until the last one, which has the result or the problem."""
-
-    progress: ProgressStep | None = None
-    result: RebuildReport | None = None
-    problem: Problem | None = None
-
-
-class AuditLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the answer: progress until the last one, which has the result or the problem."""
-
-    progress: ProgressStep | None = None
-    result: AuditReport | None = None
-    problem: Problem | None = None
+    history: Age | None = None
+    events: Age | None = None
+    records: Age | None = None
+    dry_run: DryRun = False

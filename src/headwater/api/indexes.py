@@ -13,6 +13,8 @@ from headwater.api.kinds import DocumentId, IndexName, Metadata
 from headwater.declarations.search_options import MAX_RESULTS, SearchMode
 from headwater.retrieval.reindexing import IndexStatus
 
+MOST_DOCUMENTS = 1_000
+
 Query = Annotated[
     str,
     Meta(
@@ -119,6 +121,32 @@ class DocumentText(IndexedDocument, frozen=True, kw_only=True):
     """The current version of a document, with its text."""
 
     text: str
+
+
+class NewDocument(DocumentBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A document to index, with its id."""
+
+    id: DocumentId
+
+
+class DocumentsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Documents to index."""
+
+    documents: Annotated[
+        Sequence[NewDocument],
+        Meta(
+            max_length=MOST_DOCUMENTS,
+            description="Documents with their ids.",
+            examples=[[{"id": "parcels", "text": "Parcels take two days."}]],
+        ),
+    ]
+
+
+class ReindexedIndex(msgspec.Struct, frozen=True):
+    """An index that was built again, and the number of documents that this took."""
+
+    index: str
+    documents: int
 
 
 class IndexList(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """`headwater backfill`: compute past values of a feature from stored events, and serve them."""
 
 import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from headwater.cli.backfill_output import (
 from headwater.cli.options import (
     AsJson,
     FileOption,
-    declared_store,
+    declared_or_remote,
     features_file,
     named_in,
     parse_time,
@@ -25,6 +26,7 @@ from headwater.cli.runner import run as run_call
 from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.runners import ProcessRunner
 from headwater.store.backfills import FeaturesFile
+from headwater.store.feature_store import FeatureStore
 
 _FILES_PER_PROCESS = 4
 
@@ -91,21 +93,18 @@ def run(
     fresh as well; if none are running, this command runs one until they could take over. Run the
     command again to continue after an interruption.
     """
-    store, count = declared_store(file), processes or os.cpu_count() or 1
+    store = declared_or_remote(file)
+    if not isinstance(store, FeatureStore) and processes is not None:
+        raise typer.BadParameter(
+            f"--processes is for a local store; {store.url} replays the events itself"
+        )
     start, end = (None if text is None else parse_time(text) for text in (since, until))
     with named_in(file), shown_progress() as progress:
+        options: dict[str, Any] = {"since": start, "until": end, "switch": switch}
+        if isinstance(store, FeatureStore):
+            options |= _local_replay(file, processes or os.cpu_count() or 1)
         report = run_call(
-            store,
-            lambda store: store.backfills.run(
-                feature,
-                since=start,
-                until=end,
-                switch=switch,
-                source=FeaturesFile(str(features_file(file))),
-                runner=ProcessRunner(count),
-                files=1 << (_FILES_PER_PROCESS * count - 1).bit_length(),
-                progress=progress,
-            ),
+            store, lambda store: store.backfills.run(feature, progress=progress, **options)
         )
     if as_json:
         print_json(report)
@@ -117,7 +116,7 @@ def run(
 def status(feature: Feature, *, file: FileOption = None, as_json: AsJson = False) -> None:
     """Show how far the backfill of a feature is, and the events that failed in it."""
     with named_in(file):
-        found = run_call(declared_store(file), lambda store: store.backfills.status(feature))
+        found = run_call(declared_or_remote(file), lambda store: store.backfills.status(feature))
     if as_json:
         print_json(found)
     else:
@@ -134,7 +133,7 @@ def compare(
     """
     with named_in(file):
         found = run_call(
-            declared_store(file), lambda store: store.backfills.compare(feature, limit=limit)
+            declared_or_remote(file), lambda store: store.backfills.compare(feature, limit=limit)
         )
     if as_json:
         print_json(found)
@@ -153,7 +152,7 @@ def switch(
     """Serve the version that a backfill has made in place of the present one."""
     with named_in(file):
         report = run_call(
-            declared_store(file), lambda store: store.backfills.switch(feature, version=version)
+            declared_or_remote(file), lambda store: store.backfills.switch(feature, version=version)
         )
     if as_json:
         print_json(report)
@@ -171,7 +170,7 @@ def cancel(
     feature: Feature, *, yes: Yes = False, file: FileOption = None, as_json: AsJson = False
 ) -> None:
     """Give up the backfill of a feature and remove its values; the served version stays."""
-    store = declared_store(file)
+    store = declared_or_remote(file)
     with named_in(file):
         found = run_call(store, lambda store: store.backfills.status(feature))
         if not yes:
@@ -186,3 +185,12 @@ def cancel(
         print_json({"feature": feature, "cancelled": number})
     else:
         typer.echo(f"Removed version {number} of {feature}.")
+
+
+def _local_replay(file: Path | None, processes: int) -> dict[str, Any]:
+    """Return the options of a replay in several processes of this machine."""
+    return {
+        "source": FeaturesFile(str(features_file(file))),
+        "runner": ProcessRunner(processes),
+        "files": 1 << (_FILES_PER_PROCESS * processes - 1).bit_length(),
+    }

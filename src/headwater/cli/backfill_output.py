@@ -21,8 +21,8 @@ from headwater.cli.output import (
 from headwater.engine.backfill_run import BackfillProgress, OnProgress, Phase
 from headwater.engine.backfills import BackfillStatus
 from headwater.history.backfill.compare import Comparison, Counts
+from headwater.history.backfill.reports import BackfillReport
 from headwater.ports import DeadLetter
-from headwater.store.backfills import BackfillReport
 
 _SECONDS_BETWEEN_LINES = 10.0
 _TITLES: dict[Phase, str] = {

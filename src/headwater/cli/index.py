@@ -252,7 +252,7 @@ def reindex(name: Name, *, file: FileOption = None, as_json: AsJson = False) -> 
     Searches read the earlier contents until all documents are done. An interrupted command
     continues when it is run again.
     """
-    store = _store(name, file)
+    store = _store_or_server(name, file)
     with progress_bar("Reindexing") as progress:
         documents = run(store, lambda store: store.indexes.reindex(name, progress=progress))
     if as_json:

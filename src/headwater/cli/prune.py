@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, StoreOption, bare_store, command_group, option_names
+from headwater.cli.options import (
+    AnyStore,
+    AsJson,
+    StoreOption,
+    bare_or_remote,
+    command_group,
+    option_names,
+)
 from headwater.cli.output import (
     is_interactive,
     note,
@@ -16,7 +23,6 @@ from headwater.cli.output import (
 )
 from headwater.cli.runner import run
 from headwater.history.retention import PrunedPart, PruneReport
-from headwater.store.feature_store import FeatureStore
 
 app = command_group("Remove old history, events and records.")
 
@@ -57,10 +63,10 @@ def prune(
     of every entity, and so do events that a consumer group has not committed. Ages are written as
     in 36h, 30d, 8w or 2y.
     """
-    store = bare_store(file)
+    store = bare_or_remote(file)
 
     def pruned(*, dry_run: bool) -> PruneReport:
-        def call(store: FeatureStore) -> Awaitable[PruneReport]:
+        def call(store: AnyStore) -> Awaitable[PruneReport]:
             return store.admin.prune(
                 history=history, events=events, records=records, dry_run=dry_run
             )

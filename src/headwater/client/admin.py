@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from headwater.api.admin import AuditBody, GroupList, LagList, RebuildBody
+from datetime import timedelta
+
+from headwater.api.admin import AuditBody, GroupList, LagList, PruneBody, RebuildBody
 from headwater.api.doctor import Examination
 from headwater.api.health import Alive, Readiness
 from headwater.api.problems import UNAVAILABLE
-from headwater.client.server import OnStep, Server
+from headwater.client.server import Server
+from headwater.client.stream_lines import OnStep, counted
+from headwater.core.durations import Duration
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.reconcile import AuditReport, RebuildReport
+from headwater.history.retention import PruneReport
 from headwater.ports import ConsumerGroup, ConsumerLag, Health
 
 
@@ -89,7 +94,9 @@ class AdminCalls:
         3
         """
         body = RebuildBody(adopt)
-        return await self._server.follow(RebuildReport, "/v1/rebuild", body=body, progress=progress)
+        return await self._server.follow(
+            RebuildReport, "/v1/rebuild", body=body, on_line=counted(progress)
+        )
 
     async def audit(
         self, *, limit: int = 100, records: int = 100, progress: OnStep | None = None
@@ -100,4 +107,31 @@ class AdminCalls:
         []
         """
         body = AuditBody(limit, records)
-        return await self._server.follow(AuditReport, "/v1/audit", body=body, progress=progress)
+        return await self._server.follow(
+            AuditReport, "/v1/audit", body=body, on_line=counted(progress)
+        )
+
+    async def prune(
+        self,
+        *,
+        history: Duration | None = None,
+        events: Duration | None = None,
+        records: Duration | None = None,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """Remove history, events and records that are older; without ages, as the settings say.
+
+        With ``dry_run`` the rows are only counted.
+
+        >>> (await client.admin.prune(events="30d", dry_run=True)).events.rows
+        0
+        """
+        ages = {"history": history, "events": events, "records": records}
+        texts = {part: _text(age) for part, age in ages.items() if age}
+        body = PruneBody(**texts, dry_run=dry_run)
+        return await self._server.follow(PruneReport, "/v1/prune", body=body)
+
+
+def _text(age: Duration) -> str:
+    """Return an age as a server reads it."""
+    return age if isinstance(age, str) else f"{age // timedelta(milliseconds=1)}ms"

@@ -11,6 +11,7 @@ import httpx
 
 from headwater.api.declarations import StoreListing
 from headwater.client.admin import AdminCalls
+from headwater.client.backfills import BackfillCalls
 from headwater.client.catalog import CatalogCalls
 from headwater.client.contexts import ContextCalls
 from headwater.client.dead_letters import DeadLetterCalls
@@ -78,6 +79,7 @@ class AsyncClient(PublishCalls, FeatureReadCalls, ContextCalls, SearchCalls):
         self.records = RecordCalls(self._server, self.settings)
         self.indexes = IndexCalls(self._server)
         self.dead_letters = DeadLetterCalls(self._server)
+        self.backfills = BackfillCalls(self._server)
         self.catalog = CatalogCalls(self._server)
         self.admin = AdminCalls(self._server)
 

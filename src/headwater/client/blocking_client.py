@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater.client.admin import AdminCalls
 from headwater.client.async_client import AsyncClient
+from headwater.client.backfills import BackfillCalls
 from headwater.client.catalog import CatalogCalls
 from headwater.client.dead_letters import DeadLetterCalls
 from headwater.client.events import EventCalls
@@ -70,6 +71,8 @@ class BlockingIndexCalls(Blocking[IndexCalls]):
 
     list = blocking(IndexCalls.list)
     get_document = blocking(IndexCalls.get_document)
+    load = blocking(IndexCalls.load)
+    reindex = blocking(IndexCalls.reindex)
     drop = blocking(IndexCalls.drop)
 
 
@@ -86,6 +89,7 @@ class BlockingAdminCalls(Blocking[AdminCalls]):
     drop_group = blocking(AdminCalls.drop_group)
     rebuild = blocking(AdminCalls.rebuild)
     audit = blocking(AdminCalls.audit)
+    prune = blocking(AdminCalls.prune)
 
 
 class BlockingDeadLetterCalls(Blocking[DeadLetterCalls]):
@@ -94,6 +98,16 @@ class BlockingDeadLetterCalls(Blocking[DeadLetterCalls]):
     list = blocking(DeadLetterCalls.list)
     redrive = blocking(DeadLetterCalls.redrive)
     discard = blocking(DeadLetterCalls.discard)
+
+
+class BlockingBackfillCalls(Blocking[BackfillCalls]):
+    """``client.backfills``."""
+
+    run = blocking(BackfillCalls.run)
+    status = blocking(BackfillCalls.status)
+    compare = blocking(BackfillCalls.compare)
+    switch = blocking(BackfillCalls.switch)
+    cancel = blocking(BackfillCalls.cancel)
 
 
 class BlockingCatalogCalls(Blocking[CatalogCalls]):
@@ -144,6 +158,7 @@ class Client(Blocking[AsyncClient]):
         self.records = BlockingRecordCalls(client.records, loop)
         self.indexes = BlockingIndexCalls(client.indexes, loop)
         self.dead_letters = BlockingDeadLetterCalls(client.dead_letters, loop)
+        self.backfills = BlockingBackfillCalls(client.backfills, loop)
         self.catalog = BlockingCatalogCalls(client.catalog, loop)
         self.admin = BlockingAdminCalls(client.admin, loop)
 

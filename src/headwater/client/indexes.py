@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,21 +11,29 @@ import msgspec
 from headwater.api.admin import DroppedIndex
 from headwater.api.indexes import (
     DocumentBody,
+    DocumentsBody,
     DocumentText,
     IndexedDocument,
     IndexList,
+    NewDocument,
+    ReindexedIndex,
     SearchBody,
     SearchHits,
 )
 from headwater.client.server import Server
+from headwater.client.stream_lines import OnStep, counted
+from headwater.core.codec import encode_custom
 from headwater.declarations import Chunk
-from headwater.declarations.indexes import IndexRef, index_name
+from headwater.declarations.indexes import Document, IndexRef, index_name
 from headwater.declarations.search_options import SearchMode
 from headwater.errors import UnknownDocumentError
 from headwater.ports import StoredDocument
+from headwater.retrieval.bulk_loading import Documents, LoadReport, OnLoaded, batches
 from headwater.retrieval.reindexing import IndexStatus
 
 _DOCUMENT = "/v1/index/{}/{}"
+# Half of the default limit of servers.
+_BYTES_AT_ONCE = 500_000
 
 
 class SearchCalls:
@@ -116,6 +124,46 @@ class IndexCalls:
             return None
         return msgspec.convert(found, StoredDocument, from_attributes=True)
 
+    async def load(
+        self, index: IndexRef, documents: Documents, *, progress: OnLoaded | None = None
+    ) -> LoadReport:
+        """Index many documents, from an iterable or an async one, in large batches.
+
+        A document that has not changed is left as it is, so a load that was interrupted is simply
+        run again. ``progress`` is called with the numbers so far.
+
+        >>> await client.indexes.load("docs", [Document("returns", "Returns are free.")])
+        <LoadReport documents=1 chunks=1 unchanged=0>
+        """
+        name = index_name(index)
+        total = await self._load(name, [])  # checks the name
+        async for batch in batches(documents):
+            for part in _requests([_new_document(each) for each in batch]):
+                total = total.plus(await self._load(name, part))
+                if progress is not None:
+                    progress(total)
+        return total
+
+    async def _load(self, index: str, documents: Sequence[NewDocument]) -> LoadReport:
+        path, body = "/v1/indexes/{}/documents", DocumentsBody(documents)
+        return await self._server.follow(LoadReport, path, index, body=body, is_repeatable=True)
+
+    async def reindex(self, index: IndexRef, *, progress: OnStep | None = None) -> int:
+        """Split and embed all documents as the index is declared now; return how many were.
+
+        A call that was interrupted is continued by the next one. ``progress`` is called with the
+        number of documents that are done and of all.
+
+        >>> await client.indexes.reindex("docs")
+        0
+        """
+        path = "/v1/indexes/{}/reindex"
+        on_line = counted(progress)
+        done = await self._server.follow(
+            ReindexedIndex, path, index_name(index), body=None, on_line=on_line
+        )
+        return done.documents
+
     async def drop(self, index: IndexRef) -> int:
         """Remove an index with all its documents and past versions; return their number.
 
@@ -124,3 +172,21 @@ class IndexCalls:
         """
         path = "/v1/indexes/{}"
         return (await self._server.remove(DroppedIndex, path, index_name(index))).documents
+
+
+def _new_document(document: Document) -> NewDocument:
+    return NewDocument(id=str(document.id), text=document.text, metadata=dict(document.metadata))
+
+
+def _requests(documents: Sequence[NewDocument]) -> Iterator[Sequence[NewDocument]]:
+    """Yield documents in parts that servers accept; one that is larger is sent alone."""
+    middle = len(documents) // 2
+    if middle and sum(map(_size, documents)) > _BYTES_AT_ONCE:
+        yield from _requests(documents[:middle])
+        yield from _requests(documents[middle:])
+    else:
+        yield documents
+
+
+def _size(document: NewDocument) -> int:
+    return len(msgspec.json.encode(document, enc_hook=encode_custom))

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from headwater.api.admin import ProgressStep
 from headwater.api.problems import MEDIA_TYPE, UNAVAILABLE, Problem
 from headwater.client.problems import error_of
+from headwater.client.stream_lines import OnLine, StreamLine
 from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
 from headwater.errors import (
     ConfigError,
+    ConnectionLostError,
     HeadwaterError,
     OverloadedError,
     RateLimitedError,
@@ -33,12 +35,10 @@ from headwater.settings.masking import mask_address
 
 T = TypeVar("T")
 
-OnStep = Callable[[int, int], None]
-"""Called with the number of parts that are done and the number of all."""
-
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
+_BYTES_AT_ONCE = 256 * 1024
 # Of a proxy whose server is gone, or is starting.
 _GATEWAY_STATUSES = {502, UNAVAILABLE, 504}
 # The request was not sent.
@@ -53,8 +53,12 @@ class Request(NamedTuple):
     method: str
     path: str
     query: Mapping[str, Any]
-    body: bytes | None
+    body: bytes | Path | None
+    """A path stands for the bytes of a file."""
     is_repeatable: bool
+    media_type: str = "application/json"
+    is_streamed: bool = False
+    """Whether the body of the response is read line by line."""
 
 
 class Failure(NamedTuple):
@@ -63,14 +67,6 @@ class Failure(NamedTuple):
     error: HeadwaterError
     is_retried: bool
     pause: float = 0.0
-
-
-class StreamLine(msgspec.Struct, frozen=True):
-    """A line of the answer to a long action; the last one has the result or the problem."""
-
-    progress: ProgressStep | None = None
-    result: msgspec.Raw = msgspec.Raw()
-    problem: msgspec.Raw = msgspec.Raw()
 
 
 class Server:
@@ -143,30 +139,60 @@ class Server:
         content = None if body is None else _encode(body)
         await self.send(Request("POST", _filled(path, segments), {}, content, is_repeatable=False))
 
-    async def follow(self, kind: type[T], path: str, *, body: object, progress: OnStep | None) -> T:
+    async def follow(
+        self,
+        kind: type[T],
+        path: str,
+        *segments: object,
+        body: object,
+        on_line: OnLine | None = None,
+        is_repeatable: bool = False,
+    ) -> T:
         """Run a long action; return its result, the last of the lines that the server sends.
 
         Cancelling this cancels the action on the server.
         """
-        http = self._open()
+        content = None if body is None else _encode(body)
+        request = Request("POST", _filled(path, segments), {}, content, is_repeatable)
+        return await self._lines(kind, request, on_line)
+
+    async def upload(
+        self,
+        kind: type[T],
+        path: str,
+        *segments: object,
+        file: Path,
+        media_type: str,
+        on_line: OnLine | None = None,
+        **query: Any,
+    ) -> T:
+        """Send a file, and run the long action that reads it, as `follow` does."""
+        request = Request(
+            "POST",
+            _filled(path, segments),
+            query,
+            file,
+            is_repeatable=False,
+            media_type=media_type,
+        )
+        return await self._lines(kind, request, on_line)
+
+    async def _lines(self, kind: type[T], request: Request, on_line: OnLine | None) -> T:
+        response = await self.send(request._replace(is_streamed=True))
         try:
-            async with http.stream(
-                "POST", path, content=_encode(body), headers={"content-type": "application/json"}
-            ) as response:
-                if not response.is_success:
-                    await response.aread()
-                    raise self._error(response)
-                async for text in response.aiter_lines():
-                    line = self._line(text)
-                    if bytes(line.problem):
-                        raise self._problem_of(bytes(line.problem), response)
-                    if bytes(line.result):
-                        return msgspec.json.decode(line.result, type=kind)
-                    if line.progress is not None and progress is not None:
-                        progress(line.progress.done, line.progress.total)
+            async for text in response.aiter_lines():
+                line = self._line(text)
+                if bytes(line.problem):
+                    raise self._problem_of(bytes(line.problem), response)
+                if bytes(line.result):
+                    return msgspec.json.decode(line.result, type=kind)
+                if on_line is not None:
+                    on_line(line)
         except httpx.TransportError as error:
-            raise ServerUnreachableError(self.url, self._problem(error)) from error
-        raise UnexpectedResponseError(self.url, "the response ended without a result")
+            raise ConnectionLostError(self.url, self._problem(error)) from error
+        finally:
+            await response.aclose()
+        raise ConnectionLostError(self.url, "the response ended without a result")
 
     def _line(self, text: str) -> StreamLine:
         try:
@@ -214,15 +240,21 @@ class Server:
         self, request: Request, accepted: Collection[int]
     ) -> httpx.Response | Failure:
         http = self._open()
+        body = _chunks(request.body) if isinstance(request.body, Path) else request.body
+        sent = http.build_request(
+            request.method,
+            request.path,
+            params=_parameters(request.query),
+            content=body,
+            headers=None if body is None else {"content-type": request.media_type},
+        )
+        # A large file takes as long as it takes; httpx limits the time of each part.
+        limit = None if isinstance(request.body, Path) else self._timeout
         try:
-            async with asyncio.timeout(self._timeout):
-                response = await http.request(
-                    request.method,
-                    request.path,
-                    params=_parameters(request.query),
-                    content=request.body,
-                    headers=None if request.body is None else {"content-type": "application/json"},
-                )
+            async with asyncio.timeout(limit):
+                response = await http.send(sent, stream=request.is_streamed)
+                if not response.is_success:
+                    await response.aread()
         except (httpx.TransportError, TimeoutError) as error:
             is_sent = not isinstance(error, _NOT_SENT)
             unreachable = ServerUnreachableError(self.url, self._problem(error))
@@ -275,6 +307,13 @@ class Server:
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()
+
+
+async def _chunks(file: Path) -> AsyncIterator[bytes]:
+    """Read a file in parts, so that it may be larger than memory."""
+    with file.open("rb") as opened:
+        while part := await asyncio.to_thread(opened.read, _BYTES_AT_ONCE):
+            yield part
 
 
 def _checked(url: str) -> str:

@@ -49,7 +49,6 @@ from headwater.history.backfill.copying import copied_changes
 from headwater.history.backfill.job import (
     ReplayJob,
     ReplayProgress,
-    ReplayReport,
     StoreSource,
 )
 from headwater.history.backfill.replay import (
@@ -59,6 +58,7 @@ from headwater.history.backfill.replay import (
     replay_failures,
     replayed_changes,
 )
+from headwater.history.backfill.reports import ReplayReport
 from headwater.history.backfill.steps import joining, started
 from headwater.history.versions import ChangeVersion, change_version, version_of
 from headwater.ports import BackfillState, Change, DeadLetter, FeatureVersion

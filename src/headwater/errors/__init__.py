@@ -62,6 +62,7 @@ HeadwaterError
 ├── SignatureError              record cannot be signed, or its signature cannot be read
 ├── RemoteError                 call over HTTP failed
 │   ├── ServerUnreachableError  … no server answers at the URL
+│   ├── ConnectionLostError     … connection ended before the result arrived
 │   ├── UnexpectedResponseError  … response of something else than this version of Headwater
 │   ├── AccessDeniedError       … key missing, wrong or without the scope
 │   ├── RateLimitedError        … rate limit exceeded
@@ -130,6 +131,7 @@ from headwater.errors.inputs import UnknownDocumentError as UnknownDocumentError
 from headwater.errors.inputs import UnknownGroupError as UnknownGroupError
 from headwater.errors.inputs import UnknownNameError as UnknownNameError
 from headwater.errors.remote import AccessDeniedError as AccessDeniedError
+from headwater.errors.remote import ConnectionLostError as ConnectionLostError
 from headwater.errors.remote import OverloadedError as OverloadedError
 from headwater.errors.remote import RateLimitedError as RateLimitedError
 from headwater.errors.remote import RemoteError as RemoteError

@@ -20,6 +20,17 @@ class ServerUnreachableError(RemoteError):
         )
 
 
+class ConnectionLostError(RemoteError):
+    """A connection that ended before the result of a long action arrived."""
+
+    def __init__(self, url: str, problem: str) -> None:
+        self.url = url
+        super().__init__(
+            f"the connection to {url} ended before the result arrived: {problem}; check that "
+            "`headwater serve` still runs there, then run this again"
+        )
+
+
 class UnexpectedResponseError(RemoteError):
     """A response that is not one of a Headwater server of this version."""
 

@@ -9,7 +9,6 @@ from msgspec import Meta
 
 from headwater.api.admin import (
     AuditBody,
-    AuditLine,
     Copies,
     DeadLetterList,
     DeadLetterSelection,
@@ -22,8 +21,8 @@ from headwater.api.admin import (
     LetterId,
     LetterLimit,
     PointersBody,
+    PruneBody,
     RebuildBody,
-    RebuildLine,
     RedactBody,
     RenameBody,
     SettledLetter,
@@ -43,11 +42,14 @@ from headwater.api.kinds import (
     RecordRef,
 )
 from headwater.api.records import RecordDocument
+from headwater.api.streams import NDJSON, ActionLine, ProgressStep
 from headwater.errors import UnknownDeadLetterError
+from headwater.features.reconcile import AuditReport, RebuildReport
 from headwater.history.feature_catalog import Dropped
+from headwater.history.retention import PruneReport
 from headwater.http.responses import NO_CONTENT, ApiResponse
 from headwater.http.routes import Route
-from headwater.http.streaming import NDJSON, ProgressResponse
+from headwater.http.streaming import ProgressResponse
 from headwater.ports import DeadLetter
 from headwater.records.document import export
 from headwater.store.audit_log import AuditPage
@@ -86,9 +88,29 @@ class Administration:
                 "POST", "/v1/record/{ref}/redact", "admin", self.redact, documents=RecordDocument
             ),
             Route(
-                "POST", "/v1/rebuild", "admin", self.rebuild, returns=NDJSON, documents=RebuildLine
+                "POST",
+                "/v1/rebuild",
+                "admin",
+                self.rebuild,
+                returns=NDJSON,
+                documents=ActionLine[ProgressStep, RebuildReport],
             ),
-            Route("POST", "/v1/audit", "admin", self.audit, returns=NDJSON, documents=AuditLine),
+            Route(
+                "POST",
+                "/v1/audit",
+                "admin",
+                self.audit,
+                returns=NDJSON,
+                documents=ActionLine[ProgressStep, AuditReport],
+            ),
+            Route(
+                "POST",
+                "/v1/prune",
+                "admin",
+                self.prune,
+                returns=NDJSON,
+                documents=ActionLine[ProgressStep, PruneReport],
+            ),
         ]
 
     async def read_audit_log(
@@ -248,5 +270,18 @@ class Administration:
         audit = self._store.admin.audit
         return ProgressResponse(
             lambda progress: audit(limit=body.limit, records=body.records, progress=progress),
+            private=self._private,
+        )
+
+    async def prune(self, body: PruneBody) -> ProgressResponse:
+        """Remove old history, events and records, or count them; the last line has the result."""
+        prune = self._store.admin.prune
+        return ProgressResponse(
+            lambda _: prune(
+                history=body.history,
+                events=body.events,
+                records=body.records,
+                dry_run=body.dry_run,
+            ),
             private=self._private,
         )

@@ -16,6 +16,7 @@ from headwater.core.callers import current_caller, set_caller
 from headwater.engine.worker import Worker
 from headwater.errors import CallerLimitError
 from headwater.http.admin import Administration
+from headwater.http.backfills import Backfills
 from headwater.http.contexts import Contexts
 from headwater.http.cors import Cors, preflight_response
 from headwater.http.doctor import Doctor
@@ -85,6 +86,7 @@ def routes_of(
         *Records(store).routes(),
         *Indexes(store).routes(),
         *Administration(store).routes(),
+        *Backfills(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),
         *Doctor(store, processes).routes(),
         *Documentation(store, lambda: document(routes)).routes(),

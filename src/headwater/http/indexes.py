@@ -8,19 +8,25 @@ import msgspec
 
 from headwater.api.indexes import (
     DocumentBody,
+    DocumentsBody,
     DocumentText,
     IndexedDocument,
     IndexList,
+    ReindexedIndex,
     SearchBody,
     SearchHit,
     SearchHits,
 )
 from headwater.api.kinds import DocumentId, IndexName
+from headwater.api.streams import NDJSON, ActionLine, ProgressStep
+from headwater.declarations.indexes import Document
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import UnknownDocumentError
 from headwater.http.responses import NO_CONTENT
 from headwater.http.routes import Route
+from headwater.http.streaming import ProgressResponse, Reporter
+from headwater.retrieval.bulk_loading import LoadReport
 from headwater.store.feature_store import FeatureStore
 
 D = TypeVar("D", bound=IndexedDocument)
@@ -31,6 +37,7 @@ class Indexes:
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
+        self._private = not store.settings.record.include_content
 
     def routes(self) -> list[Route]:
         document = "/v1/index/{index}/{document}"
@@ -47,6 +54,22 @@ class Indexes:
                 applies_limits=True,
             ),
             Route("GET", "/v1/indexes", "read", self.list_indexes, applies_limits=True),
+            Route(
+                "POST",
+                "/v1/indexes/{index}/documents",
+                "ingest",
+                self.load_documents,
+                returns=NDJSON,
+                documents=ActionLine[LoadReport, LoadReport],
+            ),
+            Route(
+                "POST",
+                "/v1/indexes/{index}/reindex",
+                "admin",
+                self.reindex,
+                returns=NDJSON,
+                documents=ActionLine[ProgressStep, ReindexedIndex],
+            ),
         ]
 
     async def search_index(self, index: IndexName, body: SearchBody) -> SearchHits:
@@ -88,6 +111,28 @@ class Indexes:
     async def list_indexes(self) -> IndexList:
         """List all indexes with their version and size."""
         return IndexList(await self._store.indexes.list())
+
+    async def load_documents(self, index: IndexName, body: DocumentsBody) -> ProgressResponse:
+        """Index documents, in place of their earlier versions; unchanged ones are left as they are.
+
+        If the client disconnects, some of them may be indexed; send them again.
+        """
+        documents = [Document(each.id, each.text, each.metadata) for each in body.documents]
+        load = self._store.indexes.load
+        return ProgressResponse(
+            lambda report: load(index, documents, progress=report.show), private=self._private
+        )
+
+    async def reindex(self, index: IndexName) -> ProgressResponse:
+        """Split and embed all documents as the index is declared now.
+
+        If the client disconnects, the work stops; the next request continues it.
+        """
+
+        async def action(report: Reporter) -> ReindexedIndex:
+            return ReindexedIndex(index, await self._store.indexes.reindex(index, progress=report))
+
+        return ProgressResponse(action, private=self._private)
 
     async def _read(self, kind: type[D], index: str, document: str) -> D:
         stored = await self._store.indexes.get_document(index, document)

@@ -113,6 +113,9 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "redact": _RECORDED,
     "rebuild": (errors.StoreMismatchError,),
     "audit": (errors.StoreMismatchError,),
+    "read_backfill": (errors.UnknownNameError,),
+    "switch_version": (errors.UnknownNameError,),
+    "cancel_backfill": (errors.UnknownNameError,),
 }
 """Errors of each operation beyond those of every route."""
 

@@ -4,24 +4,54 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from headwater.api.streams import NDJSON, ProgressStep
 from headwater.core.codec import encode_custom
 from headwater.http.problems import log_problem, problem_response
 from headwater.http.request_ids import HEADER
 
-NDJSON = "application/x-ndjson"
 # Proxies end a response that is silent for some ten seconds.
 _SECONDS_BETWEEN_LINES = 1.0
 
-OnStep = Callable[[int, int], None]
-"""Called with the number of parts that are done and the number of all."""
+# A multiple of 3, so that the base64 of a line needs no padding.
+_BYTES_OF_LINE = 192 * 1024
 
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
+
+
+class Reporter:
+    """What a long action tells its client before it ends.
+
+    Call it with the number of parts that are done and the number of all.
+    """
+
+    def __init__(self) -> None:
+        self.step: msgspec.Struct | None = None
+        self._send: Send | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        self.step = ProgressStep(done, total)
+
+    def show(self, step: msgspec.Struct) -> None:
+        """Report the progress in a type of the action."""
+        self.step = step
+
+    def begin(self, send: Send) -> None:
+        """Send the lines of the action with this."""
+        self._send = send
+
+    async def send_file(self, file: Path) -> None:
+        """Send the bytes of a file, as base64 in lines with ``data``."""
+        assert self._send is not None
+        with file.open("rb") as opened:
+            while data := await asyncio.to_thread(opened.read, _BYTES_OF_LINE):
+                await self._send(_line({"data": data}))
 
 
 class ProgressResponse(Response):
@@ -33,21 +63,26 @@ class ProgressResponse(Response):
 
     media_type = NDJSON
 
-    def __init__(self, action: Callable[[OnStep], Awaitable[Any]], *, private: bool) -> None:
-        """``private`` keeps messages of user code out of the log."""
+    def __init__(
+        self,
+        action: Callable[[Reporter], Awaitable[Any]],
+        *,
+        private: bool,
+        closing: Callable[[], None] | None = None,
+    ) -> None:
+        """``private`` keeps messages of user code out of the log; ``closing`` runs at the end."""
         super().__init__(headers={"cache-control": "no-store", "x-content-type-options": "nosniff"})
         del self.headers["content-length"]
         self._action = action
         self._private = private
-        self._step = {"done": 0, "total": 0}
-
-    def _progress(self, done: int, total: int) -> None:
-        self._step = {"done": done, "total": total}
+        self._closing = closing
+        self._reporter = Reporter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = self.raw_headers
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
-        action = asyncio.ensure_future(self._action(self._progress))
+        self._reporter.begin(send)
+        action = asyncio.ensure_future(self._action(self._reporter))
         gone = asyncio.create_task(_disconnected(receive))
         both = {action, gone}
         try:
@@ -58,12 +93,14 @@ class ProgressResponse(Response):
                 if gone.done():
                     return
                 if not action.done():
-                    await send(_line({"progress": self._step}))
+                    await send(_line({"progress": self._reporter.step}))
             await send(_line(self._outcome(action, scope)) | {"more_body": False})
         finally:
             action.cancel()
             gone.cancel()
             await asyncio.wait(both)
+            if self._closing:
+                self._closing()
 
     def _outcome(self, action: asyncio.Future[Any], scope: Scope) -> dict[str, Any]:
         """Return the last line."""

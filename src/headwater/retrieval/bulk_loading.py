@@ -40,6 +40,14 @@ class LoadReport(msgspec.Struct, frozen=True):
     chunks: int = 0
     unchanged: int = 0
 
+    def plus(self, other: LoadReport) -> LoadReport:
+        """Return the numbers of both."""
+        return LoadReport(
+            self.documents + other.documents,
+            self.chunks + other.chunks,
+            self.unchanged + other.unchanged,
+        )
+
     __repr__ = short_repr("documents", "chunks", "unchanged")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,7 +14,8 @@ from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import declared_entry
 from headwater.errors import InvalidInputError
 from headwater.features.frame import check_not_replaying
-from headwater.ports import CatalogState, DeadLetter, FeatureVersion
+from headwater.history.backfill.reports import BackfillReport, SwitchReport
+from headwater.ports import CatalogState, FeatureVersion
 from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
@@ -24,31 +25,8 @@ if TYPE_CHECKING:
     from headwater.engine.backfills import BackfillStatus
     from headwater.engine.engine import Engine
     from headwater.history.backfill.compare import Comparison
-    from headwater.history.backfill.job import ReplayReport, StoreSource
+    from headwater.history.backfill.job import StoreSource
     from headwater.ports.runner import Runner
-
-
-class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A backfill that is done: the version that it has made, and the replay of stored events.
-
-    ``replayed`` is None if an earlier run of it has done that.
-    """
-
-    feature: str
-    version: int | None
-    """None if values were only added to history."""
-    is_served: bool
-    replayed: ReplayReport | None
-    failures: Sequence[DeadLetter] = ()
-    """The first hundred events that failed in the replay."""
-
-
-class SwitchReport(msgspec.Struct, frozen=True):
-    """The version of a feature that is served now, and the one that was before."""
-
-    feature: str
-    version: int
-    before: int
 
 
 class BackfillVerbs:

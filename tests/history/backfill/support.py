@@ -20,8 +20,9 @@ from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.features.services import Services
-from headwater.history.backfill.job import ReplayJob, ReplayReport
+from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.replay import replay, replayed_changes
+from headwater.history.backfill.reports import ReplayReport
 
 _COLUMNS = {
     "bucket": "USMALLINT",

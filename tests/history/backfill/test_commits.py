@@ -16,8 +16,9 @@ from headwater import FeatureStore, ServiceEvent
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.history.backfill import event_file
-from headwater.history.backfill.job import ReplayJob, ReplayReport, StoreSource
+from headwater.history.backfill.job import ReplayJob, StoreSource
 from headwater.history.backfill.replay import replay, replayed_changes
+from headwater.history.backfill.reports import ReplayReport
 from headwater.history.backfill.task import ReplayTask
 from headwater.history.runners import InlineRunner, ProcessRunner
 from headwater.settings.schema import Settings

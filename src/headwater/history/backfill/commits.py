@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from headwater.core.values import Cell, new_id
-from headwater.history.backfill.job import ReplayReport
+from headwater.history.backfill.reports import ReplayReport
 from headwater.ports import DeadLetter
 
 T = TypeVar("T")

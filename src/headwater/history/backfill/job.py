@@ -1,8 +1,8 @@
-"""ReplayJob and its report: plain values that any process can be sent."""
+"""ReplayJob and its progress: plain values that any process can be sent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
@@ -53,16 +53,3 @@ class ReplayProgress(msgspec.Struct, frozen=True):
     events: int
     total: int
     seconds_left: float | None = None
-
-
-class ReplayReport(msgspec.Struct, frozen=True):
-    """The number of events, values and failed events of a replay.
-
-    ``unstored`` counts, by feature, the values that handlers set on other features: they were seen
-    by the handler that set them, and are not stored.
-    """
-
-    events: int = 0
-    values: int = 0
-    failures: int = 0
-    unstored: Mapping[str, int] = {}

@@ -20,7 +20,8 @@ from headwater.core.partitioning import bucket_of
 from headwater.core.values import Cells
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError
-from headwater.history.backfill.job import ReplayJob, ReplayProgress, ReplayReport
+from headwater.history.backfill.job import ReplayJob, ReplayProgress
+from headwater.history.backfill.reports import ReplayReport
 from headwater.history.backfill.task import ReplayTask
 from headwater.ports import Change, DeadLetter
 from headwater.ports.runner import Runner

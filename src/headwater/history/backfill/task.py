@@ -30,8 +30,9 @@ from headwater.history.backfill.commits import (
     ReplayedValue,
 )
 from headwater.history.backfill.event_file import EventFile, StoredEvent
-from headwater.history.backfill.job import ReplayJob, ReplayReport
+from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.past_values import PastValues
+from headwater.history.backfill.reports import ReplayReport
 from headwater.history.backfill.state import ReplayState
 from headwater.ports import Change, EntityState, Point
 

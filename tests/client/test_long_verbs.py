@@ -1,0 +1,91 @@
+"""Long verbs of the client: backfills, pruning, loads and rebuilds of indexes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from headwater import Document, FeatureStore
+from headwater.client import AsyncClient
+from headwater.engine.backfill_run import BackfillProgress
+from headwater.errors import InvalidInputError, UnknownNameError
+from headwater.retrieval.bulk_loading import LoadReport
+
+
+async def spend(store: FeatureStore, *users: str) -> None:
+    for user in users:
+        await store.publish("purchase", user, {"amount": 5})
+    await store.drain()
+
+
+async def test_a_backfill_is_run_compared_switched_to_and_cancelled(
+    client: AsyncClient, store: FeatureStore
+) -> None:
+    await spend(store, "ada", "bob", "ada")
+    steps: list[BackfillProgress] = []
+    report = await client.backfills.run("total_spend", progress=steps.append)
+    assert (report.version, report.is_served) == (2, False)
+    assert report.replayed is not None
+    assert report.replayed.events == 3
+    assert await client.backfills.status("total_spend") == await store.backfills.status(
+        "total_spend"
+    )
+    assert await client.backfills.compare("total_spend") == await store.backfills.compare(
+        "total_spend"
+    )
+    switched = await client.backfills.switch("total_spend")
+    assert (switched.version, switched.before) == (2, 1)
+    assert (await client.backfills.run("total_spend")).version == 3
+    assert await client.backfills.cancel("total_spend") == 3
+    with pytest.raises(UnknownNameError, match="did you mean 'total_spend'"):
+        await client.backfills.run("totl_spend")
+    with pytest.raises(InvalidInputError, match="has no backfill"):
+        await client.backfills.status("total_spend")
+    actions = {(each.action, each.actor) for each in (await client.audit_log()).entries}
+    verbs = ("run", "switch", "cancel")
+    assert actions == {(f"backfills.{verb}", "api_key 1") for verb in verbs}
+
+
+async def test_rows_are_counted_and_pruned(client: AsyncClient, store: FeatureStore) -> None:
+    await spend(store, "ada")
+    counted = await client.admin.prune(history="1ms", events=timedelta(days=8), dry_run=True)
+    assert counted.dry_run
+    assert counted.events is not None
+    assert counted.events.rows == 0
+    assert counted.records is None
+    assert not (await client.admin.prune(records="2y")).dry_run
+    with pytest.raises(InvalidInputError, match="is not a duration"):
+        await client.admin.prune(history="soon")
+
+
+async def test_documents_are_loaded_in_requests_that_servers_accept(
+    client: AsyncClient, store: FeatureStore
+) -> None:
+    # Text of three bytes a character, so that a full batch is larger than a body may be.
+    texts = {f"d{number}": "\u6c34" * 100_000 for number in range(6)}
+
+    async def documents() -> AsyncIterator[Document]:
+        for name, text in texts.items():
+            yield Document(name, text, {"lang": "ja"})
+
+    reports: list[LoadReport] = []
+    loaded = await client.indexes.load("docs", documents(), progress=reports.append)
+    assert (loaded.documents, reports[-1]) == (6, loaded)
+    assert len(reports) > 1
+    again = await client.indexes.load("docs", [Document("d1", texts["d1"], {"lang": "ja"})])
+    assert (again.documents, again.unchanged) == (0, 1)
+    (status,) = await store.indexes.list()
+    assert status.documents == 6
+    with pytest.raises(UnknownNameError, match="did you mean 'docs'"):
+        await client.indexes.load("dosc", [])
+    with pytest.raises(InvalidInputError, match="not a str"):
+        await client.indexes.load("docs", ["a text"])  # type: ignore[list-item]
+
+
+async def test_an_index_is_built_again(client: AsyncClient) -> None:
+    await client.index("docs", "parcels", "Parcels arrive within 3 days.")
+    assert await client.indexes.reindex("docs") == 0
+    with pytest.raises(UnknownNameError, match="did you mean 'docs'"):
+        await client.indexes.reindex("dosc")
