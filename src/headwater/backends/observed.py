@@ -11,8 +11,9 @@ import msgspec
 from prometheus_client import Counter, Gauge, Histogram
 
 from headwater.core.logging import LogRecord, log, timestamp
-from headwater.core.metrics import BatchHistogram, TallyCounter, wrap_method
+from headwater.core.metrics import BatchHistogram, TallyCounter
 from headwater.core.values import INTERNAL
+from headwater.core.wrapping import wrap_method
 from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.ports import Backends, Bus, Handled, Outcome, StoredRecord, Tick
 from headwater.records.lineage import Context, ContextLineage, FreshnessViolation

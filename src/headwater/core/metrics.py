@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -66,8 +65,3 @@ class TallyCounter(Collector):
         for labels, count in list(self._counts.items()):
             family.add_metric(labels, count)
         yield family
-
-
-def wrap_method(part: object, method: str, outer: Callable[..., Awaitable[Any]]) -> None:
-    """Replace a method of one object; the new one gets the old one as its first argument."""
-    setattr(part, method, partial(outer, getattr(part, method)))

@@ -6,8 +6,8 @@ Without a tracer no part of the store is wrapped, so that tracing costs nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, Protocol, Self
 
 SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
@@ -98,6 +98,18 @@ class Tracer(Protocol):
 
     def current(self) -> str | None:
         """Return the traceparent of the current span, or None if there is none."""
+
+
+@contextmanager
+def ending(span: Span) -> Iterator[None]:
+    """End a span that was started before; an exception marks it as failed."""
+    try:
+        yield
+    except BaseException as error:
+        span.fail(error)
+        raise
+    finally:
+        span.end()
 
 
 def step(

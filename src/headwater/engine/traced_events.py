@@ -9,8 +9,7 @@ Each function wraps a method, which it gets as ``inner``; see `tracing`.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from datetime import timedelta
 from typing import Any
@@ -20,7 +19,7 @@ from msgspec.structs import force_setattr, replace
 
 from headwater.core.codec import encode_custom
 from headwater.core.deadlines import Slot
-from headwater.core.tracing import Attributes, Span, Tracer, is_sampled, trace_id
+from headwater.core.tracing import Attributes, Span, Tracer, ending, is_sampled, trace_id
 from headwater.core.values import ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.features.batch_state import BatchState
@@ -49,15 +48,14 @@ async def publish(
     parent = tracer.current() or next(iter(given), None)
     others = [each for each in given if parent and trace_id(each) != trace_id(parent)]
     only = events[0] if len(events) == 1 else None
-    with _span(
-        tracer.start(
-            "publish",
-            _messaging("send", only, len(events)),
-            kind="producer",
-            parent=parent,
-            links=others[:_MOST_LINKS],
-        )
-    ) as span:
+    span = tracer.start(
+        "publish",
+        _messaging("send", only, len(events)),
+        kind="producer",
+        parent=parent,
+        links=others[:_MOST_LINKS],
+    )
+    with ending(span):
         if only is not None:
             span.set_content(lambda: _content(only))
         context = span.traceparent
@@ -82,11 +80,9 @@ async def handle(
         return await inner(state, delivery, features, slot)
     # Clients choose the types of events that trigger nothing, and names of spans are few.
     name = f"process {event.event_type}" if features else "process event"
-    with _span(
-        tracer.start(
-            name, _messaging("process", event), kind="consumer", parent=event.traceparent or None
-        )
-    ) as span:
+    parent = event.traceparent or None
+    span = tracer.start(name, _messaging("process", event), kind="consumer", parent=parent)
+    with ending(span):
         span.set_content(lambda: _content(event))
         inside = replace(delivery, event=replace(event, traceparent=span.traceparent))
         handled = await inner(state, inside, features, slot)
@@ -108,7 +104,8 @@ async def call(
     event = rest[0] if frame is not None and rest and isinstance(rest[0], ServiceEvent) else None
     attributes = {names.FEATURE: feature.name, names.ENTITY: feature.entity.name}
     parent = None if event is None else event.traceparent or None
-    with _span(tracer.start(f"feature {feature.name}", attributes, parent=parent)) as span:
+    span = tracer.start(f"feature {feature.name}", attributes, parent=parent)
+    with ending(span):
         span.set_content(lambda: {names.ENTITY_ID: entity_id})
         return await inner(slot, frame, _inside(feature, span), entity_id, *rest)
 
@@ -179,18 +176,6 @@ def _inside(feature: FeatureDef, span: Span) -> FeatureDef:
     traced = copy(feature)
     force_setattr(traced, "function", run if feature.is_async else run_here)
     return traced
-
-
-@contextmanager
-def _span(span: Span) -> Iterator[Span]:
-    """End a span that is not the current one; an exception marks it as failed."""
-    try:
-        yield span
-    except BaseException as error:
-        span.fail(error)
-        raise
-    finally:
-        span.end()
 
 
 def _messaging(operation: str, event: ServiceEvent | None, count: int | None = None) -> Attributes:

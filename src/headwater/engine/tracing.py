@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from headwater.contexts.assembler import Assembler
-from headwater.core.metrics import wrap_method
 from headwater.core.tracing import Span, Tracer
+from headwater.core.wrapping import wrap_method
 from headwater.engine import traced_contexts, traced_events
 from headwater.engine.traced_contexts import Described
 from headwater.features.event_handlers import EventHandlers

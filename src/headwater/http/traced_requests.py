@@ -8,6 +8,7 @@ from functools import partial
 from starlette.types import Message, Receive, Scope, Send
 
 from headwater.core.tracing import Tracer, header_traceparent
+from headwater.core.wrapping import wrap_method
 from headwater.http.request_metrics import METHODS
 from headwater.http.routes import Resource
 from headwater.telemetry import attributes as names
@@ -23,8 +24,7 @@ _FIRST_SERVER_ERROR = 500
 def trace_requests(app: object, tracer: Tracer | None) -> None:
     """Wrap the answering of requests; without a tracer nothing is wrapped."""
     if tracer is not None:
-        method = "_serve"
-        setattr(app, method, partial(_serve, tracer, getattr(app, method)))
+        wrap_method(app, "_serve", partial(_serve, tracer))
 
 
 async def _serve(

@@ -28,7 +28,7 @@ from opentelemetry.trace import Span as OtelSpan
 from opentelemetry.trace import SpanKind as OtelSpanKind
 
 from headwater.core.logging import log
-from headwater.core.tracing import Attributes, SpanKind
+from headwater.core.tracing import Attributes, SpanKind, ending
 from headwater.settings.groups import TelemetrySettings
 from headwater.telemetry.attributes import ERROR_TYPE
 
@@ -147,14 +147,8 @@ class OpenTelemetryTracer:
         parent: str | None = None,
     ) -> Iterator[OpenTelemetrySpan]:
         span = self.start(name, attributes, kind=kind, parent=parent)
-        try:
-            with span.current():
-                yield span
-        except BaseException as error:
-            span.fail(error)
-            raise
-        finally:
-            span.end()
+        with ending(span), span.current():
+            yield span
 
     def current(self) -> str | None:
         context = trace.get_current_span().get_span_context()
