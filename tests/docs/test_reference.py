@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from headwater import (
     retriever,
 )
 from headwater.http.app import create_app
+from headwater.http.openapi import document
 from headwater.settings.schema import SETTINGS, Settings
 from tests.docs.pages import DOCS, ROOT, blocks, quoted, rows, sections
 
@@ -68,11 +70,27 @@ def test_no_page_names_a_setting_that_does_not_exist() -> None:
         assert named <= set(SETTINGS), page
 
 
-def test_every_route_has_a_section_and_every_section_a_route() -> None:
-    app = create_app(FeatureStore(settings=Settings()))
-    routes = {f"{route.method} {route.path}" for route in app.typed_routes}
-    headings = {quoted(heading) for heading in sections(REFERENCE / "http.md")}
-    assert {h for h in headings if re.match(r"[A-Z]+ /", h)} == routes
+def test_every_route_has_a_section_that_names_its_parameters_and_fields() -> None:
+    described = document(create_app(FeatureStore(settings=Settings())).typed_routes)
+    routes = {
+        f"{method.upper()} {path}": operation
+        for path, operations in described["paths"].items()
+        for method, operation in operations.items()
+    }
+    listed = {quoted(title): text for title, text in sections(REFERENCE / "http.md").items()}
+    assert {title for title in listed if re.match(r"[A-Z]+ /", title)} == routes.keys()
+    for title, operation in routes.items():
+        names = _inputs(operation, described["components"]["schemas"])
+        assert [name for name in names if not re.search(rf"`{name}\b", listed[title])] == [], title
+
+
+def _inputs(operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
+    for parameter in operation["parameters"]:
+        if parameter["in"] == "query":
+            yield parameter["name"]
+    for content in operation.get("requestBody", {"content": {}})["content"].values():
+        reference = content["schema"].get("$ref", "")
+        yield from schemas.get(reference.rpartition("/")[2], {}).get("properties", ())
 
 
 def test_every_option_of_a_feature_is_listed() -> None:
