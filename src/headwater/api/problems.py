@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater import errors
+from headwater.core.tracebacks import format_traceback
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:headwater:problem:"
@@ -158,3 +159,14 @@ STORE_RULES: dict[type[BaseException], Rule] = {
 def rule_of(error: Exception, rules: Mapping[type[BaseException], Rule] = STORE_RULES) -> Rule:
     """Return the row of the first class in the error's method resolution order that has one."""
     return next((rules[kind] for kind in type(error).__mro__ if kind in rules), INTERNAL)
+
+
+def error_fields(error: Exception, *, private: bool) -> dict[str, str]:
+    """Return the fields of a log record; if ``private``, without the messages of user code."""
+    name = type(error).__name__
+    # Messages of the store itself never contain the data that it holds.
+    is_shown = not private or isinstance(error, errors.BackendError | errors.RecordingError)
+    fields = {"error": f"{name}: {error}" if is_shown else name}
+    if not isinstance(error, errors.BackendError):
+        fields["traceback"] = format_traceback(error, private=private)
+    return fields

@@ -60,7 +60,7 @@ async def connect_group(settings: Settings, clock: Clock) -> AsyncIterator[Backe
 async def _connect(settings: Settings, clock: Clock) -> Backends:
     is_on_servers = on_servers(settings)
     backends = await _servers(settings, clock) if is_on_servers else _embedded(settings, clock)
-    if not settings.record.include_content:
+    if settings.record.is_private:
         # Retrieved content must not be stored, not even in a cache on disk.
         backends = msgspec.structs.replace(backends, cache=MemoryCache(clock))
     return backends

@@ -34,7 +34,7 @@ class EventHandlers:
         self._breakers = CircuitBreakers(worker.breaker_threshold)
         self._budget_micros = round(worker.retry_budget * 1_000_000)
         self._budgets: dict[int, RetryBudget] = {}
-        self._texts = FailureTexts(private=not services.settings.record.include_content)
+        self._texts = FailureTexts(private=services.settings.record.is_private)
 
     async def handle(
         self, state: BatchState, delivery: Delivery, features: Sequence[FeatureDef], slot: Slot

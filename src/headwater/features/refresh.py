@@ -79,7 +79,7 @@ class Refresh:
         self._concurrency = services.settings.worker.concurrency
         self._group = services.settings.worker.consumer_group
         self._running: dict[tuple[str, int], _Run] = {}
-        self._texts = FailureTexts(private=not services.settings.record.include_content)
+        self._texts = FailureTexts(private=services.settings.record.is_private)
 
     async def handle(self, state: BatchState, delivery: Delivery, lease: Lease) -> Refreshed:
         """Run a tick, or the next page of one."""

@@ -64,7 +64,7 @@ class Administration:
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
-        self._private = not store.settings.record.include_content
+        self._private = store.settings.record.is_private
 
     def routes(self) -> list[Route]:
         feature, letters = "/v1/features/{name}", "/v1/dead-letters"

@@ -19,7 +19,7 @@ class Backfills:
 
     def __init__(self, store: FeatureStore) -> None:
         self._verbs = store.backfills
-        self._private = not store.settings.record.include_content
+        self._private = store.settings.record.is_private
 
     def routes(self) -> list[Route]:
         backfill = "/v1/backfills/{name}"

@@ -37,7 +37,7 @@ class Indexes:
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
-        self._private = not store.settings.record.include_content
+        self._private = store.settings.record.is_private
 
     def routes(self) -> list[Route]:
         document = "/v1/index/{index}/{document}"

@@ -16,9 +16,9 @@ from headwater.api.problems import (
     UNAVAILABLE,
     Problem,
     Rule,
+    error_fields,
 )
 from headwater.core.logging import log
-from headwater.core.tracebacks import format_traceback
 from headwater.errors.hints import shortened
 from headwater.http import request_errors
 from headwater.http.responses import ApiResponse
@@ -104,15 +104,5 @@ def log_problem(
     """Log an error of the server; if ``private``, without the messages of user code."""
     if rule_of(error).status < 500 or isinstance(error, request_errors.BacklogError):
         return
-    fields = {
-        "method": method,
-        "route": route,
-        "request_id": request_id,
-        "error": type(error).__name__,
-    }
-    # Messages of the store itself never contain the data that it holds.
-    if not private or isinstance(error, errors.BackendError | errors.RecordingError):
-        fields["error"] += f": {error}"
-    if not isinstance(error, errors.BackendError):
-        fields["traceback"] = format_traceback(error, private=private)
-    log.error("request failed", **fields)
+    fields = error_fields(error, private=private)
+    log.error("request failed", method=method, route=route, request_id=request_id, **fields)

@@ -13,11 +13,10 @@ from mcp.server.caching import CacheHint
 from mcp.shared.exceptions import MCPError
 
 from headwater.access.errors import RequestError
-from headwater.api.problems import rule_of
+from headwater.api.problems import error_fields, rule_of
 from headwater.core.callers import Caller, current_caller
 from headwater.core.logging import log
-from headwater.core.tracebacks import format_traceback
-from headwater.errors import BackendError, HeadwaterError, UnknownNameError
+from headwater.errors import HeadwaterError, UnknownNameError
 from headwater.mcp.allowed import check_scope, may_call
 from headwater.mcp.context_tools import context_tools
 from headwater.mcp.resources import StoreResources
@@ -71,7 +70,7 @@ class StoreRequests:
         self._tools = {tool.name: tool for tool in tools}
         self._listings = {tool.name: tool.listing() for tool in tools}
         self._resources = StoreResources(store)
-        self._private = not store.settings.record.include_content
+        self._private = store.settings.record.is_private
 
     async def list_tools(
         self, _: _Request, __: types.PaginatedRequestParams | None
@@ -132,14 +131,9 @@ class StoreRequests:
 
     def _log(self, error: Exception, called: str) -> None:
         """Log an error of the server; if private, without the messages of user code."""
-        if not _is_fault(error):
-            return
-        fields = {"called": called, "error": type(error).__name__}
-        if not self._private or isinstance(error, BackendError):
-            fields["error"] += f": {error}"
-        if not isinstance(error, BackendError):
-            fields["traceback"] = format_traceback(error, private=self._private)
-        log.error("mcp request failed", **fields)
+        if _is_fault(error):
+            fields = error_fields(error, private=self._private)
+            log.error("mcp request failed", called=called, **fields)
 
 
 def _caller() -> Caller:

@@ -34,7 +34,7 @@ async def serve_stdio(store: FeatureStore) -> None:
     loop, ending = asyncio.get_running_loop(), _Exit(store)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ending.begin)
-    with forwarded_log(_SDK, _forward, private=not store.settings.record.include_content):
+    with forwarded_log(_SDK, _forward, private=store.settings.record.is_private):
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
@@ -66,7 +66,7 @@ class StreamableHttp:
     """
 
     def __init__(self, store: FeatureStore) -> None:
-        self._private = not store.settings.record.include_content
+        self._private = store.settings.record.is_private
         self._manager = StreamableHTTPSessionManager(
             create_server(store),
             stateless=True,

@@ -75,7 +75,7 @@ class Reindexer:
         self._clock = services.clock
         self._generations = generations
         self._indexer = indexer
-        self._texts = FailureTexts(private=not services.settings.record.include_content)
+        self._texts = FailureTexts(private=services.settings.record.is_private)
         self._problems: dict[str, str] = {}
         self._pruned_at = 0
 

@@ -131,7 +131,7 @@ class Retrievers:
         self._calls = services.context_calls
         self._clock = services.clock
         self._searches = searches
-        self._texts = FailureTexts(private=not services.settings.record.include_content)
+        self._texts = FailureTexts(private=services.settings.record.is_private)
         self._flights: SingleFlight[_Results] = SingleFlight()
 
     async def run(

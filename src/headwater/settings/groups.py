@@ -234,6 +234,11 @@ class RecordSettings(SettingsGroup, frozen=True):
     ] = ""
     timeout: Annotated[Seconds, "seconds that a context waits until its record is stored"] = 5.0
 
+    @property
+    def is_private(self) -> bool:
+        """Whether texts, inputs and values are left out of records, and so also out of logs."""
+        return not self.include_content
+
 
 class ContextSettings(SettingsGroup, frozen=True):
     """Settings of context assembly."""
