@@ -38,7 +38,7 @@ def events() -> Iterator[str]:
     more = {event: tuple(texts.pop("fields", ())) for event, texts in read.items()}
     meanings = {(event, level): t for event, texts in read.items() for level, t in texts.items()}
     logged = _merged()
-    for event, level in logged.keys() ^ meanings.keys():
+    for event, level in sorted(logged.keys() ^ meanings.keys()):
         has = "no meaning" if (event, level) in logged else "a meaning, but is never logged"
         raise _wrong(f"log event {event!r} with the level {level} has {has}")
     for each in logged.values():

@@ -13,7 +13,7 @@ _DEFAULTS = Settings()
 
 
 def subjects() -> Collection[str]:
-    """Return the groups of settings; a setting outside of the groups is one of its own."""
+    """Return the groups of settings; a setting outside of the groups counts as one."""
     return dict.fromkeys(map(_group, SETTINGS))
 
 
