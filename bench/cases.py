@@ -131,7 +131,7 @@ CASES = (
         floor_is="bare ASGI on the same uvicorn",
         peer=fabra.http_read,
         peer_is=fabra.NAME,
-        targets=(TimesFloor(0.4),),
+        targets=(TimesFloor(0.5),),
     ),
     Case(
         name="HTTP read of 100 values, 2 processes",
@@ -206,7 +206,7 @@ CASES = (
         ours=web.ingest_ours,
         floor=web.ingest_floor,
         floor_is="same Valkey and uvicorn: bare ASGI, one XADD",
-        targets=(TimesFloor(0.6),),
+        targets=(TimesFloor(1),),
     ),
     Case(
         name="redis rolling restart, gap p95",

@@ -76,8 +76,8 @@ def serving(
     command: Command,
     ready: Ready,
     environment: Mapping[str, str] | None = None,
-) -> Iterator[None]:
-    """Run a server, and return when it is ready."""
+) -> Iterator[int]:
+    """Run a server, and yield the id of its process when it is ready."""
     with (
         _log(name) as log,
         _running(command, environment, log, pipes=False) as process,
@@ -87,7 +87,7 @@ def serving(
             if process.poll() is not None or time.monotonic() > deadline:
                 raise ContestantFailedError(_last_words(log))
             time.sleep(0.05)
-        yield
+        yield process.pid
 
 
 def status(port: int, path: str, headers: Mapping[str, str]) -> int | None:

@@ -94,7 +94,6 @@ def new_store(postgres: str | None = None) -> dict[str, str]:
     name = f"bench_{secrets.token_hex(4)}"
     settings = {
         "HEADWATER_ENV": "production",
-        "HEADWATER_API_KEY": API_KEY,
         "HEADWATER_REDIS_URL": redis_url(),
         "HEADWATER_REDIS_PREFIX": name,
         "HEADWATER_POSTGRES_URL": postgres or postgres_url(),

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
 from bench.case import Contestant, ContestantFailedError, Effort, Figure, Measure, last_line
+from bench.keys import ServerKeys
 from bench.load import IDS
 from bench.process import ROOT, Command, free_port, python, scratch, serving, status
-from bench.production import API_KEY, bare_redis_url, new_store
+from bench.production import bare_redis_url, new_store
 from bench.startup import HEADWATER
 
 CONNECTIONS = 32
@@ -65,7 +66,7 @@ def floor(effort: Effort) -> Iterator[Measure]:
 
 @contextmanager
 def ours(effort: Effort) -> Iterator[Measure]:
-    """`headwater serve` as anyone runs it: key check, metrics and logs on."""
+    """`headwater serve` as anyone runs it: a named key with scopes, metrics and access log on."""
     with _seeded("ours-http", []) as (port, headers):
         yield loaded(port, headers, effort)
 
@@ -86,7 +87,7 @@ def in_processes(number: int, path: str, body: str) -> Contestant:
 def _seeded(name: str, options: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Serve with a value for each entity; return the port and the headers of requests."""
     port = free_port()
-    headers = {"X-API-Key": API_KEY}
+    headers: Mapping[str, str] = {}
     command: Command = [HEADWATER, "serve", "bench.contexts", "--port", str(port), *options]
     seeded = False
 
@@ -98,7 +99,9 @@ def _seeded(name: str, options: Sequence[str]) -> Iterator[tuple[int, Mapping[st
         return seeded and readable(port, headers)
 
     with scratch(name) as home:
-        settings = {"HEADWATER_HOME": str(home), "HEADWATER_API_KEY": API_KEY}
+        keys = ServerKeys(home)
+        headers = keys.add("bench", "ingest", "read", "assemble")
+        settings = {"HEADWATER_HOME": str(home / "store"), **keys.settings}
         with serving(name, command, ready, settings):
             yield port, headers
 
@@ -116,18 +119,14 @@ def ingest_floor(effort: Effort) -> Iterator[Measure]:
 def ingest_ours(effort: Effort) -> Iterator[Measure]:
     """`headwater serve` as anyone runs it whose workers are elsewhere."""
     port = free_port()
-    headers = {"X-API-Key": API_KEY}
-    command: Command = [
-        HEADWATER,
-        "serve",
-        "bench/features.py",
-        "--workers",
-        "0",
-        "--port",
-        str(port),
-    ]
-    with serving("redis-ours-ingest", command, lambda: listens(port), new_store()):
-        yield loaded(port, headers, effort, INGEST, EVENT)
+    features: Command = ["bench/features.py", "--workers", "0"]
+    command: Command = [HEADWATER, "serve", *features, "--port", str(port)]
+    with scratch("redis-ours-ingest") as folder:
+        keys = ServerKeys(folder)
+        headers = keys.add("bench", "ingest")
+        settings = {**new_store(), **keys.settings}
+        with serving("redis-ours-ingest", command, lambda: listens(port), settings):
+            yield loaded(port, headers, effort, INGEST, EVENT)
 
 
 def listens(port: int) -> bool:
