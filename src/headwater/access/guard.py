@@ -73,7 +73,8 @@ class Guard:
         known = self.keys.find(key)
         if known is None and self._tokens is not None and is_jwt(key):
             return await self._admit_token(self._tokens, key, now)
-        known = self._known_key(known, key, scope, now)
+        if known is None or not known.is_used:
+            known = self._first_use(known, key, scope, now)
         if known.bucket:
             known.bucket.take(now, f"the key {known.caller.name!r}")
         return known.caller
@@ -85,15 +86,15 @@ class Guard:
             self._callers.take(caller.name, now, f"the caller {caller.name!r}")
         return caller
 
-    def _known_key(self, known: KnownKey | None, key: bytes, scope: Scope, now: float) -> KnownKey:
-        if known is None or not known.is_used:
-            if not key:
-                raise KeyRequiredError
-            self._wrong.check(_address(scope), now)
-            if known is None:
-                self._wrong.add(_address(scope), now)
-                raise KeyRequiredError
-            known.is_used = True
+    def _first_use(self, known: KnownKey | None, key: bytes, scope: Scope, now: float) -> KnownKey:
+        """Return a key that no request had before; raise if it is unknown."""
+        if not key:
+            raise KeyRequiredError
+        self._wrong.check(_address(scope), now)
+        if known is None:
+            self._wrong.add(_address(scope), now)
+            raise KeyRequiredError
+        known.is_used = True
         return known
 
 

@@ -39,7 +39,8 @@ class Disconnects:
             raise
         finally:
             calls.discard(watched)
-            watched.end()
+            if watched.watch is not None:
+                watched.end(watched.watch)
 
     def _running(self) -> set[_Call]:
         """Return the running calls of this loop; begin to scan them if there was none."""
@@ -59,21 +60,23 @@ class Disconnects:
 
 
 class _Call:
-    """The task of a request, and the one that waits for the end of its connection."""
+    """The task of a request, and the one that waits for the end of its connection.
 
-    __slots__ = ("_is_gone", "_is_slow", "_receive", "_request", "_watch")
+    One is made for every request, so what only slow requests need is set by the scan.
+    """
+
+    watch: asyncio.Task[None] | None = None
+    _is_slow = False
+    _is_gone = False
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._request = asyncio.current_task()
-        self._watch: asyncio.Task[None] | None = None
-        self._is_slow = False
-        self._is_gone = False
 
     def age(self) -> None:
         """Begin to watch the connection the second time this is called."""
-        if self._is_slow and self._watch is None:
-            self._watch = asyncio.create_task(self._wait())
+        if self._is_slow and self.watch is None:
+            self.watch = asyncio.create_task(self._wait())
         self._is_slow = True
 
     async def _wait(self) -> None:
@@ -90,8 +93,7 @@ class _Call:
         self._is_gone = False
         return self._request.uncancel()
 
-    def end(self) -> None:
+    def end(self, watch: asyncio.Task[None]) -> None:
         """End the watch, and undo a cancellation that the call has ignored."""
         self.take_back()
-        if self._watch is not None:
-            self._watch.cancel()
+        watch.cancel()

@@ -245,7 +245,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         check_sequences(names, entity_ids)
         if current_caller() is not None:
             self._check_limits(names, entity_ids)
-        engine = await self._runtime.open()
+        engine = self._runtime.current() or await self._runtime.open()
         return await engine.reader.read(names, entity_ids)
 
     async def set_feature(
