@@ -3,6 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 EVENTS ?= 20000
+SECONDS ?= 600
 CASES ?= 5000
 SEED ?= 7
 SERVERS ?= .servers
@@ -31,7 +32,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos up down lock clean
+.PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos soak up down lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -81,6 +82,9 @@ down: $(DEV_READY) ## Stop what `make up` started
 
 chaos: $(DEV_READY) ## Break the production engine on purpose and count what it loses (EVENTS=1000000 SEED=7)
 	$(BIN)/python -m chaos --events $(EVENTS) --seed $(SEED) $(ARGS)
+
+soak: $(DEV_READY) ## Load a server at 70 % of its capacity and watch its memory (SECONDS=600 ARGS=--servers)
+	$(BIN)/python -m soak --seconds $(SECONDS) $(ARGS)
 
 lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file $(LOCKS)/dev.txt

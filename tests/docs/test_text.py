@@ -11,7 +11,18 @@ import pytest
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, prose
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_FOLDERS = ("src", "tests", "examples", "bench", "chaos", "dev", "docs", "requirements", ".ci")
+_FOLDERS = (
+    "src",
+    "tests",
+    "examples",
+    "bench",
+    "chaos",
+    "soak",
+    "dev",
+    "docs",
+    "requirements",
+    ".ci",
+)
 _SUFFIXES = {
     ".md",
     ".py",

@@ -1,0 +1,1 @@
+"""Soak: a server under constant load for a long time, with its memory watched."""
