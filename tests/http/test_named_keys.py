@@ -66,6 +66,18 @@ async def test_a_key_allows_its_scopes_only(
                     assert (problem["key"], problem["scope"]) == (scope, route.scope)
 
 
+async def test_a_replay_reads_a_record_and_may_run_its_function(
+    make_store: MakeStore, make_key: MakeKey, path: Path
+) -> None:
+    keys = [make_key("assembling", "assemble"), make_key("reading", "records")]
+    keys.append(make_key("both", "assemble", "records"))
+    async with client_of(make_store(keys_file=str(path)), key=None) as client:
+        for mode, statuses in [("show", [403, 404, 404]), ("live", [403, 403, 404])]:
+            url, body = "/v1/context/01234567-unknown/replay", {"mode": mode}
+            answers = [await client.post(url, json=body, headers=sent(key)) for key in keys]
+            assert [answer.status_code for answer in answers] == statuses
+
+
 async def test_keys_of_file_and_settings_are_valid_together(
     make_store: MakeStore, make_key: MakeKey, path: Path
 ) -> None:

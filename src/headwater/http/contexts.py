@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from headwater.access.errors import ScopeError
 from headwater.api.contexts import (
     AssembleBody,
     Assembled,
@@ -27,6 +28,7 @@ from headwater.api.kinds import (
 )
 from headwater.contexts.recorded import ContextPage
 from headwater.contexts.recorded.replay import Replay
+from headwater.core.callers import current_caller
 from headwater.core.codec import encode_custom
 from headwater.core.values import LONGEST_ID
 from headwater.declarations import overrides
@@ -122,7 +124,7 @@ class Contexts:
             Route(
                 "POST",
                 "/v1/context/{id}/replay",
-                "assemble",
+                "records",
                 self.replay_context,
                 documents=Replay,
             ),
@@ -195,7 +197,13 @@ class Contexts:
         return _json(await self._store.records.explain(id))
 
     async def replay_context(self, id: ContextId, body: ReplayBody) -> ApiResponse:
-        """Replay a recorded context: show its text, or assemble it again without recording it."""
+        """Replay a recorded context: show its text, or assemble it again without recording it.
+
+        The modes ``as_of`` and ``live`` run its function, so they need the scope ``assemble``, too.
+        """
+        caller = current_caller()
+        if body.mode in ("as_of", "live") and caller is not None and not caller.may("assemble"):
+            raise ScopeError(caller, "assemble")
         return _json(await self._store.replay(id, body.mode))
 
     async def record_external(self, body: ExternalBody) -> ApiResponse:
