@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature, retriever
+from headwater.contexts.recorded import search
 from headwater.core.callers import AccessScope, Caller, CallerLimits, set_caller
 from headwater.errors import CallerLimitError
 from headwater.http.app import create_app
@@ -48,6 +49,7 @@ def shop(settings: Settings) -> FeatureStore:
         return max(spent)
 
     declare_contexts(store)
+    declare_report(store)
     return store
 
 
@@ -81,6 +83,27 @@ def declare_contexts(store: FeatureStore) -> None:
     @context(store)
     def literal(text: str) -> str:
         return text
+
+
+def declare_report(store: FeatureStore) -> None:
+    @retriever(store, cache_ttl="1h")
+    async def spent_before(name: str) -> list[str]:
+        return [str(past.value) for past in await store.get_feature_history("spend", name)]
+
+    @context(store)
+    async def report(user_id: str, subject: str, of: str) -> str:
+        """Read stored data by the verbs that return neither features nor chunks."""
+        read: dict[str, Callable[[], Awaitable[object]]] = {
+            "past": lambda: store.get_feature_history("spend", of),
+            "cached": lambda: spent_before(of),
+            "document": lambda: store.indexes.get_document(of, "bell-doc"),
+            "record": lambda: store.get_context_at(of),
+            "records": store.list_contexts,
+            "events": lambda: store.bus.list(entity_id=of),
+            "letters": lambda: store.dead_letters.list(entity_id=of),
+        }
+        found = await read[subject]()
+        return f"{found} {await store.get_feature('spend', user_id)}"
 
 
 @pytest.fixture
@@ -170,6 +193,14 @@ async def test_events_are_limited(store: FeatureStore) -> None:
         ("manual", {"user_id": "acme-1", "index": "manuals"}, True),
         ("manual", {"user_id": "acme-1", "index": "letters"}, False),
         ("order", {"order_id": "acme-1"}, False),
+        ("report", {"user_id": "acme-1", "subject": "past", "of": "acme-2"}, True),
+        ("report", {"user_id": "acme-1", "subject": "past", "of": "bell-1"}, False),
+        ("report", {"user_id": "acme-1", "subject": "cached", "of": "bell-1"}, False),
+        ("report", {"user_id": "acme-1", "subject": "document", "of": "manuals"}, True),
+        ("report", {"user_id": "acme-1", "subject": "document", "of": "letters"}, False),
+        ("report", {"user_id": "acme-1", "subject": "records", "of": ""}, False),
+        ("report", {"user_id": "acme-1", "subject": "events", "of": "bell-1"}, False),
+        ("report", {"user_id": "acme-1", "subject": "letters", "of": "bell-1"}, False),
     ],
 )
 async def test_a_context_is_refused_if_it_reads_something_outside_of_the_limits(
@@ -182,6 +213,42 @@ async def test_a_context_is_refused_if_it_reads_something_outside_of_the_limits(
     assert (response.status_code == 200) is is_allowed, response.text
     recorded = [each.name for each in (await store.list_contexts()).contexts]
     assert (name in recorded) is is_allowed
+
+
+async def test_a_context_that_reads_a_record_is_refused(store: FeatureStore) -> None:
+    hidden = await store.assemble("greeting", {"user_id": "bell-1"})
+    params = {"user_id": "acme-1", "subject": "record", "of": hidden.context_id}
+    async with with_key(store, tenant="acme-") as client:
+        refused = await client.post("/v1/contexts/report", json={"params": params})
+        assert is_refused(refused, "recorded contexts")
+
+
+async def test_pages_do_not_reveal_hidden_records(store: FeatureStore) -> None:
+    own = [await store.assemble("greeting", {"user_id": "acme-1"}) for _ in range(2)]
+    for _ in range(3):
+        await store.assemble("greeting", {"user_id": "bell-1"})
+    async with with_key(store, tenant="acme-") as client:
+        page = (await client.get("/v1/contexts?limit=1")).json()
+        assert page["next_cursor"] == page["contexts"][0]["context_id"] == own[1].context_id
+        page = (await client.get(f"/v1/contexts?limit=1&cursor={own[1].context_id}")).json()
+        assert page["contexts"][0]["context_id"] == own[0].context_id
+        assert page["next_cursor"] is None
+        url = "/v1/contexts/by-provenance?entity=User&entity_id=bell-1&limit=1"
+        assert (await client.get(url)).json() == {"contexts": [], "next_cursor": None}
+
+
+async def test_a_limited_key_examines_a_bounded_number_of_records(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_MOST_EXAMINED", 2)
+    own = await store.assemble("greeting", {"user_id": "acme-1"})
+    for _ in range(3):
+        await store.assemble("greeting", {"user_id": "bell-1"})
+    async with with_key(store, tenant="acme-") as client:
+        first = (await client.get("/v1/contexts?limit=1")).json()
+        assert first["contexts"] == []
+        second = (await client.get(f"/v1/contexts?limit=1&cursor={first['next_cursor']}")).json()
+        assert [each["context_id"] for each in second["contexts"]] == [own.context_id]
 
 
 async def test_a_key_of_a_context_assembles_no_other(store: FeatureStore) -> None:

@@ -59,7 +59,7 @@ class ProvenanceIndex:
                 found |= {("document", document), ("indexed", index, document)}
             elif part[0] == "index":
                 found.add(part[:2])
-            else:
+            elif part[0] == "chunk":
                 found.add(part)
         return {self.key(*part) for part in found}
 

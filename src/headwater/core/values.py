@@ -43,7 +43,8 @@ EntityKey = tuple[str, str]
 
 Part = tuple[str, ...]
 """A source of a value: ``("feature", entity, feature, entity_id)``, ``("chunk", id)``,
-``("document", index or "", id)`` or, for a search, ``("index", name, version)``."""
+``("document", index or "", id)``, for a search ``("index", name, version)``, or ``("other", what)``
+for a source that names no entity or index, such as the log of events."""
 
 
 def is_utf8(text: str) -> bool:

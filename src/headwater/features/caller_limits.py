@@ -103,6 +103,8 @@ class LimitedCaller:
                     self.check_entity(entity, entity_id)
                 case ("index", index, _) | ("document", index, _) if index:
                     self.check_index(index)
+                case ("other", source):
+                    raise self._error(f"limits do not apply to {source}, which the function reads")
 
     def refuse(self, verb: str) -> CallerLimitError:
         """Return the error of a verb that does not apply limits."""

@@ -189,6 +189,13 @@ def current_reads() -> Reads:
     return current_frame().reads or Reads()
 
 
+def track_source(*part: str) -> None:
+    """Add a source to the provenance of the function that is running, if there is one."""
+    reads = current_frame().reads
+    if reads is not None:
+        reads.provenance.add(part)
+
+
 @contextmanager
 def at_moment(
     began: datetime,

@@ -13,7 +13,7 @@ from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import EventConflict, EventConflictError
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import check_not_replaying
+from headwater.features.frame import check_not_replaying, track_source
 from headwater.ports import (
     DeadLetter,
     DeadLetterQuery,
@@ -119,6 +119,7 @@ class EventBus:
             before=before,
             limit=limit,
         )
+        track_source("other", "the log of events")
         return await find_events((await self._runtime.open()).backends.offline, query)
 
 
@@ -292,6 +293,7 @@ class DeadLetterVerbs:
         ...     print(letter.feature, letter.error)
         last_item KeyError: 'item'
         """
+        track_source("other", "dead letters")
         engine = await self._runtime.open()
         catalog = engine.catalog
         query = DeadLetterQuery(

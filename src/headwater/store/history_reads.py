@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.caller_limits import limited_caller
+from headwater.features.frame import track_source
 from headwater.store.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class PastValueVerbs:
         limited = limited_caller()
         if limited is not None:
             limited.check_entity(feature.entity.name, text_id)
+        track_source("feature", feature.entity.name, feature.name, text_id)
         offline = (await self._runtime.open()).backends.offline
         from headwater.history.one_value import values_over_time  # noqa: PLC0415 - loaded with the engine
 
@@ -81,6 +83,7 @@ class PastValueVerbs:
         limited = limited_caller()
         if limited is not None:
             raise limited.refuse("get_historical_features")
+        track_source("other", "historical features")
         from headwater.store.frame_reads import FrameOptions, read_frame  # noqa: PLC0415 - loaded with the engine
 
         options = FrameOptions(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headwater.declarations.indexes import IndexRef, index_name
 from headwater.features.caller_limits import check_index_limits, limited_caller
-from headwater.features.frame import check_not_replaying
+from headwater.features.frame import check_not_replaying, track_source
 from headwater.ports import StoredDocument
 from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
@@ -46,6 +46,7 @@ class IndexVerbs:
         """
         definition = self._runtime.registry.index(index)
         check_index_limits(definition)
+        track_source("document", definition.name, str(document_id))
         engine = await self._runtime.open()
         return await engine.indexer.document(definition, document_id)
 

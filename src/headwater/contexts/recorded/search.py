@@ -19,6 +19,7 @@ from headwater.errors import (
 )
 from headwater.errors.hints import nearest
 from headwater.features.caller_limits import LimitedCaller, limited_caller
+from headwater.features.frame import track_source
 from headwater.ports import Catalog, RecordLog, RecordQuery, RecordSummary, StoredRecord
 from headwater.records.ids import HEX, spelled
 from headwater.records.lineage import FreshnessStatus
@@ -28,6 +29,8 @@ SHORTEST_PREFIX = 8
 LARGEST_PAGE = 1_000
 _ID_LENGTH = 36
 _SHOWN = 5
+_MOST_EXAMINED = 2 * LARGEST_PAGE
+_RECORDS = ("other", "recorded contexts")
 
 
 class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +71,7 @@ class ContextSearch:
         limited = limited_caller()
         if limited is not None:
             return await self._visible(ref, limited)
+        track_source(*_RECORDS)
         spelling, ref = ref, spelled(ref)
         stored = await self._records.get(ref)
         if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and HEX.issuperset(ref):
@@ -122,7 +126,7 @@ class ContextSearch:
             before=cursor,
             limit=limit + 1,
         )
-        return await self._page(await self._records.records(query), limit)
+        return await self._page(self._listed(query), limit)
 
     async def find(self, query: ContextQuery, limit: int, cursor: str | None) -> ContextPage:
         """List contexts with this provenance, the newest first."""
@@ -134,24 +138,37 @@ class ContextSearch:
             )
         indexes = await self._indexes()
         groups = [[index.key(*part) for index in indexes] for part in parts]
-        found: list[RecordSummary] = []
-        async for summary in _in_all([self._in_any(keys, cursor, limit + 1) for keys in groups]):
-            found.append(summary)
-            if len(found) > limit:
-                break
+        found = _in_all([self._in_any(keys, cursor, limit + 1) for keys in groups])
         return await self._page(found, limit)
 
-    async def _page(self, listed: Sequence[RecordSummary], limit: int) -> ContextPage:
+    async def _listed(self, query: RecordQuery) -> AsyncIterator[RecordSummary]:
+        """Yield all contexts of a query; the next page is read when the first one is used up."""
+        while page := await self._records.records(query):
+            for summary in page:
+                yield summary
+            if len(page) < query.limit:
+                return
+            query = msgspec.structs.replace(query, before=page[-1].context_id)
+
+    async def _page(self, listed: AsyncIterator[RecordSummary], limit: int) -> ContextPage:
         """Return a page of `limit` contexts; one more in the list means that another page follows.
 
-        A limited caller gets those among them that it may read.
+        A limited caller gets those that it may read. The cursor is one of them, because another
+        would reveal that hidden records exist, unless the search for them takes too long.
         """
-        contexts = listed[:limit]
-        cursor = contexts[-1].context_id if len(listed) > limit else None
+        track_source(*_RECORDS)
         limited = limited_caller()
-        if limited is not None:
-            contexts = await self._visibility.visible(limited, contexts)
-        return ContextPage(contexts=contexts, next_cursor=cursor)
+        contexts: list[RecordSummary] = []
+        examined = 0
+        async for summary in listed:
+            examined += 1
+            if limited is None or await self._visibility.is_listed(limited, summary):
+                if len(contexts) == limit:
+                    return ContextPage(contexts=contexts, next_cursor=contexts[-1].context_id)
+                contexts.append(summary)
+            elif examined >= _MOST_EXAMINED:
+                return ContextPage(contexts=contexts, next_cursor=summary.context_id)
+        return ContextPage(contexts=contexts, next_cursor=None)
 
     def _parts(self, query: ContextQuery) -> Iterator[tuple[str, ...]]:
         """Yield the parts that the provenance of a context must contain."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 
 from headwater.contexts.recorded.verification import load_record
 from headwater.core.callers import CallerLimits
@@ -26,17 +26,12 @@ class Visibility:
         self._records = records
         self._registry = registry
 
-    async def visible(
-        self, caller: LimitedCaller, found: Sequence[RecordSummary]
-    ) -> list[RecordSummary]:
-        """Return the records that a caller may read."""
-        seen: list[RecordSummary] = []
-        for summary in found:
-            if _allows_context(caller, summary.name):
-                stored = await self._records.get(summary.context_id)
-                if stored is not None and await self.is_visible(caller, stored):
-                    seen.append(summary)
-        return seen
+    async def is_listed(self, caller: LimitedCaller, found: RecordSummary) -> bool:
+        """Return whether a caller may read a record that was found."""
+        if not _allows_context(caller, found.name):
+            return False
+        stored = await self._records.get(found.context_id)
+        return stored is not None and await self.is_visible(caller, stored)
 
     async def is_visible(self, caller: LimitedCaller, stored: StoredRecord) -> bool:
         """Return whether a caller may read a record."""
