@@ -60,7 +60,10 @@ def _add_signing(settings: Settings, found: Findings) -> None:
         keyring = parse_keyring(settings.signing_key)
     except ConfigError as error:
         found.error(
-            "signing keys", str(error), "`headwater keys generate KEY_ID` makes a key", place
+            "signing keys",
+            str(error),
+            "`headwater keys signing generate KEY_ID` makes a key",
+            place,
         )
         return
     if keyring.signer and settings.signature_mode != "off":
@@ -69,7 +72,7 @@ def _add_signing(settings: Settings, found: Findings) -> None:
         found.warning(
             "signing keys",
             "records are not signed, so a changed record with a new hash would not be noticed",
-            "`headwater keys generate KEY_ID` makes a key for HEADWATER_SIGNING_KEY",
+            "`headwater keys signing generate KEY_ID` makes a key for HEADWATER_SIGNING_KEY",
             place,
         )
     else:
