@@ -86,7 +86,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def home(folder: Path) -> Path:
     """The home of an empty store."""
     home = folder / ".headwater"
-    home.mkdir()
+    home.mkdir(mode=0o700)
     return home
 
 

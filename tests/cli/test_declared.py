@@ -142,7 +142,7 @@ def test_interaction_ref_may_be_one_of_the_parameters(run: Run) -> None:
         (["answer", "question=a", "--freshness-sla", "soon"], 1, "'soon'"),
         (["answer", "question"], 2, "'question' is not a parameter; write key=value pairs"),
         (["answer", "question=\udcff"], 2, "is not UTF-8 text; nothing was assembled"),
-        (["answer", "question=a", "--max-tokens", "0"], 2, "0 is not in the range"),
+        (["answer", "question=a", "--max-tokens", "0"], 2, "should be greater than or equal to 1"),
     ],
 )
 def test_a_wrong_argument_is_named_with_a_remedy(

@@ -60,7 +60,7 @@ async def support(user_id: str, question: str) -> list[ContextItem]:
 EVENT = '{"event_type": "purchase", "entity_id": "ada", "payload": {"amount": 1}}\n'
 REFERENCE = str((DOCS / "reference" / "cli.md").relative_to(ROOT))
 RECORD_HASH = "sha256:76f754e21eb349382fad06c8dfc87210476e3b06ea1e4a02653d3b39084404d8"
-RUNNING_UNTIL_CTRL_C = {"serve", "worker", "demo"}
+RUNNING_UNTIL_CTRL_C = {"serve", "worker", "demo", "mcp", "ui"}
 
 
 @pytest.fixture
@@ -69,8 +69,6 @@ def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     secrets = f"march:a secret of many letters,ed25519:may:{'A' * 42}E"
     monkeypatch.setenv("HEADWATER_SIGNING_KEY", secrets)
     (folder / "features.py").write_text(FEATURES)
-    (folder / "shop").mkdir()
-    (folder / "shop" / "features.py").write_text(FEATURES)
     (folder / "handbook").mkdir()
     (folder / "handbook" / "returns.md").write_text("# Returns\n\nReturns take 3 days.\n")
     (folder / "articles.jsonl").write_text('{"slug": "a", "body": "Returns are free."}\n')
