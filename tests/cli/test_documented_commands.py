@@ -138,6 +138,6 @@ def test_the_commands_of_the_reference_run(run: Run) -> None:
         if (is_redaction or "drop" in words) and "--yes" not in words:
             words.append("--yes")  # there is no terminal to ask on
         ran = run(*words, stdin=contexts.document if arguments[0] == "context" else EVENT)
-        assert ran.code == 0, f"{' '.join(words)}: {ran.err}"
+        assert ran.code == 0, f"{' '.join(words)}: {ran.out}{ran.err}"
         if is_redaction:
             contexts = _assemble(run)
