@@ -1,7 +1,7 @@
 """Output of commands: JSON, tables, files and notes; colour only on a terminal."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from rich.text import Text
 from headwater.api.json_values import plain
 from headwater.core.codec import encode_custom
 from headwater.core.durations import format_duration
+from headwater.core.progress import OnStep
 from headwater.core.short_repr import printable
 from headwater.errors import InvalidInputError
 
@@ -82,7 +83,7 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(title: str) -> Iterator[OnStep | None]:
     """Show a progress bar on a terminal, and yield the function that updates it."""
     if not sys.stderr.isatty():
         yield None

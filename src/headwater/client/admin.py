@@ -9,8 +9,9 @@ from headwater.api.doctor import Examination
 from headwater.api.health import Alive, Readiness
 from headwater.api.problems import UNAVAILABLE
 from headwater.client.server import Server
-from headwater.client.stream_lines import OnStep, counted
+from headwater.client.stream_lines import counted
 from headwater.core.durations import Duration
+from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.reconcile import AuditReport, RebuildReport
 from headwater.history.retention import PruneReport

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from headwater.api.contexts import AssembleBody, ExternalBody
 from headwater.api.json_values import plain
+from headwater.client.pages import all_contexts
 from headwater.client.records import RecordCalls
 from headwater.client.server import Server
 from headwater.contexts.recorded import ContextPage
@@ -16,8 +18,6 @@ from headwater.declarations import Overrides
 from headwater.ports import RecordSummary
 from headwater.records.lineage import Context, PastContext
 from headwater.records.record import Record
-
-_PAGE = 1_000
 
 
 class ContextCalls:
@@ -104,7 +104,7 @@ class ContextCalls:
             cursor=cursor,
         )
 
-    async def iter_contexts(
+    def iter_contexts(
         self,
         start: datetime | None = None,
         end: datetime | None = None,
@@ -118,22 +118,16 @@ class ContextCalls:
         >>> [context.name async for context in client.iter_contexts()]
         ['support']
         """
-        cursor = None
-        while True:
-            page = await self.list_contexts(
+        return all_contexts(
+            partial(
+                self.list_contexts,
                 start,
                 end,
-                _PAGE,
                 name=name,
                 freshness_status=freshness_status,
                 caller=caller,
-                cursor=cursor,
             )
-            for context in page.contexts:
-                yield context
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        )
 
     async def get_record(self, ref: str) -> Record:
         """Return the record of a context: by context id, its first 8 characters or record hash.

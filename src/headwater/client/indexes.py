@@ -21,8 +21,9 @@ from headwater.api.indexes import (
     SearchHits,
 )
 from headwater.client.server import Server
-from headwater.client.stream_lines import OnStep, counted
+from headwater.client.stream_lines import counted
 from headwater.core.codec import encode_custom
+from headwater.core.progress import OnStep
 from headwater.declarations import Chunk
 from headwater.declarations.indexes import Document, IndexRef, index_name
 from headwater.declarations.search_options import SearchMode

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from headwater.api.admin import Copies, PointersBody, RedactBody
 from headwater.api.contexts import ReplayBody
 from headwater.api.records import RecordDocument
+from headwater.client.pages import all_contexts
 from headwater.client.server import Server
 from headwater.contexts.recorded import ContextPage
 from headwater.contexts.recorded.replay import Mode, Replay
@@ -21,8 +23,6 @@ from headwater.records.record import Record, inner_contexts
 from headwater.records.verification_report import VerificationReport
 from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings
-
-_PAGE = 1_000
 
 
 class RecordCalls:
@@ -75,7 +75,7 @@ class RecordCalls:
             cursor=cursor,
         )
 
-    async def iter(
+    def iter(
         self,
         *,
         feature: FeatureRef | None = None,
@@ -90,23 +90,17 @@ class RecordCalls:
         >>> [found.name async for found in client.records.iter(entity_id="ada")]
         ['support']
         """
-        cursor = None
-        while True:
-            page = await self.find(
+        return all_contexts(
+            partial(
+                self.find,
                 feature=feature,
                 entity=entity,
                 entity_id=entity_id,
                 chunk=chunk,
                 document=document,
                 index=index,
-                limit=_PAGE,
-                cursor=cursor,
             )
-            for context in page.contexts:
-                yield context
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        )
 
     async def explain(self, ref: str) -> ContextTrace:
         """Explain a context: which items were kept and why, ages, latencies, tokens and cost.

@@ -8,11 +8,9 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from headwater.api.streams import ProgressStep
+from headwater.core.progress import OnStep
 
 S = TypeVar("S")
-
-OnStep = Callable[[int, int], None]
-"""Called with the number of parts that are done and the number of all."""
 
 
 class StreamLine(msgspec.Struct, frozen=True):

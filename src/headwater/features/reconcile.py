@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.core.batching import batched
 from headwater.core.clock import Clock, from_micros, to_micros
+from headwater.core.progress import OnStep
 from headwater.core.short_repr import short_repr
 from headwater.core.values import Cell, Cells
 from headwater.declarations.features import FeatureDef
@@ -18,9 +19,6 @@ from headwater.declarations.registry import Registry
 from headwater.features.cells import history_cell, is_same_value
 from headwater.features.served_report import ServedReport
 from headwater.ports import OfflineStore, OnlineStore, PastValue, Point
-
-Progress = Callable[[int, int], None]
-"""Called with the number of entities that are done and the number of all."""
 
 _PAGE = 5_000
 _BATCH = 500
@@ -101,7 +99,7 @@ class _Suspect(NamedTuple):
 class _Counter:
     """Counts entities and values, and reports the progress."""
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
+    def __init__(self, progress: OnStep | None, total: int) -> None:
         self._progress = progress
         self._total = total
         self.entity_ids = 0
@@ -125,7 +123,7 @@ class Reconciler:
         self._offline = offline
         self._clock = clock
 
-    async def rebuild(self, progress: Progress | None = None) -> RebuildReport:
+    async def rebuild(self, progress: OnStep | None = None) -> RebuildReport:
         """Write the last values of history online, except where the online value is newer.
 
         Expired values are left out: no read would return them.
@@ -142,7 +140,7 @@ class Reconciler:
                 after = page[-1][0]
         return RebuildReport(counter.entity_ids, counter.values)
 
-    async def audit(self, limit: int, progress: Progress | None = None) -> AuditReport:
+    async def audit(self, limit: int, progress: OnStep | None = None) -> AuditReport:
         """Compare the online values with the last ones of history, up to ``limit`` differences.
 
         On-demand features are left out: their stored values are a cache. While workers run, both

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +13,7 @@ import duckdb
 import msgspec
 
 from headwater.core.duckdb_session import Session, headline, identifier, session
+from headwater.core.progress import OnStep
 from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureValueError, InvalidInputError
@@ -25,9 +26,6 @@ from headwater.history.frames.files import rows_of
 from headwater.history.import_report import ImportReport
 from headwater.history.points import check_rows
 from headwater.ports import Change, OfflineStore
-
-Progress = Callable[[int, int], None]
-"""Called with the number of rows that are imported, and of all."""
 
 _TIMES = ("event_timestamp", "timestamp")
 _WRITTEN = ("created", "created_timestamp")
@@ -78,7 +76,7 @@ async def import_file(
     *,
     now: int,
     latest: datetime,
-    progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> ImportReport:
     """Append the values of a file to history, in large batches; values that it has stay as is.
 

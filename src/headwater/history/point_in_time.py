@@ -14,6 +14,7 @@ import duckdb
 import msgspec
 
 from headwater.core.duckdb_session import headline, session
+from headwater.core.progress import OnStep
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
@@ -26,9 +27,6 @@ from headwater.history.points import write_points
 from headwater.history.recomputing import Recomputation
 from headwater.ports import FrameReader
 
-Progress = Callable[[int, int], None]
-"""Called with the number of rows that are answered, and of all."""
-
 
 class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The features to read for the rows of a frame, and how."""
@@ -37,7 +35,7 @@ class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
     at: str = "timestamp"
     known: bool = False
     with_as_of: bool = False
-    progress: Progress | None = None
+    progress: OnStep | None = None
 
 
 async def _never_pruned() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from headwater.core.clock import MICROSECOND
 from headwater.core.logging import log
+from headwater.core.progress import OnStep
 from headwater.core.short_repr import short_repr
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import (
@@ -23,9 +24,6 @@ from headwater.features.services import Services
 from headwater.ports import Generation, IndexSpec, IndexVersion
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.indexing import Indexer
-
-OnReindexed = Callable[[int, int], None]
-"""Called with the number of documents that are done and the number of all."""
 
 _PRUNE_MICROS = 60_000_000
 
@@ -79,7 +77,7 @@ class Reindexer:
         self._problems: dict[str, str] = {}
         self._pruned_at = 0
 
-    async def reindex(self, index: IndexDef, progress: OnReindexed | None = None) -> int:
+    async def reindex(self, index: IndexDef, progress: OnStep | None = None) -> int:
         """Build a generation as the index is declared, and switch to it when it is complete.
 
         A generation that an earlier call has begun is continued. Return the number of documents

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from headwater.core.durations import Duration
+from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.frame import check_not_replaying
 from headwater.features.schedule import tick_now
@@ -18,7 +19,7 @@ from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
-    from headwater.features.reconcile import AuditReport, Progress, RebuildReport
+    from headwater.features.reconcile import AuditReport, RebuildReport
 
 
 class AdminVerbs:
@@ -76,7 +77,7 @@ class AdminVerbs:
             await engine.backends.groups.drop(name)
 
     async def rebuild(
-        self, *, adopt: bool = False, progress: Progress | None = None
+        self, *, adopt: bool = False, progress: OnStep | None = None
     ) -> RebuildReport:
         """Restore online values from history; newer ones stay, so workers may be running.
 
@@ -122,7 +123,7 @@ class AdminVerbs:
             return await prune(engine.backends, engine.catalog, wanted)
 
     async def audit(
-        self, *, limit: int = 100, records: int = 100, progress: Progress | None = None
+        self, *, limit: int = 100, records: int = 100, progress: OnStep | None = None
     ) -> AuditReport:
         """Compare online values with history; return at most ``limit`` differences.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.history.exported import ExportedHistory
@@ -18,7 +19,6 @@ from headwater.history.past_reads import PastQueries
 from headwater.history.point_in_time import (
     HistoryRequest,
     PastSources,
-    Progress,
     needs_store,
     read_history,
 )
@@ -34,7 +34,7 @@ class FrameOptions(msgspec.Struct, frozen=True, kw_only=True):
     with_as_of: bool
     output: str | Path | None
     exported: str | Path | None
-    progress: Progress | None
+    progress: OnStep | None
 
 
 class _Past(msgspec.Struct, frozen=True):

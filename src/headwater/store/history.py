@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.features.frame import check_not_replaying
 from headwater.store.runtime import Runtime
@@ -34,7 +35,7 @@ class HistoryVerbs:
         at: str | None = None,
         written: str | None = None,
         time_zone: str | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: OnStep | None = None,
     ) -> ImportReport:
         """Add the values of a Parquet or CSV file to history, with the times that they are of.
 

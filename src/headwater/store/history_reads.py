@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import track_source
@@ -59,7 +60,7 @@ class PastValueVerbs:
         with_as_of: bool = False,
         output: str | Path | None = None,
         exported: str | Path | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: OnStep | None = None,
     ) -> Any:
         """Return a table with the values that features had at the time of each row.
 

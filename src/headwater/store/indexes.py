@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from headwater.core.progress import OnStep
 from headwater.declarations.indexes import IndexRef, index_name
 from headwater.features.caller_limits import check_index_limits, limited_caller
 from headwater.features.frame import check_not_replaying, track_source
@@ -15,7 +16,7 @@ from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
     from headwater.retrieval.bulk_loading import Documents, LoadReport, OnLoaded
-    from headwater.retrieval.reindexing import IndexStatus, OnReindexed
+    from headwater.retrieval.reindexing import IndexStatus
 
 
 class IndexVerbs:
@@ -79,7 +80,7 @@ class IndexVerbs:
         engine = await self._runtime.open()
         return await engine.indexer.retain(definition, document_ids)
 
-    async def reindex(self, index: IndexRef, *, progress: OnReindexed | None = None) -> int:
+    async def reindex(self, index: IndexRef, *, progress: OnStep | None = None) -> int:
         """Split and embed all documents as the index is declared now; return how many were.
 
         Searches read the earlier contents until all documents are done. A call that was interrupted

@@ -1,0 +1,22 @@
+"""Lists of recorded contexts, read page by page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from headwater.contexts.recorded.search import LARGEST_PAGE, ContextPage
+from headwater.ports import RecordSummary
+
+
+async def all_contexts(
+    read_page: Callable[..., Awaitable[ContextPage]],
+) -> AsyncIterator[RecordSummary]:
+    """Yield the contexts of all pages; ``read_page`` gets ``limit`` and ``cursor``."""
+    cursor: str | None = None
+    while True:
+        page = await read_page(limit=LARGEST_PAGE, cursor=cursor)
+        for context in page.contexts:
+            yield context
+        cursor = page.next_cursor
+        if cursor is None:
+            return
