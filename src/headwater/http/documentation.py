@@ -44,7 +44,9 @@ class Documentation:
 
     def __init__(self, store: FeatureStore, describe: Callable[[], Mapping[str, Any]]) -> None:
         self._store = store
-        self._describe = cache(describe)
+        # Encoding takes tens of milliseconds, and the page needs no key.
+        self._document = cache(lambda: msgspec.json.encode(describe()))
+        self._page = cache(lambda: page_of(describe()).encode())
 
     def routes(self) -> list[Route]:
         return [
@@ -89,13 +91,12 @@ class Documentation:
 
     async def read_openapi(self) -> ApiResponse:
         """Read the OpenAPI document of all routes."""
-        described = await asyncio.to_thread(self._describe)
-        return ApiResponse(msgspec.json.encode(described)).with_etag()
+        return ApiResponse(await asyncio.to_thread(self._document)).with_etag()
 
     async def read_docs(self) -> ApiResponse:
         """Read all routes as a page for people, which works offline."""
-        page = page_of(await asyncio.to_thread(self._describe))
-        return ApiResponse(page.encode(), headers=_PAGE_HEADERS, media_type=_HTML).with_etag()
+        page = await asyncio.to_thread(self._page)
+        return ApiResponse(page, headers=_PAGE_HEADERS, media_type=_HTML).with_etag()
 
     async def read_docs_style(self) -> ApiResponse:
         """Read the style sheet of the page."""
