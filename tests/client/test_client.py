@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -13,7 +14,13 @@ from headwater import Feature, FeatureStore, Overrides, ServiceEvent, create_app
 from headwater.client import AsyncClient, Client
 from headwater.contexts.recorded.replay import Mode
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import ConfigError, EventConflictError, EventError, InvalidInputError
+from headwater.errors import (
+    ConfigError,
+    EventConflictError,
+    EventError,
+    InvalidInputError,
+    UnexpectedResponseError,
+)
 from headwater.settings.schema import Settings
 from tests.client.conftest import KEY, URL, Address, MakeClient
 
@@ -249,6 +256,22 @@ def test_the_server_and_the_key_come_from_the_settings() -> None:
     client = AsyncClient(settings=settings)
     assert client.url == "http://localhost:7"
     assert "a secret key" not in f"{client!r} {client.bus!r} {vars(client)!r}"
+
+
+async def test_the_key_of_the_settings_is_sent_to_their_server_only() -> None:
+    sent: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={"features": {}})
+
+    settings = Settings().replace(client={"url": URL, "key": "a secret key"})
+    for url in (None, URL, "http://other.example"):
+        transport = httpx.MockTransport(answer)
+        async with AsyncClient(url, settings=settings, transport=transport) as client:
+            with suppress(UnexpectedResponseError):
+                await client.declarations()
+    assert sent == ["Bearer a secret key", "Bearer a secret key", None]
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://localhost", "http://", "http://[::1"])

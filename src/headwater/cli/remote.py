@@ -113,9 +113,7 @@ def server_of(file: Path | None) -> "AsyncClient | None":
         return None
     from headwater.client import AsyncClient  # noqa: PLC0415 - only commands with a server need it
 
-    # A key of the settings belongs to their server, and is not sent to another.
-    own_key = settings.client.key if not url or url == settings.client.url else ""
-    return AsyncClient(url, key=own_key if key is None else key, settings=settings)
+    return AsyncClient(url, key=key, settings=settings)
 
 
 def refuse_server(file: Path | None) -> None:

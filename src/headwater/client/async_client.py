@@ -36,7 +36,7 @@ class AsyncClient(PublishCalls, FeatureReadCalls, ContextCalls, SearchCalls):
     Args:
         url: the server, and the path below which its API is mounted. Default: ``client.url`` of
             the settings (``HEADWATER_CLIENT_URL``).
-        key: the API key or token. Default: ``client.key``.
+        key: the API key or token. Default: ``client.key``, but only for the server ``client.url``.
         timeout: seconds that one attempt may take. Default: ``client.timeout``.
         retries: attempts after the first, for requests that can be repeated. Default:
             ``client.retries``.
@@ -67,9 +67,11 @@ class AsyncClient(PublishCalls, FeatureReadCalls, ContextCalls, SearchCalls):
                 "no server is named; pass its URL, such as http://127.0.0.1:8000, or set "
                 "HEADWATER_CLIENT_URL"
             )
+        # A key of the settings belongs to their server, and is not sent to another.
+        own_key = defaults.key if not url or url == defaults.url else ""
         self._server = Server(
             url or defaults.url,
-            defaults.key if key is None else key,
+            own_key if key is None else key,
             defaults.timeout if timeout is None else timeout,
             defaults.retries if retries is None else retries,
             self.clock,
