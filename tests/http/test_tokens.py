@@ -112,7 +112,7 @@ async def test_a_valid_token_is_accepted_with_its_scopes(
         for _ in range(3):
             assert (await client.get(READ, headers=headers)).status_code == 200
         response = await client.post(INGEST, json={"entity_id": "u1"}, headers=headers)
-        assert problem_of(response)["key"] == "ada"
+        assert problem_of(response)["key"] == "token ada"
         assert response.status_code == 403
         assert (await client.get(READ, headers={"X-API-Key": KEY})).status_code == 200
         assert (await client.get(READ)).status_code == 401
@@ -242,6 +242,8 @@ async def test_keys_come_from_a_file_too(make_store: MakeStore, tmp_path: Path) 
         ({"roles": ["read"], "scope": "x"}, {"scope_claim": "roles"}, 200),
         ({"email": "ada@example.com"}, {"name_claim": "email"}, 200),
         ({}, {"name_claim": "email"}, 401),
+        ({"sub": "ada\nroot"}, {}, 401),
+        ({"sub": "a" * 257}, {}, 401),
         ({"org": "u"}, {"tenant_claim": "org"}, 200),
         ({"org": "v"}, {"tenant_claim": "org"}, 403),
         ({}, {"tenant_claim": "org"}, 401),

@@ -11,6 +11,7 @@ from headwater.access.errors import KeyRequiredError
 from headwater.access.key_format import digest_of
 from headwater.access.token_keys import TokenKeys
 from headwater.core.callers import ALL_SCOPES, Caller, CallerLimits
+from headwater.core.values import LONGEST_NAME
 from headwater.errors import ConfigError, MissingExtraError
 from headwater.settings.groups import OidcSettings
 
@@ -113,8 +114,11 @@ class Tokens:
     def _caller(self, claims: Mapping[str, Any]) -> Caller:
         settings = self._settings
         name = claims.get(settings.name_claim)
-        if not isinstance(name, str) or not name:
-            raise _refused(f"the claim {settings.name_claim!r} has no name of the caller")
+        if not (isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
+            raise _refused(
+                f"the claim {settings.name_claim!r} has no name of the caller: a printable text of "
+                f"at most {LONGEST_NAME} characters"
+            )
         given = claims.get(settings.scope_claim, [])
         words = given.split() if isinstance(given, str) else given
         prefix = settings.scope_prefix
@@ -124,7 +128,8 @@ class Tokens:
             if isinstance(word, str) and word.startswith(prefix)
         }
         allowed = frozenset(scope for scope in ALL_SCOPES if scope in scopes)
-        return Caller(name, allowed, self._limits(claims))
+        # Users of an issuer may choose their names, and none may have the name of a key.
+        return Caller(f"token {name}", allowed, self._limits(claims))
 
     def _limits(self, claims: Mapping[str, Any]) -> CallerLimits | None:
         claim = self._settings.tenant_claim
