@@ -66,6 +66,8 @@ def test_a_revoked_key_is_removed(folder: Path, run: Run) -> None:
         (["a b", "--scope", "read"], "cannot be the name of a key"),
         (["shop", "--scope", "admin", "--tenant", "x"], "cannot have limits"),
         (["shop", "--scope", "read", "--expires", "soon"], "duration"),
+        (["shop", "--scope", "read", "--tenant", ""], "a limit is empty"),
+        (["shop", "--scope", "read", "--index", ""], "a limit is empty"),
     ],
 )
 def test_a_mistake_is_named_and_nothing_is_stored(

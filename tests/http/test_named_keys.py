@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from headwater.access import key_ring
-from headwater.access.keys_file import changing_keys
+from headwater.access.key_format import hash_of
+from headwater.access.keys_file import ApiKey, changing_keys
 from headwater.core.callers import ALL_SCOPES
 from headwater.errors import ConfigError
 from headwater.http.app import create_app
@@ -43,10 +44,12 @@ def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_ring, "_POLL_SECONDS", 0.0)
 
 
-def break_file(path: Path, *, is_missing: bool) -> None:
+def break_file(path: Path, state: str) -> None:
     path.unlink(missing_ok=True)
-    if not is_missing:
+    if state == "invalid":
         path.write_text("[broken")
+    elif state == "loop":
+        path.symlink_to(path)
 
 
 async def test_a_key_allows_its_scopes_only(
@@ -116,29 +119,28 @@ async def test_a_first_key_closes_a_running_server(
         assert (await client.get(READ, headers=sent(key))).status_code == 200
 
 
-@pytest.mark.parametrize("is_missing", [False, True])
+@pytest.mark.parametrize("state", ["invalid", "missing", "loop"])
 async def test_a_broken_file_keeps_the_keys_and_is_logged_once(
     make_store: MakeStore,
     make_key: MakeKey,
     path: Path,
     capsys: pytest.CaptureFixture[str],
-    *,
-    is_missing: bool,
+    state: str,
 ) -> None:
     key = make_key("reader", "read")
     async with client_of(make_store(api_key="", keys_file=str(path)), key=None) as client:
-        break_file(path, is_missing=is_missing)
+        break_file(path, state)
         for _ in range(3):
             assert (await client.get(READ, headers=sent(key))).status_code == 200
         assert capsys.readouterr().err.count("keys file not read") == 1
-        break_file(path, is_missing=True)
+        break_file(path, "missing")
         other = make_key("other", "read")
         assert (await client.get(READ, headers=sent(other))).status_code == 200
         assert (await client.get(READ, headers=sent(key))).status_code == 401
 
 
 def test_a_broken_file_is_refused_at_the_start(make_store: MakeStore, path: Path) -> None:
-    break_file(path, is_missing=False)
+    break_file(path, "invalid")
     with pytest.raises(ConfigError, match=r"keys\.toml cannot be read"):
         create_app(make_store(keys_file=str(path)))
 
@@ -205,7 +207,9 @@ async def test_an_address_has_a_rate_limit(make_store: MakeStore) -> None:
 async def test_wrong_keys_of_an_address_are_slowed_down(
     make_store: MakeStore, make_key: MakeKey, path: Path
 ) -> None:
-    unused = make_key("unused", "read")
+    unused, generated = "written-by-hand-0123", make_key("unused", "read")
+    with changing_keys(path) as keys:
+        keys["by_hand"] = ApiKey(hash=hash_of(unused), scopes=frozenset({"read"}))
     app = create_app(make_store(keys_file=str(path)))
     async with client_of(app, key=None, client=("192.0.2.1", 1)) as client:
         assert (await client.get(READ, headers=sent(KEY))).status_code == 200
@@ -216,6 +220,7 @@ async def test_wrong_keys_of_an_address_are_slowed_down(
         # A key in use goes on working; one that could be a lucky guess has to wait.
         assert (await client.get(READ, headers=sent(KEY))).status_code == 200
         assert (await client.get(READ, headers=sent(unused))).status_code == 429
+        assert (await client.get(READ, headers=sent(generated))).status_code == 200
         assert (await client.get(READ)).status_code == 401
     async with client_of(app, key=None, client=("192.0.2.2", 1)) as other:
         assert (await other.get(READ, headers=sent(unused))).status_code == 200

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.types import Scope
 
 from headwater.access.errors import KeyRequiredError
-from headwater.access.key_format import check_strength
+from headwater.access.key_format import check_strength, is_generated
 from headwater.access.key_ring import KeyRing, KnownKey, has_api_keys
 from headwater.access.local_requests import check_local, is_loopback
 from headwater.access.rate_limits import BucketTable, TokenBucket
@@ -90,7 +90,9 @@ class Guard:
         """Return a key that no request had before; raise if it is unknown."""
         if not key:
             raise KeyRequiredError
-        self._wrong.check(_address(scope), now)
+        # Wrong keys from the address of a proxy must not lock out the keys behind it.
+        if known is None or not is_generated(key):
+            self._wrong.check(_address(scope), now)
         if known is None:
             self._wrong.add(_address(scope), now)
             raise KeyRequiredError

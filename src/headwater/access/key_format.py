@@ -16,6 +16,9 @@ _ALPHABET = string.ascii_letters + string.digits
 _RANDOM_CHARACTERS = 40
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_PART = 16
+_GENERATED = re.compile(
+    rb"hw_[A-Za-z0-9-]{1,%d}_[A-Za-z0-9]{%d}" % (_NAME_PART, _RANDOM_CHARACTERS)
+)
 _FEWEST_DISTINCT = 6
 _PLACEHOLDERS = (
     *("changeme", "change-me", "change_me", "replaceme", "replace-me", "replace_me", "password"),
@@ -37,6 +40,11 @@ def generate_api_key(name: str) -> str:
     """Return a new key; its prefix makes keys that were published by mistake easy to find."""
     part = name[:_NAME_PART].replace("_", "-")
     return f"hw_{part}_" + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARACTERS))
+
+
+def is_generated(key: bytes) -> bool:
+    """Return whether a key has the form of a generated one, which cannot be guessed."""
+    return _GENERATED.fullmatch(key) is not None
 
 
 def digest_of(key: bytes) -> bytes:

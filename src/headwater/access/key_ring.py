@@ -78,20 +78,21 @@ class KeyRing:
         if monotonic < self._next_look:
             return
         self._next_look = monotonic + _POLL_SECONDS
-        signature = _signature(self._path)
-        if signature == self._signature:
-            return
         try:
+            before, self._signature = self._signature, None
+            signature = self._signature = _signature(self._path)
+            if signature == before:
+                return
             if signature is None:
                 raise ConfigError(f"keys file {self._path} is missing; its keys stay valid")
             self._take(read_keys(self._path))
         except ConfigError as error:
+            if self.problem != str(error):
+                log.error("keys file not read", error=str(error))
             self.problem = str(error)
-            log.error("keys file not read", error=self.problem)
         else:
             self.problem = None
             log.info("keys file read", keys=len(self._known) - len(self._of_settings))
-        self._signature = signature
 
     def _take(self, keys: dict[str, ApiKey]) -> None:
         """Replace the keys of the file; unchanged ones keep the state of their rate limits."""

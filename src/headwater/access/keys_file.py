@@ -63,7 +63,13 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Caller(name, self.scopes, self.limits)
 
     def check(self) -> None:
-        """Raise InvalidInputError if scopes and limits contradict each other."""
+        """Raise InvalidInputError if scopes and limits contradict each other, or limit nothing."""
+        names = (self.entities, self.contexts, self.indexes)
+        if self.tenant == "" or any("" in each for each in names if each is not None):
+            raise InvalidInputError(
+                "a limit is empty; give the prefix of a tenant and the names of entities, contexts "
+                "or indexes, or leave the limit out"
+            )
         if "admin" in self.scopes and self.limits is not None:
             raise InvalidInputError(
                 "a key with the scope 'admin' may do everything and cannot have limits; leave out "

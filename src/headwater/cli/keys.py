@@ -76,7 +76,7 @@ def create(
         entities=_names(entity),
         contexts=_names(context),
         indexes=_names(index),
-        tenant=tenant or None,
+        tenant=tenant,
         created=now,
         expires=expiry,
         rate_limit=rate_limit,
