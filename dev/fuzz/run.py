@@ -18,7 +18,7 @@ from headwater.api.events import NDJSON_TYPES
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
 
 # Valid by their schema, and refused because of what only the server knows: an SLA or a budget
-# looser than the declared one, the grammar of filters, cursors, renamed features.
+# looser than the declared one, the grammar of filters, cursors, renamed features, tables.
 _REFUSES_VALID_DATA = (
     "assemble_context",
     "assemble",
@@ -28,6 +28,7 @@ _REFUSES_VALID_DATA = (
     "read_history",
     "list_versions",
     "replay_context",
+    "read_past_values",
     "record_external",
 )
 _ACCEPTED = ["2xx", "3xx", "401", "403", "404", "409", "429", "5xx"]

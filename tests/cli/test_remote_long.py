@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from headwater import FeatureStore
 from tests.cli.conftest import Run
 
@@ -39,3 +41,18 @@ def test_an_index_is_built_again_and_dropped(remote: Run, served: tuple[str, Fea
     assert "did you mean 'docs'" in refused.err
     assert f"({served[0]} answered 404" in refused.err
     assert "Dropped index docs" in remote("index", "drop", "docs", "--yes").out
+
+
+def test_a_table_is_imported_read_and_exported(remote: Run, folder: Path) -> None:
+    times = "2026-05-01T00:00:00Z"
+    (folder / "spend.csv").write_text(f"user_id,timestamp,total_spend\nh1,{times},25\n")
+    imported = remote("history", "import", "spend.csv", "-f", "total_spend")
+    assert "Imported 1 value of 1 row into history" in imported.out
+    (folder / "rows.csv").write_text(f"user_id,timestamp\nh1,{times}\n")
+    read = remote("history", "rows.csv", "-f", "total_spend,visits", "-o", "out.csv")
+    assert (read.code, read.out) == (0, "Wrote out.csv.\n")
+    assert (folder / "out.csv").read_text().splitlines()[1].endswith(",25.0,0")
+    assert "Exported" in remote("history", "export", "exported").out
+    assert "no new rows" in remote("history", "export", "exported").out
+    refused = remote("history", "rows.csv", "-f", "totl_spend", "-o", "out.csv")
+    assert "did you mean 'total_spend'" in refused.err

@@ -89,3 +89,14 @@ async def test_an_index_is_built_again(client: AsyncClient) -> None:
     assert await client.indexes.reindex("docs") == 0
     with pytest.raises(UnknownNameError, match="did you mean 'docs'"):
         await client.indexes.reindex("dosc")
+
+
+async def test_documents_that_are_gone_are_removed(
+    client: AsyncClient, store: FeatureStore
+) -> None:
+    await client.indexes.load("docs", [Document("a", "One."), Document(7, "Two.")])
+    assert await client.indexes.retain("docs", [7]) == 1
+    (status,) = await store.indexes.list()
+    assert status.documents == 1
+    with pytest.raises(UnknownNameError, match="did you mean 'docs'"):
+        await client.indexes.retain("dosc", [])

@@ -149,6 +149,13 @@ class ReindexedIndex(msgspec.Struct, frozen=True):
     documents: int
 
 
+class RetainedIndex(msgspec.Struct, frozen=True):
+    """An index, and the number of documents that were removed from it."""
+
+    index: str
+    removed: int
+
+
 class IndexList(msgspec.Struct, frozen=True):
     """All indexes, by name."""
 

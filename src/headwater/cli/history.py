@@ -1,7 +1,6 @@
 """`headwater history`: past values for the rows of a file, imports and exports of history."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,11 +8,19 @@ import typer
 from typer.core import TyperGroup
 
 from headwater.cli.history_export import export
-from headwater.cli.options import AsJson, command_group, declared_store, named_in, option_names
+from headwater.cli.options import (
+    AnyStore,
+    AsJson,
+    command_group,
+    declared_or_remote,
+    declared_store,
+    named_in,
+    option_names,
+)
 from headwater.cli.output import note, pluralize, print_json, progress_bar
+from headwater.cli.remote import server_of
 from headwater.cli.runner import run
 from headwater.errors import InvalidInputError
-from headwater.store.feature_store import FeatureStore
 
 _DEFAULT = "read"
 
@@ -140,23 +147,19 @@ def read(
     `headwater history FRAME …` is short for `headwater history read FRAME …`. The rows keep their
     order, and no value is later than its row. The file may be larger than memory.
     """
-    store = declared_store(file)
+    options: dict[str, Any] = {"at": at, "known": known, "with_as_of": as_of, "output": output}
     with named_in(file), option_names(), progress_bar("Reading history") as progress:
-
-        async def write(store: FeatureStore) -> Any:
-            return await store.get_historical_features(
-                frame,
-                _names(features),
-                at=at,
-                known=known,
-                with_as_of=as_of,
-                output=output,
-                exported=exported,
-                progress=progress,
+        if exported is None:
+            written = run(
+                declared_or_remote(file),
+                lambda store: store.get_historical_features(
+                    frame, _names(features), progress=progress, **options
+                ),
             )
-
-        # An export is read without the store, which may be on another machine.
-        written = run(store, write) if exported is None else asyncio.run(_and_close(store, write))
+        else:
+            _check_local(file)
+            options |= {"exported": exported, "progress": progress}
+            written = asyncio.run(_read_export(file, frame, _names(features), options))
     if as_json:
         print_json({"output": str(written)})
     else:
@@ -188,9 +191,9 @@ def import_(
     Rows that are in history already are left out, so it is safe to repeat an import. Online values
     do not change: `headwater rebuild` restores the last values from history.
     """
-    store = declared_store(file)
+    store = declared_or_remote(file)
 
-    async def load(store: FeatureStore) -> Any:
+    async def load(store: AnyStore) -> Any:
         with named_in(file), progress_bar("Importing") as progress:
             return await store.history.import_file(
                 table,
@@ -217,9 +220,21 @@ def import_(
     note("Online values have not changed; `headwater rebuild` restores them from history.")
 
 
-async def _and_close(store: FeatureStore, call: Callable[[FeatureStore], Awaitable[Any]]) -> Any:
+def _check_local(file: Path | None) -> None:
+    if (server := server_of(file)) is not None:
+        raise typer.BadParameter(
+            f"--exported reads files of this machine, and {server.url} was named; pass --file with "
+            "a features file in place of --url and HEADWATER_CLIENT_URL, or leave out --exported"
+        )
+
+
+async def _read_export(
+    file: Path | None, frame: Path, names: list[str], options: dict[str, Any]
+) -> Any:
+    """Read an export without opening the store, which may be on another machine."""
+    store = declared_store(file)
     try:
-        return await call(store)
+        return await store.get_historical_features(frame, names, **options)
     finally:
         await store.close()
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.options import AsJson, StoreOption, bare_store
+from headwater.cli.options import AsJson, StoreOption, bare_or_remote
 from headwater.cli.output import pluralize, print_json
 from headwater.cli.runner import run
 
@@ -28,7 +28,7 @@ def export(
     that was interrupted is simply run again. Values that are pruned or dropped later stay in the
     files.
     """
-    report = run(bare_store(file), lambda store: store.history.export(folder))
+    report = run(bare_or_remote(file), lambda store: store.history.export(folder))
     if as_json:
         print_json(report)
         return

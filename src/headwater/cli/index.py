@@ -95,7 +95,7 @@ def build(
     check_utf8([name, id_field, text_field], "nothing was indexed")
     if delete_missing and not yes:
         _check_terminal("remove documents")
-    store = _store(name, file)
+    store = _store_or_server(name, file)
     files = DocumentFiles(paths, Fields(id_field, text_field), store.settings.indexes)
     job = Build(name, files, skips_invalid=skip_invalid)
     with job.interruptible():

@@ -7,13 +7,13 @@ import msgspec
 import typer
 
 from headwater.cli.index_progress import load_progress
+from headwater.cli.options import AnyStore
 from headwater.cli.output import note, pluralize
 from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
 from headwater.retrieval.bulk_loading import LoadReport
 from headwater.retrieval.files.entries import Skipped
 from headwater.retrieval.files.reading import DocumentFiles
-from headwater.store.feature_store import FeatureStore
 
 _INTERRUPTED = 130
 _SHOWN = 20
@@ -43,7 +43,7 @@ class Build:
         self._invalid = 0
         self._ignored: list[Skipped] = []
 
-    async def load(self, store: FeatureStore) -> None:
+    async def load(self, store: AnyStore) -> None:
         """Load all documents."""
         with load_progress(self._files) as show:
 
@@ -86,7 +86,7 @@ class Build:
         elif self._invalid == _SHOWN + 1:
             note("more invalid documents are skipped and counted")
 
-    async def count_missing(self, store: FeatureStore) -> int:
+    async def count_missing(self, store: AnyStore) -> int:
         """Return how many documents of the index the files do not have."""
         if self._invalid:
             note(
@@ -102,7 +102,7 @@ class Build:
         stored = {index.name: index.documents for index in await store.indexes.list()}
         return stored[self._index] - len(self._files.ids)
 
-    async def remove_missing(self, store: FeatureStore) -> None:
+    async def remove_missing(self, store: AnyStore) -> None:
         """Remove the documents that the files do not have."""
         self._removed = await store.indexes.retain(self._index, self._files.ids)
 

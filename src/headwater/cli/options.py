@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli.remote import refuse_server, server_of
+from headwater.cli.remote import server_of
 from headwater.core.durations import to_timedelta
 from headwater.core.logging import log
 from headwater.errors import DurationError, InvalidInputError, UnknownNameError
@@ -82,13 +82,11 @@ def is_project(file: Path | None) -> bool:
 
 def declared_store(file: Path | None) -> FeatureStore:
     """Return the store of a features file, for commands that need declarations."""
-    refuse_server(file)
     return _with_log(load_store(features_file(file)))
 
 
 def bare_store(file: Path | None) -> FeatureStore:
     """Return the store of the settings, or of a file if one is named, without declarations."""
-    refuse_server(file)
     return _with_log(load_store(file) if file else FeatureStore())
 
 

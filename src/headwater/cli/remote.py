@@ -8,7 +8,6 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from headwater.errors import InvalidInputError
 from headwater.settings.loading import load
 
 if TYPE_CHECKING:
@@ -114,17 +113,3 @@ def server_of(file: Path | None) -> "AsyncClient | None":
     from headwater.client import AsyncClient  # noqa: PLC0415 - only commands with a server need it
 
     return AsyncClient(url, key=key, settings=settings)
-
-
-def refuse_server(file: Path | None) -> None:
-    """Raise InvalidInputError if a server is named for a command that needs a local store."""
-    context = _running.get()
-    if context is None or _name_of(context) in LOCAL_ONLY:
-        return
-    server = server_of(file)
-    if server is not None:
-        raise InvalidInputError(
-            f"`{context.command_path}` works on a local store only, and {server.url} was named; "
-            "run it on the machine of the store without --url and HEADWATER_CLIENT_URL, or pass a "
-            "features file"
-        )

@@ -18,7 +18,9 @@ from headwater.client.dead_letters import DeadLetterCalls
 from headwater.client.errors import FailedEvent
 from headwater.client.events import EventCalls, PublishCalls
 from headwater.client.features import FeatureReadCalls
+from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls, SearchCalls
+from headwater.client.past_values import PastValueCalls
 from headwater.client.publisher import Publisher, PublisherOptions
 from headwater.client.records import RecordCalls
 from headwater.client.server import Server
@@ -30,7 +32,7 @@ from headwater.settings.schema import Settings
 from headwater.store.audit_log import AuditPage
 
 
-class AsyncClient(PublishCalls, FeatureReadCalls, ContextCalls, SearchCalls):
+class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, SearchCalls):
     """A Headwater server, with the verbs, arguments, results and errors of a ``FeatureStore``.
 
     Args:
@@ -81,6 +83,7 @@ class AsyncClient(PublishCalls, FeatureReadCalls, ContextCalls, SearchCalls):
         self.records = RecordCalls(self._server, self.settings)
         self.indexes = IndexCalls(self._server)
         self.dead_letters = DeadLetterCalls(self._server)
+        self.history = HistoryCalls(self._server)
         self.backfills = BackfillCalls(self._server)
         self.catalog = CatalogCalls(self._server)
         self.admin = AdminCalls(self._server)

@@ -13,6 +13,7 @@ from headwater.client.backfills import BackfillCalls
 from headwater.client.catalog import CatalogCalls
 from headwater.client.dead_letters import DeadLetterCalls
 from headwater.client.events import EventCalls
+from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import Publisher
 from headwater.client.records import RecordCalls
@@ -72,6 +73,7 @@ class BlockingIndexCalls(Blocking[IndexCalls]):
     list = blocking(IndexCalls.list)
     get_document = blocking(IndexCalls.get_document)
     load = blocking(IndexCalls.load)
+    retain = blocking(IndexCalls.retain)
     reindex = blocking(IndexCalls.reindex)
     drop = blocking(IndexCalls.drop)
 
@@ -98,6 +100,13 @@ class BlockingDeadLetterCalls(Blocking[DeadLetterCalls]):
     list = blocking(DeadLetterCalls.list)
     redrive = blocking(DeadLetterCalls.redrive)
     discard = blocking(DeadLetterCalls.discard)
+
+
+class BlockingHistoryCalls(Blocking[HistoryCalls]):
+    """``client.history``."""
+
+    import_file = blocking(HistoryCalls.import_file)
+    export = blocking(HistoryCalls.export)
 
 
 class BlockingBackfillCalls(Blocking[BackfillCalls]):
@@ -158,6 +167,7 @@ class Client(Blocking[AsyncClient]):
         self.records = BlockingRecordCalls(client.records, loop)
         self.indexes = BlockingIndexCalls(client.indexes, loop)
         self.dead_letters = BlockingDeadLetterCalls(client.dead_letters, loop)
+        self.history = BlockingHistoryCalls(client.history, loop)
         self.backfills = BlockingBackfillCalls(client.backfills, loop)
         self.catalog = BlockingCatalogCalls(client.catalog, loop)
         self.admin = BlockingAdminCalls(client.admin, loop)
@@ -175,6 +185,7 @@ class Client(Blocking[AsyncClient]):
     get_features = blocking(AsyncClient.get_features)
     get_feature_values = blocking(AsyncClient.get_feature_values)
     get_feature_history = blocking(AsyncClient.get_feature_history)
+    get_historical_features = blocking(AsyncClient.get_historical_features)
     assemble = blocking(AsyncClient.assemble)
     record_external = blocking(AsyncClient.record_external)
     get_context_at = blocking(AsyncClient.get_context_at)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import msgspec
@@ -17,9 +19,11 @@ from headwater.api.indexes import (
     IndexList,
     NewDocument,
     ReindexedIndex,
+    RetainedIndex,
     SearchBody,
     SearchHits,
 )
+from headwater.api.streams import NDJSON
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted
 from headwater.core.codec import encode_custom
@@ -148,6 +152,25 @@ class IndexCalls:
     async def _load(self, index: str, documents: Sequence[NewDocument]) -> LoadReport:
         path, body = "/v1/indexes/{}/documents", DocumentsBody(documents)
         return await self._server.follow(LoadReport, path, index, body=body, is_repeatable=True)
+
+    async def retain(self, index: IndexRef, document_ids: Collection[str | int]) -> int:
+        """Remove all documents but these; return how many were removed.
+
+        >>> await client.indexes.retain("docs", ["returns"])
+        1
+        """
+        with NamedTemporaryFile(prefix="headwater-", suffix=".ndjson") as file:
+            for document_id in document_ids:
+                file.write(msgspec.json.encode(str(document_id)) + b"\n")
+            file.flush()
+            kept = await self._server.upload(
+                RetainedIndex,
+                "/v1/indexes/{}/retain",
+                index_name(index),
+                file=Path(file.name),
+                media_type=NDJSON,
+            )
+        return kept.removed
 
     async def reindex(self, index: IndexRef, *, progress: OnStep | None = None) -> int:
         """Split and embed all documents as the index is declared now; return how many were.

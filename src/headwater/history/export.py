@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -25,9 +26,17 @@ from headwater.history.exported import (
     save_manifest,
     translated,
 )
-from headwater.ports import CatalogState, OfflineStore, Segment
+from headwater.ports import CatalogState, Segment
 
 LoadCatalog = Callable[[], Awaitable[CatalogState]]
+
+
+class ExportsHistory(Protocol):
+    """The part of an offline store that an export needs."""
+
+    async def export_history(self, file: Path, *, after: int) -> int:
+        """Write the rows after a sequence number to a file; return the last number."""
+
 
 SEGMENT_ROWS = 100_000
 """Files with fewer rows are merged first."""
@@ -49,7 +58,7 @@ class HistoryExport:
     """An export of one store's history into a folder."""
 
     def __init__(
-        self, offline: OfflineStore, catalog: LoadCatalog, folder: Path, now: datetime
+        self, offline: ExportsHistory, catalog: LoadCatalog, folder: Path, now: datetime
     ) -> None:
         self._offline = offline
         self._load_catalog = catalog

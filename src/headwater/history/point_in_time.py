@@ -136,7 +136,7 @@ def _prepare(
     frame: EntityFrame, spine: Spine, columns: Sequence[ResultColumn], points: Sequence[Path]
 ) -> int:
     """Check a frame and write its points; return the number of its rows."""
-    _check_columns(frame, spine, columns)
+    check_columns(frame, spine, [column.name for column in columns])
     with session(points[0].parent) as duck:
         try:
             frame.load(duck, spine)
@@ -150,7 +150,8 @@ def _attach(frame: EntityFrame, result: FrameResult, folder: Path) -> Any:
         return frame.attach(duck, result)
 
 
-def _check_columns(frame: EntityFrame, spine: Spine, columns: Sequence[ResultColumn]) -> None:
+def check_columns(frame: EntityFrame, spine: Spine, added: Sequence[str]) -> None:
+    """Raise InvalidInputError if a frame lacks a column, or has one that is to be added."""
     texts = [name for name in frame.columns() if isinstance(name, str)]
     if not texts:
         return  # a list of no dicts has no columns
@@ -160,9 +161,9 @@ def _check_columns(frame: EntityFrame, spine: Spine, columns: Sequence[ResultCol
     _check_column(spine.at, texts, "the times", "pass the name of the column as at=")
     # Names that differ in case alone are the same in SQL.
     by_name = {name.casefold(): name for name in texts}
-    for column in columns:
-        if column.name.casefold() in by_name:
-            present = by_name[column.name.casefold()]
+    for name in added:
+        if name.casefold() in by_name:
+            present = by_name[name.casefold()]
             raise InvalidInputError(
                 f"the frame already has a column {present!r}; rename or drop it"
             )

@@ -23,6 +23,7 @@ from headwater.http.doctor import Doctor
 from headwater.http.documentation import Documentation
 from headwater.http.features import Features
 from headwater.http.health import Probes
+from headwater.http.history import History
 from headwater.http.indexes import Indexes
 from headwater.http.ingest import Ingest
 from headwater.http.mounts import AsgiMount, MountEndpoint
@@ -85,6 +86,7 @@ def routes_of(
         *Contexts(store).routes(),
         *Records(store).routes(),
         *Indexes(store).routes(),
+        *History(store).routes(),
         *Administration(store).routes(),
         *Backfills(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),
@@ -118,7 +120,8 @@ class App(Router):
         self._ids = RequestIds()
         origins = store.settings.http.cors_origins
         self._cors = Cors(origins) if origins else None
-        self._tree = RouteTree(typed, store.settings.http.max_body_bytes)
+        http = store.settings.http
+        self._tree = RouteTree(typed, http.max_body_bytes, http.max_upload_bytes)
         self._mounts = mounts
         for mount in mounts:
             self._tree.add("POST", mount.path, MountEndpoint(mount))

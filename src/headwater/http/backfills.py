@@ -13,6 +13,9 @@ from headwater.http.routes import Route
 from headwater.http.streaming import ProgressResponse
 from headwater.store.feature_store import FeatureStore
 
+# A backfill whose client has gone ends after the file that is being replayed.
+_FILES = 16
+
 
 class Backfills:
     """Runs backfills, and serves their results."""
@@ -57,6 +60,7 @@ class Backfills:
                 since=body.since,
                 until=body.until,
                 switch=body.switch,
+                files=_FILES,
                 progress=report.show,
             ),
             private=self._private,

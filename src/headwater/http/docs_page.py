@@ -94,9 +94,10 @@ def _body(operation: _Described, document: _Described) -> str:
     required = schema.get("required", ())
     rows = "".join(
         _row(name, "body", name in required, _described(field), field)
-        for name, field in schema["properties"].items()
+        for name, field in schema.get("properties", {}).items()
     )
-    return f"<h4>Body: {escape(', '.join(content))}</h4>{_table('in', rows)}"
+    table = _table("in", rows) if rows else ""
+    return f"<h4>Body: {escape(', '.join(content))}</h4>{table}"
 
 
 def _table(place: str, rows: str) -> str:
@@ -163,7 +164,7 @@ def _curl(path: str, method: str, operation: _Described) -> str:
     if "requestBody" in operation:
         media_type, content = next(iter(operation["requestBody"]["content"].items()))
         words.append(f"\\\n  -H 'Content-Type: {media_type}'")
-        words.append(f"\\\n  -d '{json.dumps(content['example'], ensure_ascii=False)}'")
+        words.append(f"\\\n  {_data(content)}")
     return " ".join(words)
 
 
@@ -204,3 +205,10 @@ def _text(text: str) -> str:
     """Return prose as HTML; text between backticks is code."""
     parts = escape(text.replace("``", "`")).split("`")
     return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
+
+
+def _data(content: _Described) -> str:
+    """Return the option of curl for a body: an example, or a file."""
+    if content["schema"].get("format") == "binary":
+        return "--data-binary @FILE"
+    return f"-d '{json.dumps(content['example'], ensure_ascii=False)}'"

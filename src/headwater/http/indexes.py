@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -13,6 +15,7 @@ from headwater.api.indexes import (
     IndexedDocument,
     IndexList,
     ReindexedIndex,
+    RetainedIndex,
     SearchBody,
     SearchHit,
     SearchHits,
@@ -22,10 +25,11 @@ from headwater.api.streams import NDJSON, ActionLine, ProgressStep
 from headwater.declarations.indexes import Document
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
-from headwater.errors import UnknownDocumentError
+from headwater.errors import InvalidInputError, UnknownDocumentError
 from headwater.http.responses import NO_CONTENT
 from headwater.http.routes import Route
 from headwater.http.streaming import ProgressResponse, Reporter
+from headwater.http.uploads import UploadedFile
 from headwater.retrieval.bulk_loading import LoadReport
 from headwater.store.feature_store import FeatureStore
 
@@ -61,6 +65,15 @@ class Indexes:
                 self.load_documents,
                 returns=NDJSON,
                 documents=ActionLine[LoadReport, LoadReport],
+            ),
+            Route(
+                "POST",
+                "/v1/indexes/{index}/retain",
+                "admin",
+                self.retain_documents,
+                accepts=(NDJSON,),
+                returns=NDJSON,
+                documents=ActionLine[ProgressStep, RetainedIndex],
             ),
             Route(
                 "POST",
@@ -123,6 +136,15 @@ class Indexes:
             lambda report: load(index, documents, progress=report.show), private=self._private
         )
 
+    async def retain_documents(self, index: IndexName, body: UploadedFile) -> ProgressResponse:
+        """Remove all documents but those whose ids are sent, each as JSON text on its own line."""
+
+        async def action(_: Reporter) -> RetainedIndex:
+            ids = await asyncio.to_thread(_ids_in, body.path)
+            return RetainedIndex(index, await self._store.indexes.retain(index, ids))
+
+        return ProgressResponse(action, private=self._private, closing=body.close)
+
     async def reindex(self, index: IndexName) -> ProgressResponse:
         """Split and embed all documents as the index is declared now.
 
@@ -139,3 +161,16 @@ class Indexes:
         if stored is None:
             raise UnknownDocumentError(index, document)
         return msgspec.convert({"index": index, **msgspec.structs.asdict(stored)}, kind)
+
+
+def _ids_in(file: Path) -> set[str]:
+    ids: set[str] = set()
+    with file.open("rb") as opened:
+        for number, line in enumerate(opened, 1):
+            try:
+                ids.add(msgspec.json.decode(line, type=str))
+            except msgspec.DecodeError as error:
+                raise InvalidInputError(
+                    f'line {number} is not the id of a document: {error}; write it as "parcels"'
+                ) from error
+    return ids

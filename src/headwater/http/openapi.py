@@ -10,13 +10,16 @@ from typing import Any
 
 import msgspec
 
+from headwater.api.history import CSV, PARQUET
 from headwater.api.kinds import SCHEMAS
 from headwater.api.problems import Problem
+from headwater.api.streams import NDJSON
 from headwater.http.openapi_links import links_of
 from headwater.http.openapi_problems import problem_responses
 from headwater.http.request_parsing import Upload
 from headwater.http.responses import NO_CONTENT, NOT_MODIFIED
 from headwater.http.routes import Parameter, Route, RouteSignature, signature_of
+from headwater.http.uploads import UploadedFile
 
 _Schemas = dict[Any, dict[str, Any]]
 """The schema of each type that the routes use."""
@@ -40,6 +43,12 @@ _TRACEPARENT = {
         "type": "string",
         "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
     },
+}
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_FILES: dict[str, dict[str, Any]] = {
+    PARQUET: _BINARY,
+    CSV: _BINARY | {"example": "user_id,timestamp\nada,2026-01-15T09:23:12Z\n"},
+    NDJSON: _BINARY | {"example": '"parcels"\n'},
 }
 _REQUEST_ID = {
     "X-Request-Id": {
@@ -104,7 +113,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, dict[str, Any]]:
 def _kinds(route: Route, signature: RouteSignature) -> Iterator[Any]:
     for parameter in (*signature.path, *signature.query):
         yield parameter.kind
-    if signature.body is not None:
+    if signature.body not in (None, UploadedFile):
         yield _body_type(route, signature)
     yield from _response_types(route, signature)
 
@@ -139,7 +148,12 @@ def _operation(route: Route, schemas: _Schemas, components: dict[str, Any]) -> d
     }
     if details:
         operation["description"] = details.strip()
-    if signature.body is not None:
+    if signature.body is UploadedFile:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {media_type: _FILES[media_type] for media_type in route.accepts},
+        }
+    elif signature.body is not None:
         operation["requestBody"] = _body(route, schemas[_body_type(route, signature)], components)
     return operation
 

@@ -74,13 +74,12 @@ class HeadTooLargeError(RequestError):
 
 
 class TooLargeError(RequestError):
-    """A body larger than ``http.max_body_bytes``."""
+    """A body larger than ``http.max_body_bytes``, or a file than ``http.max_upload_bytes``."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, setting: str = "http.max_body_bytes") -> None:
         self.limit = limit
         super().__init__(
-            f"the body is larger than {limit} bytes; send less at once, or raise "
-            "http.max_body_bytes"
+            f"the body is larger than {limit} bytes; send less at once, or raise {setting}"
         )
 
 

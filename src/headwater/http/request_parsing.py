@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 from urllib.parse import quote, unquote
 
 import msgspec
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope
 
 from headwater.errors import FieldError
 from headwater.errors.hints import nearest, quoted
@@ -83,6 +83,12 @@ async def read_upload(
     scope: Scope, receive: Receive, accepted: Sequence[str], limit: int
 ) -> Upload:
     """Read the body; raise if its media type is not accepted or it exceeds the limit."""
+    media_type = check_head(scope, accepted, TooLargeError(limit))
+    return Upload(await _read_body(scope, receive, limit), media_type)
+
+
+def check_head(scope: Scope, accepted: Sequence[str], too_large: TooLargeError) -> str:
+    """Return the media type of a body; raise if it, or the length, is not accepted."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
     declared = headers.get(b"content-type", b"").decode("latin-1")
     media_type = declared.partition(";")[0].strip().lower()
@@ -92,9 +98,9 @@ async def read_upload(
     # Python refuses to convert thousands of digits, also if they are zeros.
     if len(length) > _MAX_LENGTH_DIGITS:
         raise MalformedError(f"Content-Length has more than {_MAX_LENGTH_DIGITS} digits")
-    if length.isdigit() and int(length) > limit:
-        raise TooLargeError(limit)
-    return Upload(await _read_body(scope, receive, limit), media_type)
+    if length.isdigit() and int(length) > too_large.limit:
+        raise too_large
+    return media_type
 
 
 async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
@@ -103,16 +109,22 @@ async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     has_more = True
     while has_more:
         message = await receive()
-        if message["type"] == "http.disconnect":
-            gone = MalformedError("the client disconnected before the end of the body")
-            raise scope.get(REFUSAL, gone)
-        part: bytes = message.get("body", b"")
+        part = part_of(message, scope)
         size += len(part)
         if size > limit:
             raise TooLargeError(limit)
         parts.append(part)
         has_more = message.get("more_body", False)
     return b"".join(parts)
+
+
+def part_of(message: Message, scope: Scope) -> bytes:
+    """Return a part of a body; raise if the client has disconnected."""
+    if message["type"] == "http.disconnect":
+        gone = MalformedError("the client disconnected before the end of the body")
+        raise scope.get(REFUSAL, gone)
+    part: bytes = message.get("body", b"")
+    return part
 
 
 def decode_json(data: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T:

@@ -46,12 +46,15 @@ class Reporter:
         """Send the lines of the action with this."""
         self._send = send
 
-    async def send_file(self, file: Path) -> None:
-        """Send the bytes of a file, as base64 in lines with ``data``."""
+    async def send_file(self, file: Path) -> int:
+        """Send a file, as base64 in lines with ``data``; return the number of bytes."""
         assert self._send is not None
+        sent = 0
         with file.open("rb") as opened:
             while data := await asyncio.to_thread(opened.read, _BYTES_OF_LINE):
                 await self._send(_line({"data": data}))
+                sent += len(data)
+        return sent
 
 
 class ProgressResponse(Response):

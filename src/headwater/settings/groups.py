@@ -71,6 +71,9 @@ class HttpSettings(SettingsGroup, frozen=True):
     port: Annotated[Port, "port; 0 for any free port"] = 8000
     processes: Annotated[Count, "API processes that `headwater serve` starts"] = 1
     max_body_bytes: Annotated[Count, "maximum size of a request body"] = 1_048_576
+    max_upload_bytes: Annotated[
+        Count, "maximum size of a file that is sent to be read or imported"
+    ] = 268_435_456
     max_values: Annotated[
         Count, "maximum number of values that one request reads: entity ids times features"
     ] = 10_000

@@ -1,0 +1,143 @@
+"""Tables of a caller, whose past values a server reads: their ids and times, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import msgspec
+
+from headwater.api.declarations import StoreListing
+from headwater.core.clock import from_micros
+from headwater.core.duckdb_session import headline, identifier, parquet, session
+from headwater.core.sql_literals import text
+from headwater.declarations.feature_handles import Feature, FeatureRef, feature_name
+from headwater.declarations.features import EntityDef
+from headwater.errors import InvalidInputError, UnknownNameError
+from headwater.errors.hints import Location
+from headwater.history.column_types import JSON
+from headwater.history.columns import AS_OF, ResultColumn
+from headwater.history.frames.entity_frame import FrameResult, Spine
+from headwater.history.frames.kinds import is_sql as is_sql
+from headwater.history.frames.kinds import open_frame
+from headwater.history.point_in_time import check_columns
+from headwater.history.points import check_rows
+
+_AT_THE_SERVER = Location("(server)", 0)
+_TIME = "TIMESTAMP WITH TIME ZONE"
+_POINT_TYPES = {"moment": _TIME}
+
+
+class RemoteFrame:
+    """A caller's table, in whose folder the ids and times and the answer are kept."""
+
+    def __init__(
+        self,
+        frame: Any,
+        output: Path | None,
+        declared: StoreListing,
+        features: Sequence[FeatureRef],
+        at: str,
+    ) -> None:
+        self._features = features
+        self._spine = Spine(_entities(declared, list(map(feature_name, features))), at)
+        self._frame = open_frame(frame, output)
+        self._folder = TemporaryDirectory(prefix="headwater-")
+        self.answer = Path(self._folder.name) / "answer.parquet"
+        """The file for the answer of the server."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._frame.discard()
+        self._folder.cleanup()
+
+    async def write_points(self, *, with_as_of: bool) -> Path:
+        """Check the table; return a file with its ids and times."""
+        names = list(map(feature_name, self._features))
+        added = [*names, *(f"{name}{AS_OF}" for name in names if with_as_of)]
+        return await asyncio.to_thread(self._write_points, added)
+
+    def _write_points(self, added: Sequence[str]) -> Path:
+        points = self.answer.with_name("points.parquet")
+        check_columns(self._frame, self._spine, added)
+        selected = ", ".join(
+            f"CAST({column} AS {_POINT_TYPES.get(column, 'VARCHAR')}) AS {identifier(name)}"
+            for column, name in self._spine.columns.items()
+        )
+        with session(points.parent) as duck:
+            try:
+                self._frame.load(duck, self._spine)
+                check_rows(duck, self._spine, self._frame.remedies)
+                duck.run(
+                    f"COPY (SELECT {selected} FROM frame ORDER BY row) TO {text(points)}"
+                    " (FORMAT parquet)"
+                )
+            except duckdb.Error as error:
+                raise InvalidInputError(f"the frame cannot be read: {headline(error)}") from error
+        return points
+
+    async def attach(self, json_columns: Collection[str]) -> Any:
+        """Return the caller's table with the columns of the answer."""
+        return await asyncio.to_thread(self._attach, frozenset(json_columns))
+
+    def _attach(self, json_columns: frozenset[str]) -> Any:
+        handles = {feature_name(each): each for each in self._features}
+        own = set(self._spine.columns.values())
+        with session(self.answer.parent) as duck:
+            described = duck.run(f"DESCRIBE {parquet([self.answer])}").fetchall()
+            columns = [
+                _column(name, kind, handles.get(name), is_json=name in json_columns)
+                for name, kind, *_ in described
+                if name not in own
+            ]
+            return self._frame.attach(duck, FrameResult([self.answer], columns))
+
+
+def _entities(declared: StoreListing, names: Sequence[str]) -> list[EntityDef]:
+    """Return the entities of features, each once."""
+    features = {each.name: each.entity for each in declared.features}
+    entities = {each.name: each for each in declared.entities}
+    for name in names:
+        if name not in features:
+            raise UnknownNameError("feature", name, features)
+    found = [entities[each] for each in dict.fromkeys(features[name] for name in names)]
+    return [
+        EntityDef(each.name, each.id_field, int if each.id_type == "int" else str, _AT_THE_SERVER)
+        for each in found
+    ]
+
+
+def _column(name: str, kind: str, feature: FeatureRef | None, *, is_json: bool) -> ResultColumn:
+    """Return a column of the answer; its values are in the type of a feature's handle."""
+    value, type_ = f"e0.{identifier(name)}", JSON if is_json else kind
+    if kind == _TIME:
+        plain = f"epoch_us({value})"
+        return ResultColumn(name, "TIMESTAMPTZ", value, plain, _present(from_micros))
+    if isinstance(feature, Feature) and feature.definition.codec.kind == "json":
+        decode = feature.definition.codec.decode
+        encode = str.encode if is_json else msgspec.json.encode
+        return ResultColumn(name, type_, value, value, _present(lambda each: decode(encode(each))))
+    to_python = _present(msgspec.json.decode) if is_json else None
+    return ResultColumn(name, type_, value, value, to_python)
+
+
+def _present(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return partial(_converted, convert)
+
+
+def _converted(convert: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else convert(value)
