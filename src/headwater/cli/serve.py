@@ -23,43 +23,48 @@ from headwater.store.feature_store import FeatureStore
 app = command_group("Serve a features file.")
 
 
+Host = Annotated[str | None, typer.Option(help="Address to listen on. Default: http.host.")]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=65_535, help="Port to listen on; 0 takes a free port. Default: http.port."
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Worker processes to start; 0 for none. Default: in production worker.processes, "
+        "in development a worker inside this process.",
+    ),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="API processes to start, which share the port; with more than one, the workers "
+        "are processes too. Default: http.processes.",
+    ),
+]
+Reload = Annotated[
+    bool,
+    typer.Option(
+        "--reload",
+        help="Restart when a Python file changes in the folder of the features file or of its "
+        "package, or below it.",
+    ),
+]
+
+
 @app.command()
 def serve(
     file: FileArgument = None,
     *,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on. Default: http.host.")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65_535, help="Port to listen on; 0 takes a free port. Default: http.port."
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Worker processes to start; 0 for none. Default: in production worker.processes, "
-            "in development a worker inside this process.",
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="API processes to start, which share the port; with more than one, the workers "
-            "are processes too. Default: http.processes.",
-        ),
-    ] = None,
-    reload: Annotated[
-        bool,
-        typer.Option(
-            "--reload",
-            help="Restart when a Python file changes in the folder of the features file or of its "
-            "package, or below it.",
-        ),
-    ] = False,
+    host: Host = None,
+    port: Port = None,
+    workers: Workers = None,
+    processes: Processes = None,
+    reload: Reload = False,
     restarted: Annotated[bool, typer.Option("--restarted", hidden=True)] = False,
     supervisor: Annotated[int | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,
@@ -71,22 +76,18 @@ def serve(
     """
     path = features_file(file)
     if reload:
-        options = [] if workers is None else ["--workers", str(workers)]
-        options += [] if processes is None else ["--processes", str(processes)]
-        options += ["--json"] if as_json else []
-        options += ["--host", host] if host is not None else []
-        options += ["--port", str(port)] if port is not None else []
-        raise typer.Exit(serve_with_reload(path, options))
+        given = {"--host": host, "--port": port, "--workers": workers, "--processes": processes}
+        options = [f"{name}={value}" for name, value in given.items() if value is not None]
+        raise typer.Exit(serve_with_reload(path, [*options, *(["--json"] if as_json else [])]))
     store = declared_store(path)
-    host = store.settings.http.host if host is None else host
-    port = store.settings.http.port if port is None else port
-
+    http = store.settings.http
+    address = (http.host if host is None else host, http.port if port is None else port)
     mounts = [mcp_mount(store)] if store.settings.mcp.enabled else []
     if supervisor is not None:
-        run_long(serve_supervised(store, (host, port), mounts, supervisor))
+        run_long(serve_supervised(store, address, mounts, supervisor))
         return
-    processes = store.settings.http.processes if processes is None else processes
-    if workers is None and (processes > 1 or store.settings.env == "production"):
+    count = http.processes if processes is None else processes
+    if workers is None and (count > 1 or store.settings.env == "production"):
         workers = store.settings.worker.processes
     announce_if_new = new_store_notice(store.settings)
 
@@ -97,18 +98,14 @@ def serve(
         else:
             _print_welcome(store, path, url, workers=workers, restarted=restarted)
 
-    if processes > 1:
-        run_long(
-            serve_with_processes(
-                store.settings, path, (host, port), processes, workers or 0, on_ready=ready
-            )
-        )
+    if count > 1:
+        run_long(serve_with_processes(store.settings, path, address, count, workers or 0, ready))
         return
     run_long(
         serve_http(
             store,
-            host=host,
-            port=port,
+            host=address[0],
+            port=address[1],
             worker=workers is None,
             processes=ChildProcesses([worker_processes(path, workers)]) if workers else None,
             mounts=mounts,

@@ -36,7 +36,6 @@ async def serve_with_processes(
     address: tuple[str, int],
     processes: int,
     workers: int,
-    *,
     on_ready: Callable[[str], None],
 ) -> None:
     """Supervise API processes and workers until a stop signal; serve nothing in this process.
