@@ -47,7 +47,7 @@ class DeadLetterList(msgspec.Struct, frozen=True):
 
 
 class DeadLetterSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The dead letters to redrive or discard: those that match all fields, the oldest first.
+    """The dead letters to redrive or discard: all that match every field, the oldest first.
 
     With ``ids`` alone, either all are settled or none.
     """

@@ -22,45 +22,49 @@ app = command_group("Create, list and revoke API keys; generate keys that sign r
 app.add_typer(signing_keys, name="signing")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")]
+NewName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the key, shown in logs and records.")
+]
+Scopes = Annotated[
+    list[str],
+    typer.Option(
+        help="What the key allows: ingest, read, assemble, records, metrics or admin. Repeat it "
+        "for several."
+    ),
+]
+Entities = Annotated[
+    list[str] | None, typer.Option(help="Only this entity. Repeat it for several.")
+]
+Contexts = Annotated[
+    list[str] | None, typer.Option(help="Only this context. Repeat it for several.")
+]
+Indexes = Annotated[list[str] | None, typer.Option(help="Only this index. Repeat it for several.")]
+Tenant = Annotated[
+    str | None, typer.Option(metavar="PREFIX", help="Only entity ids with this prefix.")
+]
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Valid for this long, such as 90d; by default the key does not expire.",
+    ),
+]
+RateLimit = Annotated[
+    float | None, typer.Option(min=0, help="Requests per second, in place of `http.rate_limit`.")
+]
 
 
 @app.command()
 def create(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="Name of the key, shown in logs and records."),
-    ],
+    name: NewName,
     *,
-    scope: Annotated[
-        list[str],
-        typer.Option(
-            help="What the key allows: ingest, read, assemble, records, metrics or admin. Repeat "
-            "it for several."
-        ),
-    ],
-    entity: Annotated[
-        list[str] | None, typer.Option(help="Only this entity. Repeat it for several.")
-    ] = None,
-    context: Annotated[
-        list[str] | None, typer.Option(help="Only this context. Repeat it for several.")
-    ] = None,
-    index: Annotated[
-        list[str] | None, typer.Option(help="Only this index. Repeat it for several.")
-    ] = None,
-    tenant: Annotated[
-        str | None, typer.Option(metavar="PREFIX", help="Only entity ids with this prefix.")
-    ] = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Valid for this long, such as 90d; by default the key does not expire.",
-        ),
-    ] = None,
-    rate_limit: Annotated[
-        float | None,
-        typer.Option(min=0, help="Requests per second, in place of `http.rate_limit`."),
-    ] = None,
+    scope: Scopes,
+    entity: Entities = None,
+    context: Contexts = None,
+    index: Indexes = None,
+    tenant: Tenant = None,
+    expires: Expires = None,
+    rate_limit: RateLimit = None,
     file: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:

@@ -60,7 +60,7 @@ class EventCalls:
         return [result_of(each) for each in await self.send(events)]
 
     async def send(self, events: Sequence[ServiceEvent]) -> list[AcceptedEvent]:
-        """Publish events; return what the server says of each."""
+        """Publish events; return the server's answer for each."""
         accepted: list[AcceptedEvent] = []
         conflicts: list[EventConflict] = []
         begin = 0

@@ -130,12 +130,12 @@ class Server:
         await self.send(Request("DELETE", _filled(path, segments), query, None, is_repeatable=True))
 
     async def remove(self, kind: type[T], path: str, *segments: object, **query: Any) -> T:
-        """Remove something; return what the server says of it."""
+        """Remove something; return the answer."""
         request = Request("DELETE", _filled(path, segments), query, None, is_repeatable=False)
         return self.decoded(kind, await self.send(request))
 
     async def tell(self, path: str, *segments: object, body: object = None) -> None:
-        """Change something that the server says nothing of."""
+        """Change something; the answer has no body."""
         content = None if body is None else _encode(body)
         await self.send(Request("POST", _filled(path, segments), {}, content, is_repeatable=False))
 

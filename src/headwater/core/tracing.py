@@ -13,7 +13,7 @@ from typing import Literal, Protocol, Self
 SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
 AttributeValue = str | int | float | bool | Sequence[str]
 Attributes = Mapping[str, AttributeValue | None]
-"""Attributes of a span by name; those that are None are left out."""
+"""Attributes of a span by name; None leaves one out."""
 
 TRACEPARENT = re.compile(
     "(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"

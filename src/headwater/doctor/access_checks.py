@@ -20,7 +20,7 @@ _CREATE = "create a key with `headwater keys create NAME`, or set HEADWATER_API_
 
 
 def add_access(settings: Settings, found: Findings) -> None:
-    """Add what is known about the keys of callers."""
+    """Add the findings about the keys of callers."""
     path = Path(settings.keys_file)
     try:
         keys = read_keys(path)

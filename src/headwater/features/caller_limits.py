@@ -67,7 +67,7 @@ class LimitedCaller:
                     )
 
     def check_index(self, index: str) -> None:
-        """Check an index; a tenant may use only those that its key names."""
+        """Check an index; a tenant may use only indexes that its key names."""
         indexes = self.limits.indexes
         if indexes is None and self.limits.tenant:
             raise self._error(

@@ -12,7 +12,7 @@ safely; ``error`` if it does not work."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What one check looked at, what it found, and what to do about it."""
+    """The result of one check: its place, what was found, and the remedy."""
 
     area: str
     check: str
