@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -41,6 +42,17 @@ def pytest_xdist_auto_num_workers() -> int:
     """Run more processes than cores where cores are few, because many tests wait for servers."""
     cores = os.cpu_count() or 1
     return max(cores, min(2 * cores, 8))
+
+
+def pytest_collection() -> None:
+    """Do not look for garbage among the modules and tests, which all stay."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and tests out of every later garbage collection."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
