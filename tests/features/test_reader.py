@@ -261,9 +261,9 @@ async def test_a_computation_that_is_not_kept_ends_with_its_last_reader(
             ended.set()
         return "never"
 
+    flights = (await runtime_of(store).open()).reader._flights._flights  # noqa: SLF001
     readers = [asyncio.create_task(store.get_feature("slow", "u1")) for _ in range(2)]
-    await begun.wait()
-    await asyncio.sleep(0)
+    await until(lambda: begun.is_set() and [each.callers for each in flights.values()] == [2])
     for reader in readers:
         assert not ended.is_set()
         reader.cancel()
