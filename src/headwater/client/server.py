@@ -61,7 +61,7 @@ class Request(NamedTuple):
     """Whether the body of the response is read line by line."""
 
 
-class Failure(NamedTuple):
+class FailedAttempt(NamedTuple):
     """A failed attempt; ``pause`` is the shortest one that the server asks for."""
 
     error: HeadwaterError
@@ -238,7 +238,7 @@ class Server:
 
     async def _attempt(
         self, request: Request, accepted: Collection[int]
-    ) -> httpx.Response | Failure:
+    ) -> httpx.Response | FailedAttempt:
         http = self._open()
         body = _chunks(request.body) if isinstance(request.body, Path) else request.body
         sent = http.build_request(
@@ -259,7 +259,7 @@ class Server:
             is_sent = not isinstance(error, _NOT_SENT)
             unreachable = ServerUnreachableError(self.url, self._problem(error))
             unreachable.__cause__ = error
-            return Failure(unreachable, request.is_repeatable or not is_sent)
+            return FailedAttempt(unreachable, request.is_repeatable or not is_sent)
         if response.is_success or response.status_code in accepted:
             return response
         return self._failure(response, request)
@@ -269,13 +269,13 @@ class Server:
             return f"it did not answer within {self._timeout:g} s"
         return str(error) or type(error).__name__
 
-    def _failure(self, response: httpx.Response, request: Request) -> Failure:
+    def _failure(self, response: httpx.Response, request: Request) -> FailedAttempt:
         error = self._error(response)
         # Rate limits and limits of the load apply before a request is begun.
         is_refused = isinstance(error, RateLimitedError | OverloadedError)
         is_temporary = is_refused or response.status_code in _GATEWAY_STATUSES
         is_retried = is_temporary and (is_refused or request.is_repeatable)
-        return Failure(error, is_retried, _retry_after(response, self._clock.now()))
+        return FailedAttempt(error, is_retried, _retry_after(response, self._clock.now()))
 
     def _error(self, response: httpx.Response) -> HeadwaterError:
         media_type = response.headers.get("content-type", "").partition(";")[0]

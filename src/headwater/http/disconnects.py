@@ -16,6 +16,12 @@ _SCAN_SECONDS = 0.1
 T = TypeVar("T")
 
 
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client disconnects; the body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass  # an empty body, which a request without one has as well
+
+
 class Disconnects:
     """Cancels the calls of requests whose client disconnects."""
 
@@ -80,8 +86,7 @@ class _Call:
         self._is_slow = True
 
     async def _wait(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass  # an empty body, which a request without one has as well
+        await disconnected(self._receive)
         if self._request is not None:
             self._is_gone = True
             self._request.cancel()

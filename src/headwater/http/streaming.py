@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.api.streams import NDJSON, ProgressStep
 from headwater.core.codec import encode_custom
+from headwater.http.disconnects import disconnected
 from headwater.http.problems import log_problem, problem_response
 from headwater.http.request_ids import HEADER
 
@@ -86,7 +87,7 @@ class ProgressResponse(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
         self._reporter.begin(send)
         action = asyncio.ensure_future(self._action(self._reporter))
-        gone = asyncio.create_task(_disconnected(receive))
+        gone = asyncio.create_task(disconnected(receive))
         both = {action, gone}
         try:
             while not action.done():
@@ -115,11 +116,6 @@ class ProgressResponse(Response):
         request_id = self.headers.get(HEADER.decode(), "")
         log_problem(error, scope["method"], scope["path"], request_id, private=self._private)
         return {"problem": msgspec.Raw(bytes(problem_response(error, request_id).body))}
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass  # an empty body, which a request without one has as well
 
 
 def _line(fields: dict[str, Any]) -> dict[str, Any]:
