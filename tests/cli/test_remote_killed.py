@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.cli.conftest import FEATURES, Run
+from tests.cli.conftest import FEATURES, Run, wait_until
 
 SLOW = """
 import time
@@ -31,13 +31,13 @@ def test_a_server_that_is_killed_during_a_backfill_is_named(run: Run, folder: Pa
         assert server.stdout is not None
         url = msgspec.json.decode(server.stdout.readline())["url"]
         run("events", "publish", "purchase", "u1", "amount=5", "--url", url)
-        while not run("features", "history", "slow", "u1", "--url", url, "--json").json:
-            pass
+        history = ("features", "history", "slow", "u1", "--url", url, "--json")
+        wait_until(lambda: run(*history).json, seconds=60)
         (folder / "wait").touch()
         replay = [*headwater, "backfill", "slow", "--url", url]
         with subprocess.Popen(replay, stderr=subprocess.PIPE, text=True) as backfill:
-            while not (folder / "seen").exists() and backfill.poll() is None:
-                pass
+            seen = folder / "seen"
+            wait_until(lambda: seen.exists() or backfill.poll() is not None, seconds=60)
             server.kill()
             _, errors = backfill.communicate()
     assert backfill.returncode == 1

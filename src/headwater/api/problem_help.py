@@ -96,7 +96,7 @@ HELP: dict[str, Help] = {
         "Run `headwater index reindex`, or declare the index as it was.",
     ),
     "too-large": Help(
-        "the body is larger than `http.max_body_bytes`",
+        "the body is larger than `http.max_body_bytes`, or a file than `http.max_upload_bytes`",
         "Send less at once, or raise the setting; `limit` is in bytes.",
     ),
     "url-too-long": Help(
