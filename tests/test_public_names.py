@@ -138,6 +138,7 @@ def test_the_public_names_are_these() -> None:
         "FeatureRow",
         "FeatureStore",
         "FeatureValue",
+        "ForgetReport",
         "FreshnessSLAError",
         "FreshnessViolation",
         "Graph",

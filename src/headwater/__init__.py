@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headwater.features.reader import FeatureRow as FeatureRow
     from headwater.features.reconcile import AuditReport as AuditReport
     from headwater.features.reconcile import RebuildReport as RebuildReport
+    from headwater.history.forget_report import ForgetReport as ForgetReport
     from headwater.history.import_report import ImportReport as ImportReport
     from headwater.history.one_value import HistoricalValue as HistoricalValue
     from headwater.history.retention import PruneReport as PruneReport
@@ -83,6 +84,7 @@ _PUBLIC = {
     "features.reconcile": ("AuditReport", "RebuildReport"),
     "history.import_report": ("ImportReport",),
     "history.one_value": ("HistoricalValue",),
+    "history.forget_report": ("ForgetReport",),
     "history.retention": ("PruneReport",),
     "http.app": ("create_app",),
     "ports": (

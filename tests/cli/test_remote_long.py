@@ -26,6 +26,18 @@ def test_a_feature_is_backfilled_compared_and_switched_to(
     assert f"{served[0]} replays the events itself" in refused.err
 
 
+def test_an_entity_is_forgotten(remote: Run, served: tuple[str, FeatureStore]) -> None:
+    remote("events", "publish", "purchase", "b1", "amount=5")
+    served[1].sync.drain()
+    because = ("--reason", "request 12")
+    counted = remote("forget", "User", "b1", *because, "--dry-run", "--json").json
+    assert counted["values"] > 0
+    assert "pass --yes to erase" in remote("forget", "User", "b1", *because).err
+    erased = remote("forget", "User", "b1", *because, "--yes")
+    assert erased.out.splitlines()[1].split() == ["current", "values", str(counted["values"])]
+    assert served[1].sync.bus.list(entity_id="b1") == []
+
+
 def test_rows_are_counted_and_pruned(remote: Run) -> None:
     counted = remote("prune", "--events", "30d", "--dry-run", "--json").json
     assert (counted["events"]["rows"], counted["history"]) == (0, None)

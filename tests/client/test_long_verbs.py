@@ -48,6 +48,16 @@ async def test_a_backfill_is_run_compared_switched_to_and_cancelled(
     assert actions == {(f"backfills.{verb}", "api_key 1") for verb in verbs}
 
 
+async def test_an_entity_is_counted_and_forgotten(client: AsyncClient, store: FeatureStore) -> None:
+    await spend(store, "ada", "bob")
+    counted = await client.admin.forget("User", "ada", reason="request 12", dry_run=True)
+    assert (counted.values, counted.history, counted.events, counted.dry_run) == (1, 1, 1, True)
+    await client.admin.forget("User", "ada", reason="request 12")
+    assert [event.event.entity_id for event in await store.bus.list()] == ["bob"]
+    with pytest.raises(UnknownNameError, match="did you mean 'User'"):
+        await client.admin.forget("Usr", "ada", reason="request 12")
+
+
 async def test_rows_are_counted_and_pruned(client: AsyncClient, store: FeatureStore) -> None:
     await spend(store, "ada")
     counted = await client.admin.prune(history="1ms", events=timedelta(days=8), dry_run=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from headwater.api.kinds import EntityId, EventType, FeatureName, Limit, Moment
+from headwater.api.kinds import EntityId, EntityName, EventType, FeatureName, Limit, Moment
 from headwater.history.feature_catalog import VersionSummary
 from headwater.ports import ConsumerGroup, ConsumerLag, DeadLetter, LoggedEvent
 
@@ -166,4 +166,21 @@ class PruneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     history: Age | None = None
     events: Age | None = None
     records: Age | None = None
+    dry_run: DryRun = False
+
+
+class ForgetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The entity to erase, and why."""
+
+    entity: EntityName
+    entity_id: EntityId
+    reason: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=1_000,
+            description="The reason; it stays in the records, so it names no person.",
+            examples=["request 12"],
+        ),
+    ]
     dry_run: DryRun = False

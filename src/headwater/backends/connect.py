@@ -272,6 +272,12 @@ class LazyOfflineStore:
     async def drop(self, series: str) -> int:
         return await (await self._loaded()).drop(series)
 
+    async def forget(
+        self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        store = await self._loaded()
+        return await store.forget(entity, entity_id, keep=keep, dry_run=dry_run)
+
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:

@@ -33,6 +33,7 @@ VERBS = {
     "audit": "Compare online values with history.",
     "audit-log": "List administrative actions: who did what, and when.",
     "prune": "Remove old history, events and records.",
+    "forget": "Erase one entity: values, history, events, values in records.",
     "migrate": "Create or update the Postgres tables.",
     "graph": "Print the dependency graph as Mermaid.",
     "doctor": "Examine the installation, and name problems and remedies.",

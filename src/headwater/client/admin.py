@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from headwater.api.admin import AuditBody, GroupList, LagList, PruneBody, RebuildBody
+from headwater.api.admin import AuditBody, ForgetBody, GroupList, LagList, PruneBody, RebuildBody
 from headwater.api.doctor import Examination
 from headwater.api.health import Alive, Readiness
 from headwater.api.problems import UNAVAILABLE
@@ -14,6 +14,7 @@ from headwater.core.durations import Duration
 from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.reconcile import AuditReport, RebuildReport
+from headwater.history.forget_report import ForgetReport
 from headwater.history.retention import PruneReport
 from headwater.ports import ConsumerGroup, ConsumerLag, Health
 
@@ -131,6 +132,17 @@ class AdminCalls:
         texts = {part: _text(age) for part, age in ages.items() if age}
         body = PruneBody(**texts, dry_run=dry_run)
         return await self._server.follow(PruneReport, "/v1/prune", body=body)
+
+    async def forget(
+        self, entity: str, entity_id: str | int, *, reason: str, dry_run: bool = False
+    ) -> ForgetReport:
+        """Erase an entity: values, history, events, dead letters, and its values in records.
+
+        >>> (await client.admin.forget("User", "ada", reason="request 12", dry_run=True)).values
+        2
+        """
+        body = ForgetBody(entity=entity, entity_id=str(entity_id), reason=reason, dry_run=dry_run)
+        return await self._server.follow(ForgetReport, "/v1/forget", body=body)
 
 
 def _text(age: Duration) -> str:

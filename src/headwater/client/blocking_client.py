@@ -92,6 +92,7 @@ class BlockingAdminCalls(Blocking[AdminCalls]):
     rebuild = blocking(AdminCalls.rebuild)
     audit = blocking(AdminCalls.audit)
     prune = blocking(AdminCalls.prune)
+    forget = blocking(AdminCalls.forget)
 
 
 class BlockingDeadLetterCalls(Blocking[DeadLetterCalls]):

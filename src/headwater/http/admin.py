@@ -15,6 +15,7 @@ from headwater.api.admin import (
     DroppedIndex,
     DryRun,
     EventList,
+    ForgetBody,
     GroupList,
     GroupName,
     LagList,
@@ -46,6 +47,7 @@ from headwater.api.streams import NDJSON, ActionLine, ProgressStep
 from headwater.errors import UnknownDeadLetterError
 from headwater.features.reconcile import AuditReport, RebuildReport
 from headwater.history.feature_catalog import Dropped
+from headwater.history.forget_report import ForgetReport
 from headwater.history.retention import PruneReport
 from headwater.http.responses import NO_CONTENT, ApiResponse
 from headwater.http.routes import Route
@@ -110,6 +112,14 @@ class Administration:
                 self.prune,
                 returns=NDJSON,
                 documents=ActionLine[ProgressStep, PruneReport],
+            ),
+            Route(
+                "POST",
+                "/v1/forget",
+                "admin",
+                self.forget,
+                returns=NDJSON,
+                documents=ActionLine[ProgressStep, ForgetReport],
             ),
         ]
 
@@ -283,5 +293,17 @@ class Administration:
                 records=body.records,
                 dry_run=body.dry_run,
             ),
+            private=self._private,
+        )
+
+    async def forget(self, body: ForgetBody) -> ProgressResponse:
+        """Erase an entity for good, or count what it has; the last line has the result.
+
+        Its values, history, events and dead letters are removed, and records of contexts that read
+        it lose all values. Their hashes stay valid.
+        """
+        forget = self._store.admin.forget
+        return ProgressResponse(
+            lambda _: forget(body.entity, body.entity_id, reason=body.reason, dry_run=body.dry_run),
             private=self._private,
         )

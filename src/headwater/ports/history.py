@@ -203,6 +203,15 @@ class OfflineStore(FrameReader, Protocol):
     async def drop(self, series: str) -> int:
         """Remove all values of a series; return their number."""
 
+    async def forget(
+        self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        """Remove the past values of one entity, and the events with its id, for good.
+
+        Events carry an id and no entity, so ``keep`` names the types whose events stay. Events
+        that a consumer group has not committed may stay, too.
+        """
+
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         """Run a query over sources, the event log (``events``) and ``feature_history``.
 
@@ -287,6 +296,12 @@ class RecentHistory(Protocol):
 
     def remove_events(self, before: datetime, *, dry_run: bool) -> int:
         """Remove the tail's events that were received before a moment; return their number.
+
+        Only events that every consumer group has committed are removed.
+        """
+
+    def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
+        """Remove the tail's events of an id, except some types; return their number.
 
         Only events that every consumer group has committed are removed.
         """

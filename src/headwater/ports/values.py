@@ -131,3 +131,9 @@ class OnlineStore(Protocol):
 
         Entities that are written to meanwhile keep their other values.
         """
+
+    async def forget(self, entity: str, entity_id: str) -> int:
+        """Remove an entity with all its values, so that no list has it; return their number.
+
+        A running batch that has read the entity cannot be committed.
+        """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -10,8 +11,11 @@ from msgspec.structs import replace
 from headwater.core.durations import Duration
 from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.errors import InvalidInputError
+from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying
 from headwater.features.schedule import tick_now
+from headwater.history.forget_report import ForgetReport
 from headwater.history.retention import PruneReport, Retention, prune
 from headwater.ports import ConsumerGroup, ConsumerLag, Health
 from headwater.store.audit_log import audited
@@ -122,6 +126,36 @@ class AdminVerbs:
         async with audited(engine, "admin.prune", before=wanted):
             return await prune(engine.backends, engine.catalog, wanted)
 
+    async def forget(
+        self, entity: str, entity_id: str | int, *, reason: str, dry_run: bool = False
+    ) -> ForgetReport:
+        """Erase an entity: values, history, events, dead letters, and its values in records.
+
+        Records of contexts that read the entity keep their hashes and lose all disclosed values;
+        ``reason`` is noted in them. Events of types that trigger features of other entities only
+        stay, because ids of two entities may be equal. With ``dry_run`` all this is only counted.
+
+        >>> (await store.admin.forget("User", "ada", reason="request 12", dry_run=True)).values
+        2
+        """
+        from headwater.engine.forgetting import forget  # noqa: PLC0415 - loaded with the engine
+
+        check_not_replaying("forget")
+        definition = self._runtime.registry.entity(entity)
+        text_id = definition.text_id(entity_id)
+        limited = limited_caller()
+        if limited is not None:
+            limited.check_entity(entity, text_id)
+        if not reason.strip():
+            raise InvalidInputError("say for what reason the entity is forgotten")
+        engine = await self._runtime.open()
+        if dry_run:
+            return await forget(engine, definition, text_id, reason=reason, dry_run=True)
+        # The log cannot be redacted, so it has a hash by which the request can be proved.
+        digest = sha256(text_id.encode()).hexdigest()
+        async with audited(engine, "admin.forget", entity, id_sha256=digest):
+            return await forget(engine, definition, text_id, reason=reason, dry_run=False)
+
     async def audit(
         self, *, limit: int = 100, records: int = 100, progress: OnStep | None = None
     ) -> AuditReport:
@@ -153,4 +187,5 @@ class SyncAdminVerbs(Blocking[AdminVerbs]):
     drop_group = blocking(AdminVerbs.drop_group)
     rebuild = blocking(AdminVerbs.rebuild)
     prune = blocking(AdminVerbs.prune)
+    forget = blocking(AdminVerbs.forget)
     audit = blocking(AdminVerbs.audit)

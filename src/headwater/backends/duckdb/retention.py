@@ -7,6 +7,7 @@ is completed by the next one.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -70,11 +71,31 @@ class SegmentRetention:
     def drop(self, series: str) -> int:
         """Remove all rows of a series; return their number."""
         with self._folder.lock(wait=True), session(self._scratch) as duck:
-            self._open_history(duck, series)
+            self._open_history(duck, features=[series])
             return self._remove_history(duck, f"feature = {text(series)}", dry_run=False)
 
-    def _open_history(self, duck: Session, *series: str) -> None:
-        snapshot = self._tail.snapshot(duck.folder, ["history"], features=series)["history"]
+    def forget(
+        self, entity: str, entity_id: str, *, keep: Collection[str], dry_run: bool
+    ) -> Pruned:
+        """Remove the past values of an entity, and its events except some types."""
+        values = f"entity = {text(entity)} AND entity_id = {text(entity_id)}"
+        events = " AND ".join(
+            [f"entity_id = {text(entity_id)}", *(f"event_type <> {text(each)}" for each in keep)]
+        )
+        with self._folder.lock(wait=True), session(self._scratch) as duck:
+            self._open_history(duck, entity_ids=[entity_id])
+            recent = self._tail.forget_events(entity_id, keep, dry_run=dry_run)
+            return Pruned(
+                history=self._remove_history(duck, values, dry_run=dry_run),
+                events=recent + self._remove_from_segments(duck, EVENTS, events, dry_run=dry_run),
+            )
+
+    def _open_history(
+        self, duck: Session, *, features: Sequence[str] = (), entity_ids: Sequence[str] = ()
+    ) -> None:
+        snapshot = self._tail.snapshot(
+            duck.folder, ["history"], features=features, entity_ids=entity_ids
+        )["history"]
         open_log(duck, HISTORY, snapshot, self._folder.path)
 
     def _remove_history(self, duck: Session, condition: str, *, dry_run: bool) -> int:

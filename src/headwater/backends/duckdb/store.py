@@ -262,6 +262,14 @@ class DuckdbOfflineStore:
     async def drop(self, series: str) -> int:
         return await asyncio.to_thread(self._translate, lambda: self._retention.drop(series))
 
+    async def forget(
+        self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        def work() -> Pruned:
+            return self._retention.forget(entity, entity_id, keep=keep, dry_run=dry_run)
+
+        return await asyncio.to_thread(self._translate, work)
+
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:

@@ -7,7 +7,7 @@ new first partition with the rows that stay, so that their other rows need not b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from headwater.backends.postgres.partition_tables import merge_months
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros
 from headwater.core.logging import log
+from headwater.ports import Pruned
 
 ROWS_AT_ONCE = 20_000
 
@@ -59,6 +60,13 @@ DELETE FROM {table} WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM {table} WHERE feature = $1 LIMIT {limit}
 ))
 """
+_SERIES_OF = "entity = $1 AND left(entity_id, 128) = left($2, 128) AND entity_id = $2"
+_FEATURES = f"SELECT DISTINCT feature FROM _series WHERE {_SERIES_OF}"
+_VALUES_OF = """
+feature = ANY ($3) AND hashtextextended(entity_id, 0) = hashtextextended($2 COLLATE "C", 0)
+AND entity = $1 AND entity_id = $2
+"""
+_EVENTS_OF = "entity_id = $1 AND event_type <> ALL ($2)"
 
 
 class _Removal(NamedTuple):
@@ -123,6 +131,38 @@ async def drop_series(connection: Connection, series: str) -> int:
         for pages in await pages_of(connection, "_series"):
             await connection.execute(f"DELETE FROM _series WHERE {pages} AND feature = $1", series)
     return count
+
+
+async def forget_entity(
+    connection: Connection, entity: str, entity_id: str, *, keep: Collection[str], dry_run: bool
+) -> Pruned:
+    """Remove the past values of an entity, and the events with its id except some types."""
+    # Months that are being merged would get the rows back that were copied before.
+    async with _alone(connection):
+        features = [row["feature"] for row in await connection.fetch(_FEATURES, entity, entity_id)]
+        history = events = 0
+        for table in await partitions_of(connection, "_history"):
+            history += await _remove_rows(
+                connection, table, _VALUES_OF, entity, entity_id, features, dry_run=dry_run
+            )
+        for table in await partitions_of(connection, "_events"):
+            for pages in await pages_of(connection, table):
+                condition = f"{pages} AND {_EVENTS_OF}"
+                events += await _remove_rows(
+                    connection, table, condition, entity_id, list(keep), dry_run=dry_run
+                )
+        if not dry_run:
+            await connection.execute(f"DELETE FROM _series WHERE {_SERIES_OF}", entity, entity_id)
+    return Pruned(history=history, events=events)
+
+
+async def _remove_rows(
+    connection: Connection, table: str, condition: str, *arguments: object, dry_run: bool
+) -> int:
+    if dry_run:
+        sql = f"SELECT count(*) FROM {table} WHERE {condition}"
+        return int(await connection.fetchval(sql, *arguments))
+    return _count(await connection.execute(f"DELETE FROM {table} WHERE {condition}", *arguments))
 
 
 @asynccontextmanager

@@ -19,7 +19,12 @@ from headwater.backends.postgres.partition_tables import (
     month_of,
 )
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.retention import drop_series, prune_events, prune_history
+from headwater.backends.postgres.retention import (
+    drop_series,
+    forget_entity,
+    prune_events,
+    prune_history,
+)
 from headwater.backends.postgres.sequence_numbers import settled_number
 from headwater.backends.postgres.user_queries import prepare_query, run_query
 from headwater.core.batching import batched
@@ -184,6 +189,16 @@ class PostgresOfflineStore:
     async def drop(self, series: str) -> int:
         await self._consumer.catch_up()
         return await self._postgres.run(partial(drop_series, series=series))
+
+    async def forget(
+        self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        await self._consumer.catch_up()
+        return await self._postgres.run(
+            lambda connection: forget_entity(
+                connection, entity, entity_id, keep=keep, dry_run=dry_run
+            )
+        )
 
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None

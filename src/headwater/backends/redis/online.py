@@ -202,6 +202,11 @@ class RedisOnlineStore:
             after = ids[-1]
         return count
 
+    async def forget(self, entity: str, entity_id: str) -> int:
+        keys = self._keys.of(entity_id).state((entity, entity_id))
+        state = await self._redis.call(script_call("forget", keys, entity_id))
+        return len(decode_cells(read_cells(state)))
+
 
 def _without(before: Cells, dropped: Cells) -> Cells:
     return {series: cell for series, cell in before.items() if series not in dropped}

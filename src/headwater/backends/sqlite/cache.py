@@ -6,7 +6,7 @@ import sqlite3
 from datetime import timedelta
 
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.writer import Writer
+from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import MICROSECOND, Clock
 from headwater.ports import Cached
 
@@ -68,12 +68,8 @@ class SqliteCache:
 
     async def drop(self, prefix: str) -> None:
         def job(db: sqlite3.Connection) -> None:
-            # Overwrite the values; SQLite would only mark their pages as free.
-            db.execute("PRAGMA secure_delete = ON")
-            try:
+            with erasing(db):
                 db.execute(_DROP, (len(prefix), prefix))
-            finally:
-                db.execute("PRAGMA secure_delete = OFF")
 
         await self._writer.run(job, erases=True)
 

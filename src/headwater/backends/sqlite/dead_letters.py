@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.backends.sqlite.bus import insert_event
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.writer import Writer
+from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.values import REDRIVE, ServiceEvent
 from headwater.errors import UnknownDeadLetterError
@@ -70,7 +70,11 @@ class SqliteDeadLetters:
         await self._writer.run(job, wake=True)
 
     async def discard(self, ids: Sequence[str]) -> None:
-        await self._writer.run(lambda db: _take(db, ids))
+        def job(db: sqlite3.Connection) -> None:
+            with erasing(db):
+                _take(db, ids)
+
+        await self._writer.run(job)
 
 
 def _take(db: sqlite3.Connection, ids: Sequence[str]) -> list[DeadLetter]:

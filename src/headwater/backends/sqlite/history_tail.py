@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.writer import erasing
 from headwater.core.clock import from_micros, to_micros
-from headwater.core.partitioning import bucket_of
+from headwater.core.partitioning import bucket_of, partition_of
 from headwater.ports import LogKind, Segment, Snapshot
 
 # One line of JSON per row, written by SQLite and read by DuckDB. This is faster than passing Python
@@ -64,6 +65,11 @@ FROM done
 _OLD_EVENTS = "FROM events WHERE partition = ? AND seq <= ? AND received_at < ?"
 # A redriven event is not part of the log.
 _COUNT_OLD_EVENTS = f"SELECT count(*) {_OLD_EVENTS} AND only_feature IS NULL"
+_EVENTS_OF_ID = """
+FROM events
+WHERE partition = ? AND seq <= ? AND entity_id = ?
+  AND event_type NOT IN (SELECT value FROM json_each(?))
+"""
 
 _NO_LIMIT = 2**63 - 1
 _PRUNE_ROWS = 5_000
@@ -163,7 +169,7 @@ class SqliteRecentHistory:
 
     def remove(self, numbers: Sequence[int]) -> None:
         if numbers:
-            with self._writing() as db:
+            with self._writing() as db, erasing(db):
                 db.execute(
                     "DELETE FROM history WHERE seq IN (SELECT value FROM json_each(?))",
                     (json.dumps(numbers),),
@@ -179,6 +185,19 @@ class SqliteRecentHistory:
                 if not dry_run:
                     db.execute(f"DELETE {_OLD_EVENTS}", bounds)
             return count
+
+    def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
+        partition = partition_of(entity_id, self._home.partitions)
+        with self._reading() if dry_run else self._writing() as db:
+            done = db.execute(
+                f"{_DONE} SELECT seq FROM done WHERE partition = :partition",
+                {"system": self._home.partitions, "partition": partition},
+            )
+            bounds = (partition, *done.fetchone(), entity_id, json.dumps([*keep]))
+            if dry_run:
+                return int(db.execute(f"SELECT count(*) {_EVENTS_OF_ID}", bounds).fetchone()[0])
+            with erasing(db):
+                return db.execute(f"DELETE {_EVENTS_OF_ID}", bounds).rowcount
 
     def prune(self, now: datetime) -> None:
         moment = to_micros(now)

@@ -10,7 +10,7 @@ import msgspec
 
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.writer import Writer
+from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.batching import batched
 from headwater.core.partitioning import partition_of
 from headwater.core.values import (
@@ -32,6 +32,7 @@ _WAITING = """
 SELECT received_at FROM events WHERE partition = :partition AND seq > coalesce((
     SELECT seq FROM cursors WHERE consumer_group = :group AND partition = :partition
 ), 0) ORDER BY seq LIMIT 1"""
+_FORGET = "DELETE FROM entities WHERE entity = ? AND entity_id = ?"
 _UNKNOWN = EntityState(0, {})
 
 _decode_packed = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
@@ -152,6 +153,17 @@ class SqliteOnlineStore:
             count += await self._writer.run(job)
             after = ids[-1]
         return count
+
+    async def forget(self, entity: str, entity_id: str) -> int:
+        def job(db: sqlite3.Connection) -> int:
+            count = len(self._cells(db, (entity, entity_id)))
+            with erasing(db):
+                db.execute(_FORGET, (entity, entity_id))
+            # An absent row has no version to compare, so running batches lose their leases instead.
+            db.execute("UPDATE cursors SET epoch = epoch + 1")
+            return count
+
+        return await self._writer.run(job, erases=True)
 
 
 @cache

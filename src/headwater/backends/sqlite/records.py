@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from secrets import token_hex
@@ -14,7 +13,7 @@ import msgspec
 
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.writer import Writer
+from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ImmutableRecordError, InvalidInputError
 from headwater.errors.hints import quoted
@@ -167,7 +166,7 @@ class SqliteRecordLog:
             return False
 
         def job(db: sqlite3.Connection) -> bool:
-            with _erasing(db):
+            with erasing(db):
                 row = (disclosures, redactions, context_id, expected)
                 return db.execute(_REDACT, row).rowcount == 1
 
@@ -199,22 +198,12 @@ class SqliteRecordLog:
 
 def _remove_records(before: int, db: sqlite3.Connection) -> int:
     """Remove a page of the records from before a moment; return their number."""
-    with _erasing(db):
+    with erasing(db):
         return db.execute(_REMOVE_OLD, (before, _RECORDS_PAGE)).rowcount
 
 
 def _remove_keys(keys: Sequence[tuple[bytes, int, str]], db: sqlite3.Connection) -> None:
     db.executemany(_REMOVE_KEY, keys)
-
-
-@contextmanager
-def _erasing(db: sqlite3.Connection) -> Iterator[None]:
-    """Overwrite the bytes that are removed; SQLite would only mark their pages as free."""
-    db.execute("PRAGMA secure_delete = ON")
-    try:
-        yield
-    finally:
-        db.execute("PRAGMA secure_delete = OFF")
 
 
 def _append(items: Sequence[_Append], db: sqlite3.Connection) -> None:

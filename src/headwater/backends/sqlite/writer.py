@@ -6,8 +6,8 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -42,6 +42,16 @@ class _Queued(NamedTuple):
 # ValueError and OverflowError: a value that SQLite cannot bind, such as a lone surrogate.
 _SYSTEM_FAILURES = (sqlite3.Error, OSError)
 _FAILURES = (*_SYSTEM_FAILURES, HeadwaterError, ValueError, OverflowError)
+
+
+@contextmanager
+def erasing(db: sqlite3.Connection) -> Iterator[None]:
+    """Overwrite the bytes that are removed; SQLite would only mark their pages as free."""
+    db.execute("PRAGMA secure_delete = ON")
+    try:
+        yield
+    finally:
+        db.execute("PRAGMA secure_delete = OFF")
 
 
 class Writer:

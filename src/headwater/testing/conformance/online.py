@@ -10,7 +10,7 @@ import pytest
 from headwater.core.clock import to_micros
 from headwater.core.partitioning import partition_of
 from headwater.core.values import decode_cells
-from headwater.errors import VersionConflictError
+from headwater.errors import LeaseLostError, VersionConflictError
 from headwater.testing.conformance.suite import (
     START,
     Opened,
@@ -301,6 +301,33 @@ class OnlineStoreConformance(Suite):
         _, batch = await store.take_clicks(1)
         await store.online.drop("User", "old")
         with pytest.raises(VersionConflictError):
+            await store.bus.commit(outcome(batch, [change(5)]))
+
+    async def test_a_forgotten_entity_has_no_values_and_is_in_no_list(
+        self, store: Opened, other: Opened
+    ) -> None:
+        await store.online.put(
+            [
+                *(change(feature=feature, entity_id="u1") for feature in ("clicks", "other")),
+                change(entity_id="u2"),
+                change(entity="Page", entity_id="u1"),
+            ]
+        )
+        assert await other.online.forget("User", "u1") == 2
+        assert await other.online.forget("User", "u1") == 0
+        assert await store.online.get("User", ["u1"]) == [{}]
+        assert await store.online.entity_ids("User", after="", limit=10) == ["u2"]
+        assert await store.online.entity_ids("Page", after="", limit=10) == ["u1"]
+        await store.online.put([change(3, entity_id="u1")])
+        assert await store.online.entity_ids("User", after="", limit=10) == ["u1", "u2"]
+
+    async def test_a_running_batch_of_a_forgotten_entity_cannot_be_committed(
+        self, store: Opened
+    ) -> None:
+        await store.online.put([change(feature="old")])
+        _, batch = await store.take_clicks(1)
+        await store.online.forget("User", "u1")
+        with pytest.raises((VersionConflictError, LeaseLostError)):
             await store.bus.commit(outcome(batch, [change(5)]))
 
     async def test_entities_that_are_written_to_while_a_series_is_dropped_keep_their_other_values(

@@ -83,6 +83,36 @@ class RetentionConformance(Suite):
         assert await store.value_at(after(9), feature="clicks@2") is None
         assert await _values(store, "clicks") == list(range(6))
 
+    async def test_forgetting_an_entity_removes_its_past_values_and_no_others(
+        self, store: Opened, other: Opened
+    ) -> None:
+        for entity, entity_id in (("User", "u1"), ("User", "u2"), ("Page", "u1")):
+            await store.online.put(
+                [change(n, entity=entity, entity_id=entity_id, as_of=after(n)) for n in range(6)]
+            )
+        await store.offline.maintain()
+        await store.online.put([change(7, feature="other", as_of=after(7))])
+        counted = await other.offline.forget("User", "u1", dry_run=True)
+        assert counted == await other.offline.forget("User", "u1") == Pruned(history=7)
+        assert await other.offline.forget("User", "u1") == Pruned()
+        latest = await store.offline.latest("User", after="", limit=5)
+        assert [entity_id for entity_id, _ in latest] == ["u2"]
+        assert len(await store.offline.latest("Page", after="", limit=5)) == 1
+
+    async def test_forgetting_an_entity_removes_the_events_with_its_id_except_kept_types(
+        self, store: Opened, other: Opened
+    ) -> None:
+        leases, batch = await store.take_clicks(5)
+        await store.bus.commit(outcome(batch))
+        await store.offline.maintain()
+        await store.publish(clicks(2))
+        await store.bus.commit(outcome(await store.only_batch(leases)))
+        assert await other.offline.forget("User", "u1", keep=["click"]) == Pruned()
+        assert await other.offline.forget("User", "u2") == Pruned()
+        assert await other.offline.forget("User", "u1", dry_run=True) == Pruned(events=7)
+        assert await other.offline.forget("User", "u1") == Pruned(events=7)
+        assert await _events(store) == 0
+
     async def test_events_stay_until_every_consumer_group_has_committed_them(
         self, store: Opened, connect: Connect
     ) -> None:
