@@ -251,6 +251,20 @@ async def test_a_limited_key_examines_a_bounded_number_of_records(
         assert [each["context_id"] for each in second["contexts"]] == [own.context_id]
 
 
+async def test_errors_do_not_suggest_names_to_limited_keys(store: FeatureStore) -> None:
+    async with with_key(store, tenant="acme-") as client:
+        refused = [
+            await client.get("/v1/features/stat?entity_id=acme-1"),
+            await client.post("/v1/contexts/orde", json={"params": {}}),
+            await client.post("/v1/search/letter", json={"query": "parcel"}),
+        ]
+        for each in refused:
+            assert problem_of(each)["detail"].endswith("; check its spelling")
+            assert "nearest" not in each.json()
+        event = await client.post("/ingest/shippe", json={"entity_id": "acme-1"})
+        assert (event.status_code, "hint" in event.json()) == (202, False)
+
+
 async def test_a_key_of_a_context_assembles_no_other(store: FeatureStore) -> None:
     async with with_key(store, contexts=frozenset({"greeting"})) as client:
         body = {"params": {"user_id": "u"}}

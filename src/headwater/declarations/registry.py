@@ -7,6 +7,7 @@ from itertools import chain
 
 import msgspec
 
+from headwater.core.callers import current_caller
 from headwater.core.sql_sources import check_name
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
@@ -149,14 +150,14 @@ class Registry:
         try:
             return indexes[name]
         except KeyError:
-            raise UnknownNameError("index", name, indexes) from None
+            raise _unknown("index", name, indexes) from None
 
     def context(self, name: str) -> ContextDef:
         """Return the context; raise UnknownNameError if there is none."""
         try:
             return self.contexts[name]
         except KeyError:
-            raise UnknownNameError("context", name, self.contexts) from None
+            raise _unknown("context", name, self.contexts) from None
 
     def add_source(self, name: str, location: str) -> None:
         check_name(name)
@@ -169,7 +170,7 @@ class Registry:
 
     def event_hint(self, event_type: str) -> str | None:
         """Return a hint if a type triggers nothing and resembles one that triggers a feature."""
-        if event_type in self.event_types:
+        if event_type in self.event_types or _is_caller_limited():
             return None
         close = closest(event_type, self.event_types)
         return close and f"no feature is triggered by {event_type!r}; did you mean {close!r}?"
@@ -179,14 +180,14 @@ class Registry:
         try:
             return self.entities[name]
         except KeyError:
-            raise UnknownNameError("entity", name, self.entities) from None
+            raise _unknown("entity", name, self.entities) from None
 
     def feature(self, name: str) -> FeatureDef:
         """Return the feature; raise UnknownNameError if there is none."""
         try:
             return self.features[name]
         except KeyError:
-            raise UnknownNameError("feature", name, self.features) from None
+            raise _unknown("feature", name, self.features) from None
 
     def one_entity(self, names: Sequence[str]) -> EntityDef:
         """Return the entity that all these features belong to."""
@@ -219,3 +220,13 @@ def _variants(feature: FeatureDef, series: Iterable[str]) -> tuple[FeatureDef, .
     return tuple(
         msgspec.structs.replace(feature, series=each) for each in series if each != feature.series
     )
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """Return the error of an unknown name; a limited caller gets no hint of other names."""
+    return UnknownNameError(kind, name, None if _is_caller_limited() else known)
+
+
+def _is_caller_limited() -> bool:
+    caller = current_caller()
+    return caller is not None and caller.limits is not None

@@ -165,14 +165,15 @@ class NotFoundError(HeadwaterError):
 
 
 class UnknownNameError(NotFoundError, LookupError):
-    """A name under which nothing is declared."""
+    """A name under which nothing is declared; the message suggests one that is ``known``."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str] | None) -> None:
         self.kind = kind
         self.name = shortened(name)
-        names = list(known)
+        names = list(known or ())
         self.nearest = closest(name, names)
-        super().__init__(f"unknown {kind} {quoted(name)}; {nearest(name, names)}")
+        hint = "check its spelling" if known is None else nearest(name, names)
+        super().__init__(f"unknown {kind} {quoted(name)}; {hint}")
 
 
 class UnknownContextError(NotFoundError, LookupError):

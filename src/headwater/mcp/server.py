@@ -76,9 +76,11 @@ class StoreRequests:
         self, _: _Request, __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         """List the tools that the caller may call."""
+        return types.ListToolsResult(tools=[self._listings[name] for name in self._allowed()])
+
+    def _allowed(self) -> list[str]:
         caller = _caller()
-        allowed = [tool.name for tool in self._tools.values() if may_call(caller, tool)]
-        return types.ListToolsResult(tools=[self._listings[name] for name in allowed])
+        return [tool.name for tool in self._tools.values() if may_call(caller, tool)]
 
     async def call_tool(
         self, _: _Request, params: types.CallToolRequestParams
@@ -86,7 +88,7 @@ class StoreRequests:
         """Call a tool; an error becomes a result that the model reads."""
         tool = self._tools.get(params.name)
         if tool is None:
-            unknown = UnknownNameError("tool", params.name, self._tools)
+            unknown = UnknownNameError("tool", params.name, self._allowed())
             raise MCPError(types.INVALID_PARAMS, str(unknown))
         try:
             return call_result(await self._call(tool, params.arguments or {}))
