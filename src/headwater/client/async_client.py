@@ -38,7 +38,7 @@ class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, 
     Args:
         url: the server, and the path below which its API is mounted. Default: ``client.url`` of
             the settings (``HEADWATER_CLIENT_URL``).
-        key: the API key or token. Default: ``client.key``, but only for the server ``client.url``.
+        key: the API key or token. Default: ``client.key``, unless ``client.url`` is another server.
         timeout: seconds that one attempt may take. Default: ``client.timeout``.
         retries: attempts after the first, for requests that can be repeated. Default:
             ``client.retries``.
@@ -69,8 +69,9 @@ class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, 
                 "no server is named; pass its URL, such as http://127.0.0.1:8000, or set "
                 "HEADWATER_CLIENT_URL"
             )
-        # A key of the settings belongs to their server, and is not sent to another.
-        own_key = defaults.key if not url or url == defaults.url else ""
+        # A key of the settings belongs to their server, if they name one.
+        is_other = url and defaults.url and url.rstrip("/") != defaults.url.rstrip("/")
+        own_key = "" if is_other else defaults.key
         self._server = Server(
             url or defaults.url,
             own_key if key is None else key,
