@@ -24,7 +24,9 @@ def test_warnings_and_errors_have_exit_codes(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setenv("HEADWATER_ENV", "production")
     ran = run("doctor")
     assert ran.code == 2
-    assert "→ create a key with `headwater keys create NAME`" in ran.out
+    assert "→ create a key with `headwater keys create NAME --scope admin`" in " ".join(
+        ran.out.split()
+    )
 
 
 def test_a_server_examines_itself(run: Run, start: Start) -> None:

@@ -47,7 +47,7 @@ class ForeignRequestError(RequestError):
         super().__init__(
             f"{source} {reprlib.repr(value)} shows that the request is not from this machine, and "
             "a server without an API key serves only its own machine; to serve others, create a "
-            "key with `headwater keys create NAME`, or set HEADWATER_API_KEY"
+            "key with `headwater keys create NAME --scope admin`, or set HEADWATER_API_KEY"
         )
 
 

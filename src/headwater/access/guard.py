@@ -32,8 +32,8 @@ def check_address(settings: Settings, host: str) -> None:
     if not has_access_control(settings):
         raise ConfigError(
             f"cannot listen on {host} without an API key, because other machines could connect; "
-            "create one with `headwater keys create NAME`, set HEADWATER_API_KEY, or listen on "
-            "127.0.0.1"
+            "create one with `headwater keys create NAME --scope admin`, set HEADWATER_API_KEY, or "
+            "listen on 127.0.0.1"
         )
     for key in settings.api_keys:
         check_strength(key)
@@ -47,8 +47,8 @@ class Guard:
         self._tokens = _tokens(settings)
         if not has_access_control(settings) and settings.env == "production" and serves_data:
             raise ConfigError(
-                "production needs an API key; create one with `headwater keys create NAME`, or set "
-                "HEADWATER_API_KEY"
+                "production needs an API key; create one with "
+                "`headwater keys create NAME --scope admin`, or set HEADWATER_API_KEY"
             )
         rates = settings.http
         self._local = TokenBucket(rates.rate_limit) if rates.rate_limit else None

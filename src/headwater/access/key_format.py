@@ -70,7 +70,8 @@ def check_strength(key: str) -> None:
         return
     raise ConfigError(
         f"a key in HEADWATER_API_KEY {reason}, so other machines could guess it; generate one with "
-        "`headwater keys create NAME` or `openssl rand -hex 32`, or listen on 127.0.0.1"
+        "`headwater keys create NAME --scope admin` or `openssl rand -hex 32`, or listen on "
+        "127.0.0.1"
     )
 
 

@@ -16,7 +16,7 @@ from headwater.settings.schema import Settings
 _CHECK = "API keys"
 _SOON = timedelta(days=14)
 _WRITABLE_BY_OTHERS = 0o022
-_CREATE = "create a key with `headwater keys create NAME`, or set HEADWATER_API_KEY"
+_CREATE = "create a key with `headwater keys create NAME --scope admin`, or set HEADWATER_API_KEY"
 
 
 def add_access(settings: Settings, found: Findings) -> None:
