@@ -94,12 +94,12 @@ AnyStore: TypeAlias = "FeatureStore | AsyncClient"
 """A store, here or behind a server: both have the same verbs."""
 
 
-def declared_or_remote(file: Path | None) -> "FeatureStore | AsyncClient":
+def declared_or_remote(file: Path | None) -> AnyStore:
     """Return the server that the command calls, or the store of a features file."""
     return server_of(file) or declared_store(file)
 
 
-def bare_or_remote(file: Path | None) -> "FeatureStore | AsyncClient":
+def bare_or_remote(file: Path | None) -> AnyStore:
     """Return the server that the command calls, or the store without declarations."""
     return server_of(file) or bare_store(file)
 
