@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headwater.ports.findings import Finding, Severity
+from headwater.core.findings import Finding, Severity
 
 
 class Examination(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ from headwater.api.doctor import Examination
 from headwater.cli.options import AsJson, StoreOption, bare_store
 from headwater.cli.output import print_json
 from headwater.cli.remote import server_of
+from headwater.core.findings import Finding, Severity
 from headwater.doctor.examination import examine
-from headwater.ports.findings import Finding, Severity
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

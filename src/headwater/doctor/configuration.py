@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from headwater.contexts.recorded.verification import check_signing
+from headwater.core.findings import Finding, Findings
 from headwater.doctor.access_checks import add_access
 from headwater.errors import ConfigError
 from headwater.errors.hints import nearest
-from headwater.ports.findings import Finding, Findings
 from headwater.records.signing import parse_keyring
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import FILE, describe, load_with_origins, unknown_variables

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from headwater.api.doctor import Examination
 from headwater.backends.inspection import inspect
+from headwater.core.findings import Finding, Severity
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor import configuration, installation, workload
-from headwater.ports.findings import Finding, Severity
 from headwater.store.feature_store import FeatureStore
 
 _NEEDED = frozenset({"connection", "driver", "home", "database", "migrations"})

@@ -10,10 +10,10 @@ from importlib.resources import files
 from importlib.util import find_spec
 
 from headwater.core.encodings import library
+from headwater.core.findings import Finding, Findings
 from headwater.core.tokens import tokenizer_for
 from headwater.declarations.registry import Registry
 from headwater.errors import ConfigError
-from headwater.ports.findings import Finding, Findings
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.retrieval.embeddings.minilm import model_folder
 from headwater.retrieval.embeddings.wire import FORMATS

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from headwater.core.durations import format_duration
+from headwater.core.findings import Finding, Findings
 from headwater.errors import HeadwaterError
 from headwater.ports import ConsumerLag
-from headwater.ports.findings import Finding, Findings
 from headwater.store.feature_store import FeatureStore
 
 _LATE_SECONDS = 60.0
