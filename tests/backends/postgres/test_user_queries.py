@@ -33,8 +33,11 @@ async def test_the_event_log_can_be_queried(
     answer = await past.offline.query("SELECT *, payload ->> 'q' AS q FROM events", {})
     received_at = datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
     assert answer == Rows(
-        ["event_id", "event_type", "entity_id", "timestamp", "received_at", "payload", "q"],
-        [("e1", "click", "u1", after(1), received_at, '{"n":1,"q":"it\'s"}', "it's")],
+        [
+            *("event_id", "event_type", "entity_id", "timestamp", "received_at", "payload"),
+            *("traceparent", "q"),
+        ],
+        [("e1", "click", "u1", after(1), received_at, '{"n":1,"q":"it\'s"}', None, "it's")],
     )
 
 
