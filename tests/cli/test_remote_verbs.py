@@ -50,6 +50,7 @@ ARGUMENTS = {
     "features list": "",
     "features rename": "total_spend spend",
     "features versions": "total_spend",
+    "forget": "User ada --reason asked --yes",
     "graph": "",
     "groups drop": "workers --yes",
     "groups list": "",
