@@ -34,3 +34,30 @@ def test_a_server_examines_itself(run: Run, start: Start) -> None:
     ran = run("doctor", "--json", "--url", server.next_line()["url"])
     found = {(each["area"], each["check"]): each for each in ran.json["findings"]}
     assert found["workload", "circuit breakers"]["found"] == "all closed"
+
+
+def test_a_server_that_does_not_answer_is_an_error_in_the_report(run: Run) -> None:
+    ran = run("doctor", "--json", "--url", "http://127.0.0.1:9")
+    assert (ran.code, ran.json["status"]) == (2, "error")
+    (finding,) = ran.json["findings"]
+    assert (finding["area"], finding["looked_at"]) == ("server", "http://127.0.0.1:9")
+    assert "no response" in finding["found"]
+
+
+def test_an_invalid_setting_is_an_error_in_the_report(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_HTTP_PORT", "abc")
+    ran = run("doctor")
+    assert ran.code == 2
+    assert "HEADWATER_HTTP_PORT: 'abc' is not allowed" in ran.out
+    assert run("doctor", "--json").json["findings"][0]["area"] == "configuration"
+
+
+def test_lines_that_are_not_for_a_terminal_are_not_wrapped(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = folder / ("long-" * 30)
+    home.mkdir(mode=0o755)
+    monkeypatch.setenv("HEADWATER_HOME", str(home))
+    assert f"chmod 700 {home}\n" in run("doctor").out

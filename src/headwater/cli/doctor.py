@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sys
 import textwrap
 from collections import Counter
 from itertools import groupby
@@ -12,11 +13,14 @@ from typing import get_args
 import typer
 
 from headwater.api.doctor import Examination
-from headwater.cli.options import AsJson, StoreOption, bare_store
+from headwater.cli.options import AsJson, StoreOption, bare_or_remote
 from headwater.cli.output import print_json
-from headwater.cli.remote import server_of
-from headwater.core.findings import Finding, Severity
+from headwater.core.findings import Finding, Findings, Severity
+from headwater.core.short_repr import printable_lines
 from headwater.doctor.examination import examine
+from headwater.errors import HeadwaterError
+from headwater.settings.loading import FILE
+from headwater.store.feature_store import FeatureStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -43,21 +47,38 @@ def doctor(*, file: StoreOption = None, as_json: AsJson = False) -> None:
 
 
 async def _examine(file: Path | None) -> Examination:
-    server = server_of(file)
-    if server is not None:
-        async with server:
-            return await server.admin.doctor()
-    store = bare_store(file)
     try:
-        # Not opened here: the store may be the problem.
-        return await examine(store)
-    finally:
-        await store.close()
+        store = bare_or_remote(file)
+    except HeadwaterError as error:
+        place = str(file or f"{FILE} and HEADWATER_ variables")
+        return _failure("configuration", "settings", error, place)
+    if isinstance(store, FeatureStore):
+        try:
+            # Not opened here: the store may be the problem.
+            return await examine(store)
+        finally:
+            await store.close()
+    try:
+        async with store:
+            return await store.admin.doctor()
+    except HeadwaterError as error:
+        return _failure("server", "request", error, store.url)
+
+
+def _failure(area: str, check: str, error: HeadwaterError, place: str) -> Examination:
+    """Return the examination of an installation that has nothing else to examine."""
+    found = Findings(area, place)
+    found.error(
+        check, printable_lines(str(error)), "correct this first; nothing else could be examined"
+    )
+    return Examination("error", found.all)
 
 
 def print_examination(examination: Examination) -> None:
     """Print the findings of each area, and a summary."""
-    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    # Only on a terminal: a wrapped line cannot be searched, and its commands cannot be copied.
+    is_terminal = sys.stdout.isatty()
+    width = min(shutil.get_terminal_size().columns, _WIDEST) if is_terminal else sys.maxsize
     for area, group in groupby(examination.findings, attrgetter("area")):
         findings = list(group)
         place, _ = Counter(finding.looked_at for finding in findings).most_common(1)[0]
@@ -76,7 +97,13 @@ def _print_finding(finding: Finding, place: str, width: int) -> None:
     lines = [f"{finding.found}{looked_at}"]
     lines += [f"→ {finding.remedy}"] if finding.remedy else []
     text = "\n".join(
-        textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent)
+        textwrap.fill(
+            *(line, width),
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         for line in lines
     )
     typer.echo(f"  {mark}{finding.check + ' ':<{_CHECK_WIDTH}}{text[len(indent) :]}")
