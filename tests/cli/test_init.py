@@ -26,6 +26,7 @@ def test_the_test_of_a_new_project_passes(run: Run, folder: Path) -> None:
     ran = run("init", "shop")
     assert ran.code == 0
     assert "cd shop" in ran.out
+    assert "pip install pytest" in ran.out
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=folder / "shop",

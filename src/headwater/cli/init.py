@@ -43,5 +43,6 @@ def init(
     if folder != Path():
         typer.echo(f"  cd {quote(str(folder))}")
     typer.echo("  headwater check     # are all declarations right?")
+    typer.echo("  pip install pytest  # the test needs it")
     typer.echo("  python -m pytest    # run the test")
     typer.echo("  headwater serve     # serve the API with a worker")
