@@ -16,6 +16,8 @@ import pytest
 import uvicorn
 
 from headwater import FeatureStore, create_app
+from headwater.access.key_format import generate_api_key, hash_of
+from headwater.access.keys_file import ApiKey, changing_keys
 from headwater.cli import main
 from headwater.features import reconcile
 from headwater.http.web_server import listen
@@ -192,6 +194,8 @@ def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
 
 
 KEY = "the key of the tests of commands"
+TENANT_KEY = generate_api_key("tenant")
+AGENT_KEY = generate_api_key("agent")
 
 MORE = """
 from headwater import ContextItem, Index
@@ -215,7 +219,7 @@ def _serve(store: FeatureStore) -> tuple[uvicorn.Server, threading.Thread, str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, FeatureStore]]:
-    """The URL of a server with a key, and its store."""
+    """The URL of a server with keys, and its store."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "served_features.py").write_text(FEATURES + MORE)
     with pytest.MonkeyPatch.context() as patch:
@@ -223,7 +227,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Feat
             patch.delenv(name)
         patch.setenv("HEADWATER_HOME", str(folder / "home"))
         patch.setenv("HEADWATER_API_KEY", KEY)
+        patch.setenv("HEADWATER_KEYS_FILE", str(folder / "keys.toml"))
         store = load_store(folder / "served_features.py")
+    with changing_keys(folder / "keys.toml") as keys:
+        keys["tenant"] = ApiKey(
+            hash=hash_of(TENANT_KEY), scopes=frozenset({"read"}), tenant="acme-"
+        )
+        keys["agent"] = ApiKey(hash=hash_of(AGENT_KEY), scopes=frozenset({"assemble"}))
     server, thread, url = _serve(store)
     yield url, store
     server.should_exit = True

@@ -10,7 +10,7 @@ from headwater import FeatureStore
 from headwater.cli.app import VERBS
 from headwater.cli.remote import LOCAL_ONLY
 from headwater.settings.loading import load
-from tests.cli.conftest import FEATURES, KEY, Run
+from tests.cli.conftest import AGENT_KEY, FEATURES, KEY, TENANT_KEY, Run
 
 
 def test_events_are_published_and_values_read(
@@ -89,6 +89,23 @@ def test_the_key_of_the_settings_is_not_sent_to_another_server(
     other = served[0].replace("127.0.0.1", "localhost")
     assert "answered 401" in remote("context", "list", "--url", other).err
     assert remote("context", "list", "--url", other, "--key", KEY).code == 0
+
+
+def test_the_key_of_the_settings_is_sent_if_they_name_no_server(
+    remote: Run, served: tuple[str, FeatureStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADWATER_CLIENT_URL")
+    assert remote("features", "get", "visits", "u1", "--url", served[0]).code == 0
+
+
+def test_a_key_needs_only_the_scope_and_the_limits_of_the_command(remote: Run) -> None:
+    read = remote("features", "get", "visits", "acme-1", "--key", TENANT_KEY)
+    assert read.code == 0, read.err
+    assert "ENTITY ID" in read.out
+    words = ("context", "assemble", "support", "--key", AGENT_KEY)
+    made = remote(*words, "user_id=7", "top=2")
+    assert made.out == "spent None, top 2", made.err
+    assert remote(*words, '{"user_id": "7", "top": 2}').out == made.out
 
 
 def test_a_url_without_a_server_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
