@@ -216,8 +216,9 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_variable_is_a_warning_with_the_nearest(
     tmp_path: Path, logged: io.StringIO
 ) -> None:
-    assert load({"HEADWATER_WORKER_BATCHSIZE": "5"}, tmp_path) == Settings()
-    line = logged.getvalue()
+    for _ in range(2):
+        assert load({"HEADWATER_WORKER_BATCHSIZE": "5"}, tmp_path) == Settings()
+    (line,) = logged.getvalue().splitlines()
     assert '"level":"warning","event":"unknown environment variable"' in line
     assert '"variable":"HEADWATER_WORKER_BATCHSIZE"' in line
     assert "HEADWATER_WORKER_BATCH_SIZE" in line

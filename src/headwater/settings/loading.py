@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -107,5 +108,11 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             if text or setting.of(Settings()) != "":
                 values[setting.path] = setting.check_text(text, name)
     for name in unknown_variables(environ):
-        log.warning("unknown environment variable", variable=name, hint=nearest(name, known))
+        _warn_once(name, nearest(name, known))
     return values
+
+
+@cache
+def _warn_once(name: str, hint: str) -> None:
+    """Log an unknown variable, once per process: settings are loaded several times."""
+    log.warning("unknown environment variable", variable=name, hint=hint)
