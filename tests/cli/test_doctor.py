@@ -12,8 +12,16 @@ def test_a_new_folder_has_no_problem(run: Run, folder: Path) -> None:
     assert ran.code == 0
     assert ran.out.startswith("Configuration")
     assert "all values are defaults" in ran.out
+    assert f"no headwater.toml in {folder}" in ran.out
     assert "0 error" in ran.out
     assert not (folder / ".headwater").exists()
+
+
+def test_a_missing_features_file_is_named(run: Run, folder: Path) -> None:
+    (folder / "features.py").unlink()
+    ran = run("doctor")
+    assert ran.code == 0
+    assert f"there is no features.py in {folder}" in ran.out
 
 
 def test_warnings_and_errors_have_exit_codes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

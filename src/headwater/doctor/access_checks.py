@@ -32,7 +32,7 @@ def add_access(settings: Settings, found: Findings) -> None:
     _add_expiry(keys, str(path), found)
     if path.exists() and path.stat().st_mode & _WRITABLE_BY_OTHERS:
         found.error(
-            *(_CHECK, "other users of this machine can write the keys file, and so add keys"),
+            *("keys file", "other users of this machine can write the keys file, and so add keys"),
             *(f"chmod 600 {path}", str(path)),
         )
     if not is_loopback(settings.http.host):
@@ -67,7 +67,7 @@ def _add_expiry(keys: Mapping[str, ApiKey], place: str, found: Findings) -> None
             continue
         verb = "expired" if key.expires <= now else "expires"
         found.warning(
-            *(_CHECK, f"the key {name!r} {verb} on {key.expires.date().isoformat()}"),
+            *("key expiry", f"the key {name!r} {verb} on {key.expires.date().isoformat()}"),
             *(f"create another, then revoke it with `headwater keys revoke {name}`", place),
         )
 
@@ -77,4 +77,4 @@ def _add_strength(settings: Settings, found: Findings) -> None:
         try:
             check_strength(key)
         except ConfigError as error:
-            found.error(_CHECK, str(error), "replace the key", "HEADWATER_API_KEY")
+            found.error("key strength", str(error), "replace the key", "HEADWATER_API_KEY")

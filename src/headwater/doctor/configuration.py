@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from headwater.contexts.recorded.verification import check_signing
 from headwater.core.findings import Finding, Findings
+from headwater.declarations.registry import Registry
 from headwater.doctor.access_checks import add_access
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, FeaturesFileError
 from headwater.errors.hints import nearest
 from headwater.records.signing import parse_keyring
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import FILE, describe, load_with_origins, unknown_variables
 from headwater.settings.schema import SETTINGS, Settings
+from headwater.store.loader import locate
 
 
-def findings(settings: Settings) -> list[Finding]:
+def findings(settings: Settings, registry: Registry) -> list[Finding]:
     """Examine the settings of a store."""
-    found = Findings("configuration", f"{FILE} in {os.getcwd()} and HEADWATER_ variables")
+    file = f"{FILE} in {os.getcwd()}"
+    shown = file if Path(FILE).exists() else f"no {file}"
+    found = Findings("configuration", f"HEADWATER_ variables, {shown}")
     _add_values(settings, found)
+    _add_features_file(settings, registry, found)
     _add_variables(found)
     add_access(settings, found)
     _add_signing(settings, found)
@@ -42,6 +48,21 @@ def _add_values(settings: Settings, found: Findings) -> None:
         found.ok(setting.path, f"{setting.shown(value)}", place)
     if not found.all:
         found.ok("settings", "all values are defaults")
+
+
+def _add_features_file(settings: Settings, registry: Registry, found: Findings) -> None:
+    """Add whether commands without a file find one, unless declarations are loaded already."""
+    if registry.entities:
+        return
+    try:
+        found.ok("features file", f"found as {locate(settings.features).file}", "features")
+    except FeaturesFileError:
+        found.unknown(
+            "features file",
+            f"there is no {settings.features} in {os.getcwd()}",
+            "`headwater init FOLDER` writes one; or set HEADWATER_FEATURES, or pass --file",
+            "features",
+        )
 
 
 def _add_variables(found: Findings) -> None:

@@ -29,7 +29,7 @@ async def examine(
     registry = runtime_of(store).registry
     backends = await inspect(settings, clock)
     findings = [
-        *configuration.findings(settings),
+        *configuration.findings(settings, registry),
         *await asyncio.to_thread(installation.findings, settings, registry),
         *backends,
     ]

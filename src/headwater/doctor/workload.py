@@ -44,7 +44,7 @@ async def _add_lag(store: FeatureStore, found: Findings) -> None:
     if unowned and waiting:
         found.error(
             "partitions",
-            f"{len(unowned)} of {len(partitions)} have no worker, and {waiting} events wait",
+            f"{len(unowned)} of {len(partitions)} have no worker, and {_waiting_text(waiting)}",
             "start `headwater worker FILE`, or see the logs of the workers",
         )
     elif unowned:
@@ -55,7 +55,8 @@ async def _add_lag(store: FeatureStore, found: Findings) -> None:
         )
     else:
         owners = len({each.owner for each in partitions})
-        found.ok("partitions", f"all {len(partitions)} have one of {owners} workers")
+        workers = "1 worker has" if owners == 1 else f"{owners} workers have"
+        found.ok("partitions", f"{workers} all {len(partitions)}")
     _add_oldest(partitions, waiting, store.clock.now(), found)
 
 
@@ -67,11 +68,15 @@ def _add_oldest(
         found.ok("lag", "no event waits")
         return
     seconds = max(0.0, (now - oldest).total_seconds())
-    shown = f"{waiting} events wait, the oldest for {format_duration(round(seconds * 1_000))}"
+    shown = f"{_waiting_text(waiting)}, the oldest for {format_duration(round(seconds * 1_000))}"
     if seconds > _LATE_SECONDS:
         found.warning("lag", shown, "add workers, or look for slow handlers in `headwater lag`")
     else:
         found.ok("lag", shown)
+
+
+def _waiting_text(number: int) -> str:
+    return "1 event waits" if number == 1 else f"{number} events wait"
 
 
 async def _add_dead_letters(store: FeatureStore, found: Findings) -> None:
