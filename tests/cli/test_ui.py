@@ -2,6 +2,9 @@
 
 import urllib.request
 
+import pytest
+
+from headwater.cli.ui import show
 from tests.cli.conftest import Run, Start
 
 
@@ -15,4 +18,11 @@ def test_the_ui_is_served_with_the_api(start: Start) -> None:
 def test_with_a_url_no_server_is_started(run: Run) -> None:
     ran = run("ui", "--url", "http://127.0.0.1:9")
     assert ran.code == 0
-    assert ran.out == "The web UI is at http://127.0.0.1:9/\n"
+    assert ran.out == "Headwater is at http://127.0.0.1:9/\n"
+
+
+def test_an_installation_without_the_ui_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    show("http://127.0.0.1:9", opens=False, as_json=False, has_ui=False)
+    printed = capsys.readouterr()
+    assert printed.out == "Headwater is at http://127.0.0.1:9/\n"
+    assert "The web UI is not part of this installation" in printed.err

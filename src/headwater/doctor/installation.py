@@ -6,12 +6,12 @@ import platform
 import resource
 import sys
 from importlib.metadata import version
-from importlib.resources import files
 from importlib.util import find_spec
 
 from headwater.core.encodings import library
 from headwater.core.findings import Finding, Findings
 from headwater.core.tokens import tokenizer_for
+from headwater.core.ui_files import is_ui_installed
 from headwater.declarations.registry import Registry
 from headwater.errors import ConfigError
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
@@ -107,7 +107,7 @@ def _add_descriptors(found: Findings) -> None:
 
 def _add_ui(found: Findings) -> None:
     place = "headwater/ui"
-    if files("headwater").joinpath("ui", "index.html").is_file():
+    if is_ui_installed():
         found.ok("web UI", "its files are installed", place)
     else:
         problem = "its files are not in this installation; the API does not need them"
