@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, create_app
 from headwater.client import AsyncClient, Client, FailedEvent, Publisher, PublishFailedError
-from headwater.errors import ClosedError, EventConflictError, EventError, InvalidInputError
+from headwater.errors import (
+    CallerLimitError,
+    ClosedError,
+    EventConflictError,
+    EventError,
+    InvalidInputError,
+)
 from headwater.settings.schema import Settings
-from tests.client.conftest import KEY, URL, MakeClient
+from tests.client.conftest import KEY, URL, MakeClient, shop
 from tests.client.unreliable import Answer, Unreliable, lost, refused
+from tests.http.key_files import add_key
 
 
 def purchases(count: int, entity_id: str = "ada") -> list[ServiceEvent]:
@@ -48,6 +56,26 @@ async def test_a_batch_that_is_not_full_is_sent_after_its_linger(
         async with asyncio.timeout(30):
             while not await stored(store):  # noqa: ASYNC110 - the condition is in the store
                 await asyncio.sleep(0.005)
+
+
+async def test_only_events_outside_of_the_limits_of_the_key_fail(
+    tmp_path: Path, connect: MakeClient, store: FeatureStore
+) -> None:
+    path = tmp_path / "keys.toml"
+    key = add_key(path, "tenant", "ingest", tenant="acme-")
+    app = create_app(shop(store.settings.replace(keys_file=str(path))))
+    client = connect(key=key, transport=httpx.ASGITransport(app))
+    mine, others = purchases(3, "acme-1"), purchases(2, "bell-1")
+    with pytest.raises(PublishFailedError) as failed:
+        await publish_all(
+            client.publisher(linger=60), [others[0], mine[0], others[1], mine[1], mine[2]]
+        )
+    assert [each.event for each in failed.value.failures] == others
+    assert {type(each.error) for each in failed.value.failures} == {CallerLimitError}
+    assert await stored(store) == {each.event_id for each in mine}
+    with pytest.raises(CallerLimitError) as refused:
+        await client.bus.publish_many([mine[0], others[0]])
+    assert refused.value.index == 1
 
 
 async def test_flush_waits_until_all_events_are_stored(

@@ -48,7 +48,9 @@ _EMBEDDING_FAILED = Rule(
 )
 
 STORE_RULES: dict[type[BaseException], Rule] = {
-    errors.CallerLimitError: Rule(403, "limit", "Outside of the limits of the key", ("key",)),
+    errors.CallerLimitError: Rule(
+        403, "limit", "Outside of the limits of the key", ("key", "index")
+    ),
     errors.NotFoundError: Rule(404, "not-found", "Not found"),
     errors.UnknownNameError: Rule(404, "unknown-name", "Name not declared", ("name", "nearest")),
     errors.UnknownContextError: Rule(404, "unknown-record", "Record not found", ("ref",)),

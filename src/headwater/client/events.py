@@ -13,7 +13,7 @@ from headwater.api.events import AcceptedEvent, AcceptedEvents, BatchItem
 from headwater.client.server import Request, Server
 from headwater.core.clock import Clock
 from headwater.core.values import ServiceEvent, assigned, is_assigned, is_whole_number
-from headwater.errors import EventConflict, EventConflictError, EventError
+from headwater.errors import CallerLimitError, EventConflict, EventConflictError, EventError
 from headwater.ports import LoggedEvent, PublishResult
 from headwater.store.validation import payload_of
 
@@ -74,6 +74,9 @@ class EventCalls:
                 ]
             except EventError as error:
                 raise EventError(str(error.problem), begin + (error.index or 0)) from error
+            except CallerLimitError as error:
+                error.index = begin + (error.index or 0) if len(events) > 1 else None
+                raise
             begin += size
         if conflicts:
             raise EventConflictError(conflicts, len(events))

@@ -15,6 +15,7 @@ from headwater.client.server import Server
 from headwater.core.logging import log
 from headwater.core.values import ServiceEvent
 from headwater.errors import (
+    CallerLimitError,
     ClosedError,
     EventConflictError,
     EventError,
@@ -160,8 +161,6 @@ class Publisher:
 
     async def _send(self, batch: Sequence[Waiting]) -> None:
         """Send a batch until each of its events is accepted or has failed."""
-        if not batch:
-            return
         try:
             body = joined([each.item for each in batch])
             await send_body(self._server, body, self._options.retries)
@@ -170,10 +169,9 @@ class Publisher:
             for each in error.conflicts:
                 self._fail([batch[each.index]], EventConflictError([each], 1))
         except (EventError, FieldError) as error:
-            index = error.index or 0
-            self._fail([batch[index]], EventError(error.problem))
-            await self._send([*batch[:index], *batch[index + 1 :]])
-            batch = batch[index : index + 1]
+            batch = await self._fail_one(batch, error.index or 0, EventError(error.problem))
+        except CallerLimitError as error:
+            batch = await self._fail_one(batch, error.index or 0, error)
         except HeadwaterError as error:
             is_too_large = error.response is not None and error.response.status == _TOO_LARGE
             if is_too_large and len(batch) > 1:
@@ -183,6 +181,16 @@ class Publisher:
                 return
             self._fail(batch, error)
         self._settle(len(batch))
+
+    async def _fail_one(
+        self, batch: Sequence[Waiting], index: int, error: HeadwaterError
+    ) -> Sequence[Waiting]:
+        """Send the others of a batch; return the one that failed."""
+        refused = batch[index : index + 1]
+        self._fail(refused, error)
+        if others := [*batch[:index], *batch[index + 1 :]]:
+            await self._send(others)
+        return refused
 
     def _fail(self, batch: Sequence[Waiting], error: HeadwaterError) -> None:
         failures = [FailedEvent(each.event, error) for each in batch]

@@ -232,11 +232,13 @@ class FeatureInUseError(HeadwaterError):
 class CallerLimitError(HeadwaterError):
     """A request outside of the limits of its API key.
 
-    The key is limited to other entities, contexts, indexes or a tenant.
+    The key is limited to other entities, contexts, indexes or a tenant. ``index`` is the position
+    of the refused event in a batch of several, or None.
     """
 
-    def __init__(self, key: str, problem: str) -> None:
+    def __init__(self, key: str, problem: str, index: int | None = None) -> None:
         self.key = key
+        self.index = index
         super().__init__(f"the key {key!r} is limited: {problem}; use a key that allows it")
 
 

@@ -53,18 +53,25 @@ class LimitedCaller:
             for entity_id in entity_ids:
                 self.check_entity(entity.name, entity.text_id(entity_id))
 
-    def check_events(self, registry: Registry, events: Iterable[ServiceEvent]) -> None:
+    def check_events(self, registry: Registry, events: Sequence[ServiceEvent]) -> None:
         """Check the ids of events, and the entities whose features they trigger."""
+        for index, event in enumerate(events):
+            try:
+                self._check_event(registry, event)
+            except CallerLimitError as error:
+                error.index = index if len(events) > 1 else None
+                raise
+
+    def _check_event(self, registry: Registry, event: ServiceEvent) -> None:
+        self.check_id(event.entity_id)
         entities = self.limits.entities
-        for event in events:
-            self.check_id(event.entity_id)
-            if entities is not None:
-                triggered = _triggered(registry, event.event_type)
-                if not triggered or not triggered <= entities:
-                    raise self._error(
-                        f"events of the type {quoted(event.event_type)} do not only trigger "
-                        f"features of {_listed(entities)}"
-                    )
+        if entities is not None:
+            triggered = _triggered(registry, event.event_type)
+            if not triggered or not triggered <= entities:
+                raise self._error(
+                    f"events of the type {quoted(event.event_type)} do not only trigger "
+                    f"features of {_listed(entities)}"
+                )
 
     def check_index(self, index: str) -> None:
         """Check an index; a tenant may use only indexes that its key names."""
