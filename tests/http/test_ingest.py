@@ -309,3 +309,14 @@ async def test_ingest_answers_503_while_too_many_events_wait(make_store: MakeSto
             return (await client.post("/ingest", json=[PURCHASE])).status_code == 202
 
         await wait_until(accepted)
+
+
+@pytest.mark.parametrize("body", [{"events": [PURCHASE]}, {}, PURCHASE])
+async def test_an_object_in_place_of_an_array_is_named(
+    body: Any, client: httpx.AsyncClient
+) -> None:
+    content = msgspec.json.format(msgspec.json.encode(body), indent=1)
+    headers = {"content-type": "application/json"}
+    response = await client.post("/ingest", content=content, headers=headers)
+    assert response.status_code == 400
+    assert "send a JSON array" in problem_of(response)["detail"]

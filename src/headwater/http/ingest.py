@@ -160,9 +160,24 @@ def _items(body: Upload) -> Iterator[BatchItem]:
         try:
             yield decode_json(part, _decoder)
         except FieldError as error:
+            _check_lines(data)
             raise FieldError(error.problem, error.field, error.nearest, index) from error
         except MalformedError as error:
+            _check_lines(data)
             raise FieldError(str(error), index=index) from error
+
+
+def _check_lines(data: bytes) -> None:
+    """Raise MalformedError if a body is one object around the events, or one on several lines."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).keys()
+    except (ValueError, RecursionError):
+        return
+    if b"\n" in data or fields.isdisjoint(BatchItem.__struct_fields__):
+        raise MalformedError(
+            "the body is a JSON object; send a JSON array of events, or JSON lines with one event "
+            "on each line"
+        )
 
 
 def _array(data: bytes) -> list[msgspec.Raw]:
