@@ -30,6 +30,14 @@ async def test_everything_needs_a_key(method: str, path: str, store: FeatureStor
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     assert problem_of(response)["type"].endswith(":key-required")
+    assert "no API key was sent" in problem_of(response)["detail"]
+
+
+async def test_an_unknown_key_is_told_from_a_missing_one(store: FeatureStore) -> None:
+    async with client_of(store, key="unknown") as client:
+        response = await client.get(READ)
+    assert response.status_code == 401
+    assert "the API key is not accepted" in problem_of(response)["detail"]
 
 
 PUBLIC = {"/", "/healthz", "/readyz", "/docs", "/docs.css"}

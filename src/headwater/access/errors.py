@@ -32,8 +32,7 @@ class KeyRequiredError(RequestError):
 
     def __init__(
         self,
-        message: str = "the API key is missing or wrong; send it as X-API-Key or as "
-        "Authorization: Bearer",
+        message: str = "no API key was sent; send it as X-API-Key or as Authorization: Bearer",
         *,
         error: str | None = None,
     ) -> None:

@@ -95,7 +95,7 @@ class Guard:
             self._wrong.check(_address(scope), now)
         if known is None:
             self._wrong.add(_address(scope), now)
-            raise KeyRequiredError
+            raise KeyRequiredError("the API key is not accepted; use one that was not revoked")
         known.is_used = True
         return known
 
