@@ -14,6 +14,9 @@ from tests.cli.conftest import Run
 def test_a_key_is_shown_once_and_stored_as_its_hash(folder: Path, run: Run) -> None:
     created = run("keys", "create", "shop", "--scope", "read", "--scope", "assemble")
     assert (created.code, "not shown again" in created.err) == (0, True)
+    assert "refuse requests without a key" in created.err
+    second = run("keys", "create", "other", "--scope", "read")
+    assert "refuse requests" not in second.err
     key = created.out.strip()
     text = (folder / "keys.toml").read_text()
     assert key.startswith("hw_shop_")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from headwater.access.key_format import check_key_name, generate_api_key, hash_of
+from headwater.access.key_ring import has_api_keys
 from headwater.access.keys_file import ApiKey, changing_keys, read_keys
 from headwater.cli.options import AsJson, StoreOption, bare_store, command_group, option_names
 from headwater.cli.output import EMPTY, note, print_json, print_table
@@ -88,6 +89,7 @@ def create(
     row.check()
     store = bare_store(file)
     path = _path(store)
+    is_first = not store.settings.oidc.issuer and not has_api_keys(store.settings)
 
     def add(keys: dict[str, ApiKey]) -> None:
         if name in keys:
@@ -104,6 +106,8 @@ def create(
         return
     typer.echo(key)
     note(f"This key is secret and is not shown again. {path} stores only its hash.")
+    if is_first:
+        note("It is the first key: servers with this keys file now refuse requests without a key.")
 
 
 @app.command("list")
