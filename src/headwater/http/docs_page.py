@@ -52,6 +52,8 @@ def page_of(document: _Described) -> str:
         f'<nav aria-label="Routes"><ul>{entries}</ul></nav>'
         f"<main><h1>{escape(info['title'])} HTTP API</h1><p>{_text(info['description'])}</p>"
         f'<p>The same as data: <a href="openapi.json">openapi.json</a>, with a key.</p>'
+        "<p>In the examples, <code>$URL</code> is the address of this page without "
+        "<code>/docs</code>, and <code>$KEY</code> is an API key.</p>"
         f"{sections}</main></body></html>"
     )
 
@@ -131,7 +133,7 @@ def _type(schema: _Described) -> str:
             names += [json.dumps(value) for value in each["enum"]]
         elif "type" in each:
             names.append(str(each["type"]))
-        limits += [text.format(each[key]) for key, text in _LIMITS.items() if key in each]
+        limits += [_limit(text, each[key]) for key, text in _LIMITS.items() if key in each]
     shown = f"<code>{escape(' | '.join(names) or 'any')}</code>"
     default = schema.get("default")
     if default is not None:
@@ -147,6 +149,10 @@ def _shown_example(schema: _Described) -> str:
     return f" <small>Example: <code>{escape(text)}</code></small>"
 
 
+def _limit(text: str, limit: object) -> str:
+    return text.format(limit).removesuffix("s" if limit == 1 else "")
+
+
 def _curl(path: str, method: str, operation: _Described) -> str:
     query = []
     for each in operation["parameters"]:
@@ -155,9 +161,9 @@ def _curl(path: str, method: str, operation: _Described) -> str:
             path = path.replace(f"{{{each['name']}}}", value)
         elif each["in"] == "query" and each["required"]:
             query.append(f"{each['name']}={value}")
-    url = f"http://localhost:8000{path}{'?' if query else ''}{'&'.join(query)}"
-    words = ["curl", f"'{url}'"] if method in ("get", "post") else [
-        "curl", "-X", method.upper(), f"'{url}'"
+    url = f"$URL{path}{'?' if query else ''}{'&'.join(query)}"
+    words = ["curl", f'"{url}"'] if method in ("get", "post") else [
+        "curl", "-X", method.upper(), f'"{url}"'
     ]  # fmt: skip
     if operation["security"]:
         words.append('-H "X-API-Key: $KEY"')
