@@ -75,7 +75,7 @@ def test_panels_do_not_overlap_and_have_different_ids() -> None:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_every_alert_has_a_paragraph_in_the_how_to_with_its_threshold(alert: object) -> None:
     assert isinstance(alert, type(ALERTS[0]))
-    text = sections(ROOT / RUNBOOK)[alert.name]
+    text = sections(ROOT / "docs" / RUNBOOK)[alert.name]
     for question in ("**Meaning.**", "**Look at.**", "**Do.**"):
         assert question in text
     flat = text.replace(",", "")
@@ -88,5 +88,9 @@ def test_every_alert_has_a_paragraph_in_the_how_to_with_its_threshold(alert: obj
 def test_the_commands_print_what_prometheus_and_grafana_load() -> None:
     printed = CliRunner().invoke(app, ["metrics", "alerts"])
     assert yaml.safe_load(printed.stdout) == alert_rules()
+    printed = CliRunner().invoke(app, ["metrics", "alerts", "--docs-url", "https://docs.example/"])
+    rule = yaml.safe_load(printed.stdout)["groups"][0]["rules"][0]
+    address = f"https://docs.example/how-to/alerts.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook_url"] == address
     printed = CliRunner().invoke(app, ["metrics", "dashboard"])
     assert yaml.safe_load(printed.stdout) == dashboard()

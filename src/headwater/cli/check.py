@@ -5,9 +5,10 @@ import asyncio
 import typer
 
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
-from headwater.cli.output import pluralize, print_json
+from headwater.cli.output import note, pluralize, print_json
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
+from headwater.errors.hints import closest
 from headwater.settings.environments import on_servers
 from headwater.store.feature_store import FeatureStore
 from headwater.testing import temporary
@@ -25,6 +26,7 @@ def check(file: FileArgument = None, *, as_json: AsJson = False) -> None:
     store = declared_store(file)
     has_postgres = on_servers(store.settings)
     asyncio.run(_check(store, with_queries=not has_postgres))
+    _warn_of_similar_indexes(runtime_of(store).registry)
     counts = _counts(runtime_of(store).registry)
     if as_json:
         print_json({"file": str(features_file(file)), "declared": counts})
@@ -43,6 +45,17 @@ async def _check(store: FeatureStore, *, with_queries: bool) -> None:
             engine.embedders.check(index)
         if with_queries:
             await engine.refresh.check_queries()
+
+
+def _warn_of_similar_indexes(registry: Registry) -> None:
+    """Print a warning for each index that only a retriever names, if a declared one is similar."""
+    for name, index in registry.all_indexes().items():
+        similar = None if name in registry.indexes else closest(name, registry.indexes)
+        if similar:
+            note(
+                f"warning: {index.location}: a retriever names the index {name!r}, which no "
+                f"Index(...) declares; did you mean {similar!r}?"
+            )
 
 
 _NOUNS = {

@@ -1,5 +1,7 @@
 """`headwater metrics`: print the Grafana dashboard and the Prometheus alert rules."""
 
+from typing import Annotated
+
 import typer
 import yaml
 
@@ -23,6 +25,14 @@ def dashboard() -> None:
 
 
 @app.command()
-def alerts() -> None:
+def alerts(
+    *,
+    docs_url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="Address of the folder docs, for the links of the alerts."
+        ),
+    ] = "docs",
+) -> None:
     """Print the Prometheus alert rules as YAML, for `rule_files`."""
-    typer.echo(yaml.safe_dump(alert_rules(), sort_keys=False, width=1_000), nl=False)
+    typer.echo(yaml.safe_dump(alert_rules(docs_url), sort_keys=False, width=1_000), nl=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-RUNBOOK = "docs/how-to/alerts.md"
+RUNBOOK = "how-to/alerts.md"
 
 
 class Alert(NamedTuple):
@@ -117,12 +117,16 @@ ALERTS = (
 )
 
 
-def alert_rules() -> dict[str, Any]:
-    """Return the rules as Prometheus loads them from a YAML file."""
-    return {"groups": [{"name": "headwater", "rules": [_rule(alert) for alert in ALERTS]}]}
+def alert_rules(docs_url: str = "docs") -> dict[str, Any]:
+    """Return the rules as Prometheus loads them from a YAML file.
+
+    ``docs_url`` is the address of the folder ``docs``.
+    """
+    rules = [_rule(alert, f"{docs_url.rstrip('/')}/{RUNBOOK}") for alert in ALERTS]
+    return {"groups": [{"name": "headwater", "rules": rules}]}
 
 
-def _rule(alert: Alert) -> dict[str, Any]:
+def _rule(alert: Alert, runbook: str) -> dict[str, Any]:
     return {
         "alert": alert.name,
         "expr": alert.expression,
@@ -130,6 +134,6 @@ def _rule(alert: Alert) -> dict[str, Any]:
         "labels": {"severity": alert.severity},
         "annotations": {
             "summary": alert.summary,
-            "runbook": f"{RUNBOOK}#{alert.name.lower()}",
+            "runbook_url": f"{runbook}#{alert.name.lower()}",
         },
     }
