@@ -95,7 +95,9 @@ class Guard:
             self._wrong.check(_address(scope), now)
         if known is None:
             self._wrong.add(_address(scope), now)
-            raise KeyRequiredError("the API key is not accepted; use one that was not revoked")
+            raise KeyRequiredError(
+                "the API key is not accepted: it is unknown or revoked; use another"
+            )
         known.is_used = True
         return known
 
