@@ -75,7 +75,7 @@ def test_api_processes_share_a_port_metrics_and_readiness_and_are_restarted(star
     first, second, worker = children(server)
     os.kill(first, signal.SIGKILL)
     said = server.errors_until("process ended; restarting")
-    assert '"process":"api 1","exit_status":"SIGKILL"' in said
+    assert '"child":"api 1","exit_status":"SIGKILL"' in said
     assert visits(url) == 20
     wait_until(lambda: parts(url) == healthy)
     assert count_of(metrics(url), "headwater_api_restarts_total") == 1

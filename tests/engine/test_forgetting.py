@@ -86,8 +86,8 @@ async def test_nothing_of_a_forgotten_entity_is_left_and_others_keep_everything(
 async def test_the_audit_log_has_a_hash_in_place_of_the_id(shop: FeatureStore) -> None:
     await shop.admin.forget("User", "ada", reason="request 12", dry_run=True)
     await shop.admin.forget("User", "ada", reason="request 12")
-    (entry,) = (await shop.audit_log()).entries
-    assert (entry.action, entry.target, entry.outcome) == ("admin.forget", "User", "done")
+    (entry,) = (await shop.audit_log(action="admin.forget")).entries
+    assert (entry.target, entry.outcome) == ("User", "done")
     assert entry.parameters["id_sha256"].startswith("fdee430d40bd57de")
 
 

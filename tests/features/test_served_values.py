@@ -56,6 +56,7 @@ async def test_a_shared_computation_is_logged_once(store: FeatureStore, user: ty
         await asyncio.sleep(0)
         return 7
 
+    await store.open()  # so that all five begin at once
     assert await asyncio.gather(*(store.get_feature("score", "u1") for _ in range(5))) == [7] * 5
     assert await past(store, "score") == [7]
 

@@ -170,7 +170,7 @@ class _ChildProcess:
             self._pause = _FIRST_PAUSE
         log.error(
             "process ended; restarting",
-            process=self._name,
+            child=self._name,
             exit_status=status,
             after_seconds=round(seconds, 1),
             pause_seconds=self._pause,
