@@ -17,7 +17,7 @@ LOCAL = {
 }
 # Verbs of the client alone.
 REMOTE = {
-    "": {"declarations", "iter_contexts", "publisher"},
+    "": {"declarations", "iter_contexts", "me", "publisher"},
     "bus": {"send"},
     "records": {"iter"},
     "admin": {"is_alive", "readiness", "doctor"},

@@ -90,7 +90,7 @@ def arguments_of(command: str) -> dict[str, Any]:
     return request
 
 
-EXCERPTS = {"findings"}
+EXCERPTS = {"findings", "operations"}
 """Lists of which the page shows only some elements."""
 
 

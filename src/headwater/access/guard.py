@@ -21,7 +21,9 @@ from headwater.settings.schema import Settings
 if TYPE_CHECKING:
     from headwater.access.tokens import Tokens
 
-_THIS_MACHINE = Caller("this machine")
+THIS_MACHINE = Caller("this machine")
+"""The caller of requests that need no key."""
+
 _DOTS = 2
 
 
@@ -68,7 +70,7 @@ class Guard:
             check_local(scope)
             if self._local:
                 self._local.take(now, "this machine")
-            return _THIS_MACHINE
+            return THIS_MACHINE
         key = request_key(scope["headers"])
         known = self.keys.find(key)
         if known is None and self._tokens is not None and is_jwt(key):

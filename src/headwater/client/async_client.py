@@ -9,6 +9,7 @@ from typing import Self
 
 import httpx
 
+from headwater.api.callers import CallerReport
 from headwater.api.declarations import StoreListing
 from headwater.client.admin import AdminCalls
 from headwater.client.backfills import BackfillCalls
@@ -122,6 +123,14 @@ class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, 
         """
         options = PublisherOptions(max_batch, max_waiting, linger, retries, on_error)
         return Publisher(self._server, options)
+
+    async def me(self) -> CallerReport:
+        """Return the name of the key, what it allows, and the version of the server.
+
+        >>> "read" in (await client.me()).scopes
+        True
+        """
+        return await self._server.get(CallerReport, "/v1/me")
 
     async def declarations(self) -> StoreListing:
         """Return the entities, features, indexes, retrievers and contexts that the server has.

@@ -198,6 +198,7 @@ class Client(Blocking[AsyncClient]):
     unindex = blocking(AsyncClient.unindex)
     search = blocking(AsyncClient.search)
     audit_log = blocking(AsyncClient.audit_log)
+    me = blocking(AsyncClient.me)
     declarations = blocking(AsyncClient.declarations)
     graph = blocking(AsyncClient.graph)
 

@@ -17,6 +17,7 @@ from headwater.engine.worker import Worker
 from headwater.errors import CallerLimitError
 from headwater.http.admin import Administration
 from headwater.http.backfills import Backfills
+from headwater.http.callers import Callers
 from headwater.http.contexts import Contexts
 from headwater.http.cors import Cors, preflight_response
 from headwater.http.doctor import Doctor
@@ -91,6 +92,7 @@ def routes_of(
         *Backfills(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),
         *Doctor(store, processes).routes(),
+        *Callers(store, lambda: routes).routes(),
         *Documentation(store, lambda: document(routes)).routes(),
     ]
     return routes
