@@ -40,7 +40,7 @@ async def test_an_unknown_key_is_told_from_a_missing_one(store: FeatureStore) ->
     assert "the API key is not accepted" in problem_of(response)["detail"]
 
 
-PUBLIC = {"/", "/healthz", "/readyz", "/docs", "/docs.css"}
+PUBLIC = {"/healthz", "/readyz", "/docs", "/docs.css"}
 METHODS = [
     *("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "QUERY"),
 ]
@@ -50,7 +50,7 @@ async def test_every_path_but_probes_and_pages_needs_a_key_with_every_method(
     store: FeatureStore,
 ) -> None:
     app = create_app(store)
-    paths = {route.path for route in app.typed_routes} | {"/nowhere", "/"}
+    paths = {route.path for route in app.typed_routes} | {"/nowhere"}
     async with client_of(app, key=None) as client:
         without_key = {
             (path, method)

@@ -11,8 +11,9 @@ from starlette.staticfiles import StaticFiles
 from headwater import FeatureStore
 from headwater.errors import FieldError
 from headwater.http.app import create_app
+from headwater.http.disconnects import Disconnects
 from headwater.http.request_errors import MalformedError
-from headwater.http.routes import Route, RouteTree
+from headwater.http.routes import Endpoint, Route, RouteTree
 from tests.http.conftest import client_of
 
 
@@ -43,6 +44,9 @@ ROUTES = RouteTree(
         Route("DELETE", "/books/{name}", "any", remove, status=204),
     ],
     max_body=100,
+)
+ROUTES.add(
+    "GET", "/files/*", Endpoint(Route("GET", "/files/{name}", "any", latest), 0, 0, Disconnects())
 )
 
 
@@ -99,6 +103,14 @@ def test_a_path_between_routes_has_no_route(path: str) -> None:
     assert ROUTES.find(path) is None
 
 
+@pytest.mark.parametrize("rest", ["", "a", "a/b", "a//b/"])
+def test_a_path_below_a_star_is_found_with_its_rest(rest: str) -> None:
+    found = ROUTES.find(f"/files/{rest}")
+    assert found
+    assert (found[0].path, found[1]) == ("/files/*", [rest])
+    assert ROUTES.find("/files") is None
+
+
 async def test_the_store_opens_and_closes_with_the_server_that_runs_the_application(
     store: FeatureStore,
 ) -> None:
@@ -130,8 +142,8 @@ async def test_static_files_can_be_mounted_below_the_routes(
 ) -> None:
     (tmp_path / "page.html").write_text("a page")
     app = create_app(store)
-    app.mount("/ui", StaticFiles(directory=tmp_path))
+    app.mount("/pages", StaticFiles(directory=tmp_path))
     async with client_of(app) as client:
-        assert (await client.get("/ui/page.html")).text == "a page"
+        assert (await client.get("/pages/page.html")).text == "a page"
         assert (await client.get("/v1/features/shout?entity_id=u1")).json()["value"] == "U1!"
         assert (await client.get("/nowhere")).headers["content-type"] == "application/problem+json"

@@ -9,7 +9,7 @@ from headwater.cli.options import AsJson, FileArgument, command_group, declared_
 from headwater.cli.output import is_interactive, note, print_json_line
 from headwater.cli.remote import server_of
 from headwater.cli.runner import new_store_notice, run_long
-from headwater.core.ui_files import is_ui_installed
+from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.http.server import serve as serve_http
 
 app = command_group("Serve a features file and open its web UI in the browser.")
@@ -54,6 +54,6 @@ def show(url: str, *, opens: bool, as_json: bool, has_ui: bool = True) -> None:
         return
     typer.echo(f"Headwater is at {url}/")
     if not has_ui:
-        note("The web UI is not part of this installation; the API is.")
+        note(f"The web UI is not part of this installation; the API is. To add it, {BUILD_UI}.")
     if opens and not webbrowser.open(f"{url}/"):
         typer.echo("No browser could be opened; open this address yourself.", err=True)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
+
+UI_FOLDER = Path(__file__).parents[1] / "ui"
+"""The folder of the built web UI; its sources are not part of the package."""
+
+BUILD_UI = "run `make ui` in a checkout of the repository, or install Headwater from its wheel"
+"""What to do in an installation without the web UI."""
 
 
-def is_ui_installed() -> bool:
+def is_ui_installed(folder: Path = UI_FOLDER) -> bool:
     """Return whether this installation has the web UI."""
-    return files("headwater").joinpath("ui", "index.html").is_file()
+    return (folder / "index.html").is_file()

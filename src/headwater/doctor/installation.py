@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from headwater.core.encodings import library
 from headwater.core.findings import Finding, Findings
 from headwater.core.tokens import tokenizer_for
-from headwater.core.ui_files import is_ui_installed
+from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.declarations.registry import Registry
 from headwater.errors import ConfigError
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
@@ -111,4 +111,4 @@ def _add_ui(found: Findings) -> None:
         found.ok("web UI", "its files are installed", place)
     else:
         problem = "its files are not in this installation; the API does not need them"
-        found.unknown("web UI", problem, looked_at=place)
+        found.unknown("web UI", problem, BUILD_UI, place)

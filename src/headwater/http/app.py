@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from starlette.responses import Response
 from starlette.routing import Router
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from headwater.access.errors import ScopeError
 from headwater.access.guard import Guard
 from headwater.core.callers import current_caller, set_caller
+from headwater.core.ui_files import UI_FOLDER
 from headwater.engine.worker import Worker
 from headwater.errors import CallerLimitError
 from headwater.http.admin import Administration
@@ -40,6 +42,7 @@ from headwater.http.request_parsing import quoted_path
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import AnyEndpoint, Resource, Route, RouteScope, RouteTree
 from headwater.http.traced_requests import trace_requests
+from headwater.http.web_ui import add_web_ui
 from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of
 
@@ -50,17 +53,20 @@ def create_app(
     store: FeatureStore,
     processes: ServerProcesses | None = None,
     mounts: Sequence[AsgiMount] = (),
+    ui_folder: Path = UI_FOLDER,
 ) -> App:
     """Return the ASGI application that serves a store, to run or to mount in another.
 
     Metrics and readiness include those of the other ``processes`` of the server. Applications of
-    other packages are ``mounts``.
+    other packages are ``mounts``; ``ui_folder`` has the files of the web UI.
 
     Example:
         >>> app = create_app(FeatureStore())  # uvicorn main:app
     """
     metrics = RequestMetrics(has_log=store.settings.http.access_log)
-    return App(store, Guard(store.settings), metrics, routes_of(store, metrics, processes), mounts)
+    app = App(store, Guard(store.settings), metrics, routes_of(store, metrics, processes), mounts)
+    add_web_ui(app.tree, ui_folder)
+    return app
 
 
 def create_mounts_app(store: FeatureStore, mounts: Sequence[AsgiMount]) -> App:
@@ -123,16 +129,16 @@ class App(Router):
         origins = store.settings.http.cors_origins
         self._cors = Cors(origins) if origins else None
         http = store.settings.http
-        self._tree = RouteTree(typed, http.max_body_bytes, http.max_upload_bytes)
+        self.tree = RouteTree(typed, http.max_body_bytes, http.max_upload_bytes)
         self._mounts = mounts
         for mount in mounts:
-            self._tree.add("POST", mount.path, MountEndpoint(mount))
+            self.tree.add("POST", mount.path, MountEndpoint(mount))
         trace_requests(self, tracer_of(store.settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path = quoted_path(scope)
-            found = self._tree.find(path)
+            found = self.tree.find(path)
             if found is not None:
                 await self._serve(found, path, scope, receive, send)
                 return

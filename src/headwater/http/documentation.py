@@ -16,24 +16,16 @@ from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
-_HTML = "text/html; charset=utf-8"
+HTML = "text/html; charset=utf-8"
 _CSS = "text/css; charset=utf-8"
 # The page has no script, and loads nothing but its own style sheet.
-_PAGE_HEADERS = {
+PAGE_HEADERS = {
     "content-security-policy": (
         "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     ),
     "referrer-policy": "no-referrer",
 }
-_START_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Headwater</title><link rel="stylesheet" href="docs.css"></head>
-<body><main><h1>Headwater is running</h1>
-<p>This installation has no web UI. The <a href="docs">API</a> does not need it.</p>
-</main></body></html>
-"""
 
 
 class Documentation:
@@ -50,7 +42,6 @@ class Documentation:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/", "public", self.read_start_page, returns=_HTML, documents=str),
             Route("GET", "/api/store", "read", self.list_declarations),
             Route(
                 "GET",
@@ -66,7 +57,7 @@ class Documentation:
                 "/docs",
                 "public",
                 self.read_docs,
-                returns=_HTML,
+                returns=HTML,
                 documents=str,
                 has_etag=True,
             ),
@@ -81,10 +72,6 @@ class Documentation:
             ),
         ]
 
-    async def read_start_page(self) -> ApiResponse:
-        """Read the page that a browser opens first: the web UI, if it is installed."""
-        return ApiResponse(_START_PAGE.encode(), headers=_PAGE_HEADERS, media_type=_HTML)
-
     async def list_declarations(self) -> StoreListing:
         """List entities, features, indexes, retrievers and contexts, and their dependency graph."""
         return declarations_of(self._store)
@@ -96,7 +83,7 @@ class Documentation:
     async def read_docs(self) -> ApiResponse:
         """Read all routes as a page for people, which works offline."""
         page = await asyncio.to_thread(self._page)
-        return ApiResponse(page, headers=_PAGE_HEADERS, media_type=_HTML).with_etag()
+        return ApiResponse(page, headers=PAGE_HEADERS, media_type=HTML).with_etag()
 
     async def read_docs_style(self) -> ApiResponse:
         """Read the style sheet of the page."""

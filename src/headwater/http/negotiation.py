@@ -25,10 +25,10 @@ async def negotiate(
     headers = dict(request_headers)
     response.raw_headers.append((b"vary", b"Accept-Encoding"))
     if response.etag is not None:
-        if _has_current(headers.get(b"if-none-match", b""), response.etag):
+        if has_current(headers.get(b"if-none-match", b""), response.etag):
             return _not_modified(response)
         response.raw_headers.append((b"etag", response.etag))
-    if len(response.body) < SMALLEST_COMPRESSED or not _accepts_gzip(
+    if len(response.body) < SMALLEST_COMPRESSED or not accepts_gzip(
         headers.get(b"accept-encoding", b"")
     ):
         return response
@@ -40,7 +40,8 @@ async def negotiate(
     return response
 
 
-def _has_current(if_none_match: bytes, etag: bytes) -> bool:
+def has_current(if_none_match: bytes, etag: bytes) -> bool:
+    """Return whether a client that sent this header has the content of an ETag."""
     given = [each.strip().removeprefix(b"W/") for each in if_none_match.split(b",")]
     return etag in given or given == [b"*"]
 
@@ -54,7 +55,7 @@ def _not_modified(response: ApiResponse) -> ApiResponse:
     return found
 
 
-def _accepts_gzip(accept_encoding: bytes) -> bool:
+def accepts_gzip(accept_encoding: bytes) -> bool:
     """Return whether gzip is among the accepted encodings, and not with the weight 0."""
     weights: dict[bytes, bytes] = {}
     for each in accept_encoding.lower().replace(b" ", b"").split(b","):

@@ -38,6 +38,7 @@ _READING: frozenset[RouteScope] = frozenset({"read", "assemble", "records"})
 
 _TRACEPARENT = "traceparent"
 _ROOT = "/"
+_BELOW = "/*"  # the end of a path that stands for all paths below it
 _ANY = ""  # the key of a parameter among literal segments, which are never empty
 
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
@@ -231,20 +232,28 @@ class RouteTree:
 
     def __init__(self, routes: Iterable[Route], max_body: int, max_upload: int = 0) -> None:
         self._root = Resource("")
+        self._below: dict[str, Resource] = {}
         disconnects = Disconnects()
         for route in routes:
             self.add(route.method, route.path, Endpoint(route, max_body, max_upload, disconnects))
 
     def add(self, method: str, path: str, endpoint: AnyEndpoint) -> None:
-        """Add the endpoint of a method at a path."""
+        """Add the endpoint of a method at a path, or with ``/*`` at all paths below one."""
+        if path.endswith(_BELOW):
+            node = self._below.setdefault(path.removesuffix("*"), Resource(path))
+        else:
+            node = self._node(path)
+        node.endpoints[method] = endpoint
+        if method == "GET":
+            node.endpoints["HEAD"] = endpoint
+
+    def _node(self, path: str) -> Resource:
         node = self._root
         for segment in path[1:].split("/") if path != _ROOT else ():
             key = _ANY if segment.startswith("{") else segment
             node = node.children.setdefault(key, Resource(path))
         node.path = path
-        node.endpoints[method] = endpoint
-        if method == "GET":
-            node.endpoints["HEAD"] = endpoint
+        return node
 
     def find(self, path: str) -> tuple[Resource, list[str]] | None:
         """Return the resource at a path and the path's parameters, or None if it has no routes."""
@@ -258,6 +267,14 @@ class RouteTree:
                 child = node.children.get(_ANY)
                 parameters.append(segment)
             if child is None or not segment:
-                return None
+                return self._find_below(path)
             node = child
-        return (node, parameters) if node.endpoints else None
+        return (node, parameters) if node.endpoints else self._find_below(path)
+
+    def _find_below(self, path: str) -> tuple[Resource, list[str]] | None:
+        """Return the resource of all paths below one, and the rest of the path."""
+        return next(
+            ((each, [path[len(root) :]]) for root, each in self._below.items()
+             if path.startswith(root)),
+            None,
+        )  # fmt: skip
