@@ -31,6 +31,8 @@ VOLATILE = {
     "event_id",
     "indexed_at",
     "latency_ms",
+    "read_at",
+    "received_at",
     "record_hash",
     "request_id",
     "score",

@@ -150,6 +150,8 @@ async def test_a_tenant_reads_only_its_own_entities(store: FeatureStore) -> None
         history = SPEND + "/history"
         assert (await client.get(history, params={"entity_id": "acme-1"})).status_code == 200
         assert is_refused(await client.get(history, params={"entity_id": "bell-1"}))
+        assert (await client.get("/v1/entities/User/acme-1")).status_code == 200
+        assert is_refused(await client.get("/v1/entities/User/bell-1"))
         for ids, is_allowed in [(["acme-1", "acme-2"], True), (["acme-1", "bell-1"], False)]:
             body = {"entity_ids": ids, "features": ["spend"]}
             response = await client.post("/v1/features", json=body)
@@ -163,6 +165,35 @@ async def test_a_key_of_an_entity_reads_no_other_entity(store: FeatureStore) -> 
         assert (await client.get(SPEND, params={"entity_id": "u"})).status_code == 200
         refused = await client.get("/v1/features/state?entity_id=u")
         assert is_refused(refused, "'Order'", "User")
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "is_allowed"),
+    [
+        ("neighbours", {"name": "acme-2"}, True),
+        ("neighbours", {"name": "bell-1"}, False),
+        ("spent_before", {"name": "acme-1"}, True),
+        ("spent_before", {"name": "bell-1"}, False),
+        ("unnamed", {}, False),
+        ("manuals", {"query": "parcel"}, True),
+        ("letters", {"query": "parcel"}, False),
+    ],
+)
+async def test_a_retriever_is_limited_by_everything_that_it_has_read(
+    name: str, params: dict[str, Any], is_allowed: bool, store: FeatureStore
+) -> None:
+    @retriever(store)
+    def unnamed() -> list[str]:
+        return ["read from another service"]
+
+    for index in ("manuals", "letters"):
+
+        @retriever(store, name=index, index=index, mode="text")
+        def search(query: str) -> list[str]: ...  # type: ignore[empty-body]
+
+    async with with_key(store, tenant="acme-", indexes=frozenset({"manuals"})) as client:
+        response = await client.post(f"/v1/retrievers/{name}", json={"params": params})
+        assert is_refused(response) is not is_allowed, response.text
 
 
 async def test_events_are_limited(store: FeatureStore) -> None:

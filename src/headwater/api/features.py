@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -9,8 +10,10 @@ import msgspec
 from msgspec import Meta
 
 from headwater.api.kinds import EntityId, EntityName, FeatureName
-from headwater.core.values import Source
+from headwater.api.problems import Problem
+from headwater.core.values import FreshnessRule, Source
 from headwater.history.one_value import HistoricalValue
+from headwater.records.lineage import FreshnessViolation
 
 
 class OneFeature(msgspec.Struct, frozen=True):
@@ -49,11 +52,46 @@ class EntityRow(msgspec.Struct, frozen=True):
 
 
 class HistoryOfFeature(msgspec.Struct, frozen=True):
-    """A feature's values for one entity over time, the newest first."""
+    """A feature's values for one entity over time, the newest first.
+
+    ``next_end`` is the ``end`` of the next page, which may repeat values of the moment at which
+    this one ends; null on the last page.
+    """
 
     feature: FeatureName
     entity_id: EntityId
     values: list[HistoricalValue]
+    next_end: datetime | None = None
+
+
+class EntityValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature of one entity: its value with age and freshness, or the problem of reading it.
+
+    ``sla_ms`` is the feature's own freshness SLA. ``is_fresh`` is null if neither the feature nor
+    a value that it is computed from has one; ``violations`` names the values that are too old.
+    """
+
+    feature: FeatureName
+    value: Any = None
+    as_of: datetime | None = None
+    written_at: datetime | None = None
+    age_ms: int | None = None
+    source: Source | None = None
+    rule: FreshnessRule | None = None
+    current_at: datetime | None = None
+    sla_ms: int | None = None
+    is_fresh: bool | None = None
+    violations: Sequence[FreshnessViolation] = ()
+    problem: Problem | None = None
+
+
+class EntityValues(msgspec.Struct, frozen=True):
+    """All features of one entity, in the order of their declaration."""
+
+    entity: EntityName
+    entity_id: EntityId
+    read_at: datetime
+    values: list[EntityValue]
 
 
 class ManyFeatures(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from headwater.api.kinds import DocumentId, IndexName, Metadata
+from headwater.api.kinds import DocumentId, IndexName, Metadata, RetrieverName
 from headwater.declarations.search_options import MAX_RESULTS, SearchMode
 from headwater.retrieval.reindexing import IndexStatus
 
@@ -98,6 +98,52 @@ class SearchHits(msgspec.Struct, frozen=True, kw_only=True):
     index: str
     version: str | None
     chunks: Sequence[SearchHit]
+
+
+class RetrieveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The arguments of a retriever."""
+
+    params: Annotated[
+        dict[str, Any],
+        Meta(
+            description="The arguments of the retriever's function, by name.",
+            examples=[{"question": "How long do parcels take?"}],
+        ),
+    ] = {}
+
+
+class RetrievedIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """The search of an index that a retriever stands for."""
+
+    name: str
+    version: str
+    embedder: str | None
+    mode: str
+    query: str
+    filters: Mapping[str, Any] | None
+
+
+class Retrieved(msgspec.Struct, frozen=True, kw_only=True):
+    """The chunks that a retriever found, best first, and how it found them.
+
+    ``age_ms`` is the time since the oldest of the search and the values that it read, null if one
+    of these has no moment; ``cached_at`` is the time of the search whose results were cached.
+    ``index`` is null for a retriever with a function of its own. ``failed`` is true if the search
+    failed and the retriever is declared with ``on_error="empty"``.
+    """
+
+    retriever: RetrieverName
+    arguments: Mapping[str, Any]
+    chunks: Sequence[SearchHit]
+    searched_at: datetime
+    age_ms: int | None
+    sla_ms: int | None
+    is_fresh: bool | None
+    is_cached: bool
+    cached_at: datetime | None
+    latency_ms: float
+    failed: bool
+    index: RetrievedIndex | None
 
 
 class DocumentBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

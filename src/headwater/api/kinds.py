@@ -99,6 +99,14 @@ IndexName = Annotated[
         min_length=1,
     ),
 ]
+RetrieverName = Annotated[
+    str,
+    Meta(
+        description="The name of a declared retriever.",
+        examples=["search_help"],
+        min_length=1,
+    ),
+]
 DocumentId = Annotated[
     str,
     Meta(

@@ -35,7 +35,7 @@ def check_freshness(
     """
     violations = (
         *(() if loss is None else (_lost(loss, sla_ms),)),
-        *_feature_violations(used, sla_ms, now),
+        *feature_violations(used, sla_ms, now),
         *_search_violations(reads, sla_ms, now),
         *_context_violations(reads, sla_ms, now),
     )
@@ -121,7 +121,7 @@ def _stalest(reads: Reads, used: Sequence[TrackedFeature]) -> datetime | None:
     return moments.oldest
 
 
-def _feature_violations(
+def feature_violations(
     used: Sequence[TrackedFeature], sla_ms: int | None, now: datetime
 ) -> Iterator[Violation]:
     """Yield one violation for each value that is not fresh, also if several depend on it."""

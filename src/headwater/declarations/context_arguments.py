@@ -1,4 +1,4 @@
-"""Conversion of named parameters to the arguments of a context's function.
+"""Conversion of named parameters to the arguments of a context or a retriever.
 
 Calls by name, over HTTP and on the command line convert and check them in the same way.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from headwater.declarations import ContextDef, Overrides, annotations_of, reference
+from headwater.declarations import ContextDef, Overrides, RetrieverDef, annotations_of, reference
 from headwater.errors import FieldError
 
 _REFERENCE = "interaction_ref"
@@ -32,7 +32,7 @@ def bind_parameters(
         FieldError: A parameter is missing, unknown or of another type than annotated.
     """
     inside, found = _with_reference(definition, params, overrides.interaction_ref)
-    bound = _arguments(definition, inside)
+    bound = bind_named("context", definition, inside)
     if found is not msgspec.UNSET:
         overrides = msgspec.structs.replace(overrides, interaction_ref=reference(found))
     return bound, overrides
@@ -57,9 +57,14 @@ def _with_reference(
     return inside, found
 
 
-def _arguments(definition: ContextDef, params: Mapping[str, Any]) -> inspect.BoundArguments:
-    """Return the arguments for the context's function; raise FieldError for an invalid one."""
-    _check_known(definition, params)
+def bind_named(
+    kind_of: Literal["context", "retriever"],
+    definition: ContextDef | RetrieverDef,
+    params: Mapping[str, Any],
+) -> inspect.BoundArguments:
+    """Return the arguments for a declared function; raise FieldError for an invalid one."""
+    declared = f"{kind_of} {definition.name!r}"
+    _check_known(declared, definition.signature, params)
     kinds = annotations_of(definition.function)
     rest = dict(params)
     arguments: dict[str, Any] = {}
@@ -68,7 +73,7 @@ def _arguments(definition: ContextDef, params: Mapping[str, Any]) -> inspect.Bou
         if parameter.kind is parameter.VAR_KEYWORD:
             arguments[name] = {other: _typed(value, kind, other) for other, value in rest.items()}
         elif name not in rest:
-            _check_complete(definition, parameter)
+            _check_complete(declared, parameter)
         elif parameter.kind is parameter.VAR_POSITIONAL:
             several = _typed(rest.pop(name), list[Any], name)
             arguments[name] = tuple(_typed(value, kind, name) for value in several)
@@ -79,21 +84,20 @@ def _arguments(definition: ContextDef, params: Mapping[str, Any]) -> inspect.Bou
     return bound
 
 
-def _check_known(definition: ContextDef, params: Mapping[str, Any]) -> None:
-    declared = definition.signature.parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in declared):
+def _check_known(declared: str, signature: inspect.Signature, params: Mapping[str, Any]) -> None:
+    parameters = signature.parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    known = [parameter.name for parameter in declared]
+    known = [parameter.name for parameter in parameters]
     for name in params:
         if name not in known:
-            problem = f"context {definition.name!r} has no parameter"
-            raise FieldError.unknown(problem, name, known, _field(name))
+            raise FieldError.unknown(f"{declared} has no parameter", name, known, _field(name))
 
 
-def _check_complete(definition: ContextDef, parameter: inspect.Parameter) -> None:
+def _check_complete(declared: str, parameter: inspect.Parameter) -> None:
     if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
         raise FieldError(
-            f"context {definition.name!r} needs the parameter {parameter.name!r}",
+            f"{declared} needs the parameter {parameter.name!r}",
             _field(parameter.name),
         )
 

@@ -159,6 +159,13 @@ class Registry:
         except KeyError:
             raise _unknown("context", name, self.contexts) from None
 
+    def retriever(self, name: str) -> RetrieverDef:
+        """Return the retriever; raise UnknownNameError if there is none."""
+        try:
+            return self.retrievers[name]
+        except KeyError:
+            raise _unknown("retriever", name, self.retrievers) from None
+
     def add_source(self, name: str, location: str) -> None:
         check_name(name)
         if self.sources.get(name, location) != location:

@@ -7,7 +7,7 @@ choose their parameters: everything that an assembly has read is checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from headwater.core.callers import Caller, CallerLimits, current_caller
@@ -99,8 +99,21 @@ class LimitedCaller:
         contexts = self.limits.contexts
         if contexts is not None and name not in contexts:
             raise self._error(f"the context {quoted(name)} is not among {_listed(contexts)}")
+        self.check_parameters(entities, inputs)
+
+    def check_parameters(self, entities: Iterable[EntityDef], inputs: Mapping[str, Any]) -> None:
+        """Check the entity ids among the parameters of a context or a retriever."""
         for entity, entity_id in named_entities(entities, inputs):
             self.check_entity(entity, entity_id)
+
+    def check_retrieval(self, retriever: str, provenance: Set[Part]) -> None:
+        """Check everything that a retriever has read; a source that it does not name is refused."""
+        if not provenance:
+            raise self._error(
+                f"limits do not apply to the retriever {quoted(retriever)}, whose results name no "
+                "index and no entity"
+            )
+        self.check_provenance(provenance)
 
     def check_provenance(self, provenance: Iterable[Part]) -> None:
         """Check everything that an assembly has read."""

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.core.clock import MICROSECOND
 from headwater.core.short_repr import short_repr
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
-from headwater.ports import OfflineStore
+from headwater.history.causes import MOST_CAUSES, CauseEvent, events_behind
+from headwater.ports import HistoryRow, OfflineStore
 
 MOST_ROWS = 10_000
 
 
-class HistoricalValue(msgspec.Struct, frozen=True):
-    """A value that a feature had, and its cause: an event id, ``set``, ``computed``…"""
+class HistoricalValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that a feature had, and its cause: an event id, ``set``, ``computed``…
+
+    ``event`` is the event with that id, if it was asked for and is in the log.
+    """
 
     value: Any
     as_of: datetime
     written_at: datetime
     cause: str
+    event: CauseEvent | None = None
 
     __repr__ = short_repr("value", "as_of", "cause")
+
+
+class ValuePage(NamedTuple):
+    """Values over time, the newest first, and the ``end`` of the next page; None for the last."""
+
+    values: list[HistoricalValue]
+    next_end: datetime | None
 
 
 async def values_over_time(
@@ -36,17 +49,54 @@ async def values_over_time(
     limit: int,
 ) -> list[HistoricalValue]:
     """Return the values of one entity with ``start <= as_of < end``, the newest first."""
+    _check_range(feature, start, end, limit, MOST_ROWS)
+    rows = await offline.rows(feature.series, entity_id, start=start, end=end, limit=limit)
+    return [_value(feature, row) for row in rows]
+
+
+async def page_of_values(
+    offline: OfflineStore,
+    feature: FeatureDef,
+    entity_id: str,
+    start: datetime | None,
+    end: datetime | None,
+    limit: int,
+    event_types: Collection[str] = (),
+) -> ValuePage:
+    """Return a page of the values of one entity, with the events of these types behind them.
+
+    Values of the moment at which a page ends may be repeated on the next one.
+    """
+    _check_range(feature, start, end, limit, MOST_CAUSES if event_types else MOST_ROWS)
+    rows = await offline.rows(feature.series, entity_id, start=start, end=end, limit=limit + 1)
+    events = await events_behind(offline, rows[:limit], event_types)
+    values = [_value(feature, row, events.get(row.cause)) for row in rows[:limit]]
+    return ValuePage(values, _next_end(rows) if len(rows) > limit else None)
+
+
+def _next_end(rows: Sequence[HistoryRow]) -> datetime:
+    """Return the end of the next page, given the rows of this one and the first of the next."""
+    first, following = rows[0].as_of, rows[-1].as_of
+    # Values of the moment between two pages are on both, unless they fill a whole page.
+    return following if first == following else following + MICROSECOND
+
+
+def _value(
+    feature: FeatureDef, row: HistoryRow, event: CauseEvent | None = None
+) -> HistoricalValue:
+    value = feature.codec.decode(row.value)
+    return HistoricalValue(value, row.as_of, row.written_at, row.cause, event)
+
+
+def _check_range(
+    feature: FeatureDef, start: datetime | None, end: datetime | None, limit: int, most: int
+) -> None:
     check_has_history(feature)
-    if type(limit) is not int or not 1 <= limit <= MOST_ROWS:
-        raise InvalidInputError(f"limit is {limit!r}; give a number from 1 to {MOST_ROWS}")
+    if type(limit) is not int or not 1 <= limit <= most:
+        raise InvalidInputError(f"limit is {limit!r}; give a number from 1 to {most}")
     for name, moment in (("start", start), ("end", end)):
         if moment is not None and moment.tzinfo is None:
             raise InvalidInputError(f"{name} needs a time zone, for example datetime.now(UTC)")
-    rows = await offline.rows(feature.series, entity_id, start=start, end=end, limit=limit)
-    return [
-        HistoricalValue(feature.codec.decode(row.value), row.as_of, row.written_at, row.cause)
-        for row in rows
-    ]
 
 
 def check_has_history(feature: FeatureDef) -> None:

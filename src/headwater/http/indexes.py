@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,22 +18,31 @@ from headwater.api.indexes import (
     IndexList,
     ReindexedIndex,
     RetainedIndex,
+    RetrieveBody,
+    Retrieved,
+    RetrievedIndex,
     SearchBody,
     SearchHit,
     SearchHits,
 )
-from headwater.api.kinds import DocumentId, IndexName
+from headwater.api.json_values import plain
+from headwater.api.kinds import DocumentId, IndexName, RetrieverName
 from headwater.api.streams import NDJSON, ActionLine, ProgressStep
+from headwater.contexts.freshness import age_ms, search_reason
+from headwater.core.codec import encode_custom
+from headwater.declarations import Chunk
 from headwater.declarations.indexes import Document
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError, UnknownDocumentError
-from headwater.http.responses import NO_CONTENT
+from headwater.features.read_tracking import IndexSearched, TrackedRetrieval
+from headwater.http.responses import NO_CONTENT, ApiResponse
 from headwater.http.routes import Route
 from headwater.http.streaming import ProgressResponse, Reporter
 from headwater.http.uploads import UploadedFile
 from headwater.retrieval.bulk_loading import LoadReport
 from headwater.store.feature_store import FeatureStore
+from headwater.store.retrieving import run_retriever
 
 D = TypeVar("D", bound=IndexedDocument)
 
@@ -47,6 +58,14 @@ class Indexes:
         document = "/v1/index/{index}/{document}"
         return [
             Route("POST", "/v1/search/{index}", "read", self.search_index, applies_limits=True),
+            Route(
+                "POST",
+                "/v1/retrievers/{name}",
+                "read",
+                self.run_retriever,
+                documents=Retrieved,
+                applies_limits=True,
+            ),
             Route("PUT", document, "ingest", self.index_document, applies_limits=True),
             Route("GET", document, "read", self.read_document, applies_limits=True),
             Route(
@@ -101,10 +120,14 @@ class Indexes:
         return SearchHits(
             index=index,
             version=None if found.version is None else found.version.text,
-            chunks=[
-                msgspec.convert(chunk, SearchHit, from_attributes=True) for chunk in found.chunks
-            ],
+            chunks=_hits(found.chunks),
         )
+
+    async def run_retriever(self, name: RetrieverName, body: RetrieveBody) -> ApiResponse:
+        """Run a retriever by its name; nothing is recorded."""
+        found = await run_retriever(runtime_of(self._store), name, body.params)
+        result = _retrieved(found, self._store.clock.now())
+        return ApiResponse(msgspec.json.encode(plain(result), enc_hook=encode_custom))
 
     async def index_document(
         self, index: IndexName, document: DocumentId, body: DocumentBody
@@ -161,6 +184,33 @@ class Indexes:
         if stored is None:
             raise UnknownDocumentError(index, document)
         return msgspec.convert({"index": index, **msgspec.structs.asdict(stored)}, kind)
+
+
+def _retrieved(found: TrackedRetrieval, now: datetime) -> Retrieved:
+    age = age_ms(found.oldest, now)
+    why = search_reason(found, None, now)
+    return Retrieved(
+        retriever=found.retriever,
+        arguments=found.arguments,
+        chunks=_hits(found.chunks),
+        searched_at=found.searched_at,
+        age_ms=age,
+        sla_ms=found.sla_ms,
+        is_fresh=None if found.sla_ms is None else why is None,
+        is_cached=found.cache_hit,
+        cached_at=found.searched_at if found.cache_hit else None,
+        latency_ms=found.latency_us / 1_000,
+        failed=found.failed,
+        index=_searched(found.searched),
+    )
+
+
+def _searched(index: IndexSearched | None) -> RetrievedIndex | None:
+    return None if index is None else RetrievedIndex(**msgspec.structs.asdict(index))
+
+
+def _hits(chunks: Sequence[Chunk]) -> list[SearchHit]:
+    return [msgspec.convert(chunk, SearchHit, from_attributes=True) for chunk in chunks]
 
 
 def _ids_in(file: Path) -> set[str]:

@@ -69,10 +69,7 @@ def rule_of(error: Exception) -> Rule:
 
 def problem_response(error: Exception, request_id: str = "") -> ApiResponse:
     """Return the response to a request that ended in an error."""
-    rule = rule_of(error)
-    name = f"unknown-{error.kind}" if isinstance(error, errors.UnknownNameError) else rule.name
-    detail = _without_middle(rule.detail.format(error))
-    problem = Problem(TYPE_PREFIX + name, rule.title, rule.status, detail)
+    rule, problem = rule_of(error), problem_of(error)
     members = _members(error, rule)
     if request_id:
         members["request_id"] = request_id
@@ -81,6 +78,14 @@ def problem_response(error: Exception, request_id: str = "") -> ApiResponse:
     if rule.status == UNAVAILABLE:
         headers = headers | _RETRY_AFTER
     return ApiResponse(body, rule.status, headers, MEDIA_TYPE)
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return the problem of an error, with the members that every problem has."""
+    rule = rule_of(error)
+    name = f"unknown-{error.kind}" if isinstance(error, errors.UnknownNameError) else rule.name
+    detail = _without_middle(rule.detail.format(error))
+    return Problem(TYPE_PREFIX + name, rule.title, rule.status, detail)
 
 
 def _members(error: Exception, rule: Rule) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from headwater.features.frame import track_source
 from headwater.store.runtime import Runtime
 
 if TYPE_CHECKING:
-    from headwater.history.one_value import HistoricalValue
+    from headwater.declarations.features import FeatureDef
+    from headwater.history.one_value import HistoricalValue, ValuePage
 
 
 class PastValueVerbs:
@@ -39,12 +40,7 @@ class PastValueVerbs:
         >>> [past.value for past in await store.get_feature_history("total_spend", "ada")]
         [25.0]
         """
-        feature = self._runtime.registry.feature(feature_name(name))
-        text_id = feature.entity.text_id(entity_id)
-        limited = limited_caller()
-        if limited is not None:
-            limited.check_entity(feature.entity.name, text_id)
-        track_source("feature", feature.entity.name, feature.name, text_id)
+        feature, text_id = _checked(self._runtime, name, entity_id)
         offline = (await self._runtime.open()).backends.offline
         from headwater.history.one_value import values_over_time  # noqa: PLC0415 - loaded with the engine
 
@@ -96,3 +92,34 @@ class PastValueVerbs:
             progress=progress,
         )
         return await read_frame(self._runtime, frame, features, options)
+
+
+async def page_of_history(
+    runtime: Runtime,
+    name: FeatureRef,
+    entity_id: str | int,
+    start: datetime | None,
+    end: datetime | None,
+    limit: int,
+    *,
+    events: bool,
+) -> ValuePage:
+    """Return a page of ``get_feature_history``, perhaps with the events behind the values."""
+    feature, text_id = _checked(runtime, name, entity_id)
+    offline = (await runtime.open()).backends.offline
+    declared = runtime.registry.features.values()
+    types = {each for feature in declared for each in feature.triggers} if events else ()
+    from headwater.history.one_value import page_of_values  # noqa: PLC0415 - loaded with the engine
+
+    return await page_of_values(offline, feature, text_id, start, end, limit, types)
+
+
+def _checked(runtime: Runtime, name: FeatureRef, entity_id: str | int) -> tuple[FeatureDef, str]:
+    """Return a feature and an id whose history the caller may read, and track the read."""
+    feature = runtime.registry.feature(feature_name(name))
+    text_id = feature.entity.text_id(entity_id)
+    limited = limited_caller()
+    if limited is not None:
+        limited.check_entity(feature.entity.name, text_id)
+    track_source("feature", feature.entity.name, feature.name, text_id)
+    return feature, text_id

@@ -15,9 +15,8 @@ from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.history.backfill.event_file import StoredEvent
+from headwater.history.causes import NOT_EVENTS
 from headwater.ports import OfflineStore, PastValue, Point
-
-_NOT_EVENTS = frozenset({"set", "computed", "served"})
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
@@ -102,7 +101,7 @@ class PastValues:
         cause = self._page.order.get((event.entity_id, row.cause))
         if cause is not None:
             return cause < self._page.order[event.entity_id, event.event_id]
-        return row.cause in _NOT_EVENTS or row.cell.written_at <= stored.received_at
+        return row.cause in NOT_EVENTS or row.cell.written_at <= stored.received_at
 
     async def load(self, feature: FeatureDef, entity_id: str, about: int) -> None:
         """Load the value of one entity or, of an entity of the page, the values of all of them."""
