@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headwater.records.core import Core
-from headwater.records.projection import explain
+from headwater.records.projection import CountedTokens, explain
 from headwater.records.sealing import seal
 from verifier.generator.samples import sample
 
@@ -34,4 +34,5 @@ def _degraded(reasons: Sequence[str]) -> Core:
 )
 def test_the_summary_says_why_a_context_is_not_fresh(reasons: list[str], said: str) -> None:
     core = _degraded(reasons)
-    assert explain(seal(core), core).summary.endswith(f"; freshness {said}")
+    counted = CountedTokens([None] * len(core.items), None)
+    assert explain(seal(core), core, {}, counted).summary.endswith(f"; freshness {said}")

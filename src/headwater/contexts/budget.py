@@ -141,6 +141,21 @@ def _everything(
     return Fitted(content, tokens, overflow=False, choices=tuple(choices))
 
 
+def added_tokens(texts: Sequence[str], separator: str, tokenizer: Tokenizer) -> list[int]:
+    """Return how many tokens each text adds to those before it, with the separator between them.
+
+    Their sum is the number of tokens of the joined text. Empty texts are not joined and add none.
+    """
+    draft, added = _Draft(separator, tokenizer), []
+    for place, text in enumerate(texts):
+        before = draft.tokens
+        if text:
+            edges = tokenizer.edges(text, separator)
+            draft.fill(draft.slot(place, edges), place, edges)
+        added.append(draft.tokens - before)
+    return added
+
+
 class _Filling:
     """A draft that is filled with one item after another until the budget is used up."""
 

@@ -152,7 +152,9 @@ def _source(item: ContextItem) -> crs.ItemSource:
         return crs.ItemSource(kind="context", ref=source.context_id)
     if source is not None:
         return crs.ItemSource(kind="other", ref=source)
-    return crs.ItemSource(kind="literal" if item.parsed is None else "template")
+    if item.parsed is not None:
+        return crs.ItemSource(kind="template", ref=item.parsed.text)
+    return crs.ItemSource(kind="literal")
 
 
 def _feature(

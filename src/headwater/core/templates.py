@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 
@@ -32,6 +33,21 @@ class Template(msgspec.Struct, frozen=True):
         for reference, literal in zip(self.references, self.literals[1:], strict=True):
             parts += (values[reference], literal)
         return "".join(parts)
+
+    def places(self, values: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
+        """Yield each reference with the start and the end of its text in the rendered text."""
+        end = len(self.literals[0])
+        for reference, literal in zip(self.references, self.literals[1:], strict=True):
+            start, end = end, end + len(values[reference])
+            yield reference, start, end
+            end += len(literal)
+
+    @property
+    def text(self) -> str:
+        """The text that `parse_template` parses to this template."""
+        literals = [each.replace("{", "{{").replace("}", "}}") for each in self.literals]
+        references = [f"{{{reference}}}" for reference in self.references]
+        return "".join(chain(*zip(literals, [*references, ""], strict=True)))
 
 
 def parse_template(text: str, location: Location | None = None) -> Template:

@@ -75,7 +75,10 @@ class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an item's text came from."""
+    """Where an item's text came from.
+
+    `ref` is the text of a template, the id of a chunk or an inner context, or the caller's own.
+    """
 
     kind: Literal["literal", "template", "retrieval", "context", "other"]
     ref: Committed[Any] | None = None

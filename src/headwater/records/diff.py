@@ -206,8 +206,11 @@ def _content(placed: _Placed) -> Hashable | None:
 
 
 def _has_stable_ref(placed: _Placed) -> bool:
-    """Return True if the source's name is the same in every context; ids of contexts are not."""
-    return placed.item.source.kind != "context" and _ref(placed) is not None
+    """Return True if the source's name is the same in every context.
+
+    Ids of contexts are not, and a template may be edited.
+    """
+    return placed.item.source.kind not in ("context", "template") and _ref(placed) is not None
 
 
 def _inner(placed: _Placed) -> Hashable | None:
@@ -258,10 +261,16 @@ def _name(placed: _Placed) -> str:
     if placed.inner is not None:
         return f"context {placed.inner}"
     if _ref(placed) is not None:
-        return f"{item.source.kind} {item.source.ref}"
+        name = f"{item.source.kind} {item.source.ref}"
+        return _line(name) if item.source.kind == "template" else name
     if not isinstance(item.content, str):
         return f"item {placed.place} (withheld)"
-    line = " ".join(item.content[: 2 * _LONGEST_NAME].split())
+    return _line(item.content)
+
+
+def _line(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    line = " ".join(text[: 2 * _LONGEST_NAME].split())
     return line if len(line) <= _LONGEST_NAME else line[: _LONGEST_NAME - 1] + "…"
 
 

@@ -227,8 +227,29 @@ class PastContext(RecordFacts, frozen=True, kw_only=True):
         return f"(withheld: {self.content_hash})" if self.content is None else self.content
 
 
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """Characters of an item's text that came from a feature, as Unicode code points.
+
+    `read` is the place of the feature among those that were read; `input` is the place of the value
+    among the inputs of that feature, if it came through a feature that is a template itself.
+    """
+
+    start: int
+    end: int
+    feature: str
+    read: int
+    input: int | None = None
+
+
 class ItemTrace(ItemLineage, frozen=True, kw_only=True):
-    """An item with its text, its source, and the reason for the decision in words."""
+    """An item with its text, its source, and the reason for the decision in words.
+
+    `source_ref` is the text of a template, the id of a chunk or of an inner context, or the source
+    that the context gave. `reads` are the places of the features that a template reads; a `span` is
+    a range of `emitted` or, if the item was dropped, of `content`. `width` is the number of tokens
+    that the item adds to the text, with its separator; None if it is not in the text or cannot be
+    counted, because texts are withheld or the tokenizer has changed.
+    """
 
     content: str | None
     emitted: str | None
@@ -236,6 +257,9 @@ class ItemTrace(ItemLineage, frozen=True, kw_only=True):
     source_kind: str
     source_ref: Any
     why: str
+    reads: Sequence[int] = ()
+    spans: Sequence[Span] = ()
+    width: int | None = None
 
 
 class ResultTrace(ChunkLineage, frozen=True, kw_only=True):
@@ -251,7 +275,11 @@ class RetrieverTrace(RetrieverLineage, frozen=True, kw_only=True):
 
 
 class ContextTrace(RecordFacts, frozen=True, kw_only=True):
-    """The explanation of a context: every item, read and rule, with reasons."""
+    """The explanation of a context: every item, read and rule, with reasons.
+
+    `short_by` is the number of tokens by which the budget was too small to keep all items whole;
+    None if it cannot be counted.
+    """
 
     definition: str | None
     versions: Mapping[str, str | None]
@@ -262,6 +290,7 @@ class ContextTrace(RecordFacts, frozen=True, kw_only=True):
     retrievers: Sequence[RetrieverTrace]
     contexts: Sequence[NestedLineage]
     max_tokens: int | None
+    short_by: int | None
     overflow: bool
     separator: str
     on_overflow: str

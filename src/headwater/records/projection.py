@@ -7,9 +7,9 @@ that the core only commits to is None in a view, and its pointer is listed in ``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -42,8 +42,18 @@ from headwater.records.lineage import (
 from headwater.records.record import Record
 from headwater.records.sealing import commitments
 from headwater.records.signing import statement_of
+from headwater.records.spans import ItemReads, SpanFinder, Templates
 
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+class CountedTokens(NamedTuple):
+    """The tokens that each item adds to the text, and those that were missing to keep all items."""
+
+    widths: Sequence[int | None]
+    short_by: int | None
+
+
 _VIOLATION_WORDS = {"stale": "too old", "missing": "missing", "default": "defaulted"}
 
 
@@ -59,9 +69,14 @@ def past_context(record: Record, core: Core) -> PastContext:
     )
 
 
-def explain(record: Record, core: Core) -> ContextTrace:
-    """Return the explanation of a stored record: every item, read and rule, with reasons."""
-    policy = core.policy
+def explain(
+    record: Record, core: Core, templates: Templates, counted: CountedTokens
+) -> ContextTrace:
+    """Return the explanation of a stored record: every item, read and rule, with reasons.
+
+    ``templates`` are those of the declared features.
+    """
+    policy, finder = core.policy, SpanFinder(core, templates)
     return ContextTrace(
         **_context_facts(record, core),
         **_record_facts(record, core),
@@ -69,11 +84,15 @@ def explain(record: Record, core: Core) -> ContextTrace:
         versions=msgspec.structs.asdict(core.versions),
         summary=_summary(core),
         warnings=warnings_of(core),
-        items=list(map(_item_trace, core.items)),
+        items=[
+            _item_trace(item, finder.reads_of(item), width)
+            for item, width in zip(core.items, counted.widths, strict=True)
+        ],
         features=list(map(_feature, core.features)),
         retrievers=[_retriever_trace(call, core.created_at) for call in core.retrievals],
         contexts=_nested(core),
         max_tokens=policy.max_tokens,
+        short_by=counted.short_by,
         overflow=core.output.overflow,
         separator=policy.separator,
         on_overflow=policy.on_overflow,
@@ -310,7 +329,7 @@ def _item(item: Item) -> ItemLineage:
     )
 
 
-def _item_trace(item: Item) -> ItemTrace:
+def _item_trace(item: Item, found: ItemReads, width: int | None) -> ItemTrace:
     kept = None if item.decision == "dropped" else item.content
     return ItemTrace(
         **msgspec.structs.asdict(_item(item)),
@@ -320,6 +339,9 @@ def _item_trace(item: Item) -> ItemTrace:
         source_kind=item.source.kind,
         source_ref=disclosed(item.source.ref),
         why=_why(item),
+        reads=found.reads,
+        spans=found.spans,
+        width=width,
     )
 
 

@@ -247,7 +247,8 @@ class Tour:
         context = self._assemble(question)
         trace = self._server.request("GET", f"/context/{context['context_id']}/explain")
         for item in trace["items"]:
-            source = (item["source_ref"] or item["source_kind"]).partition("#")[0]
+            kind, ref = item["source_kind"], item["source_ref"]
+            source = ref.partition("#")[0] if kind == "retrieval" else kind
             self._print(f"   {source:<15}{item['why']}")
         self._print("")
         self._run("context", "verify", context["context_id"])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.contexts.assembler import Assembler
+from headwater.contexts.recorded.explanation import explained
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.rerun import Replayer, check_mode
@@ -45,6 +46,7 @@ class RecordedContexts:
     def __init__(self, services: Services, reader: Reader, assembler: Assembler) -> None:
         self._records = services.backends.records
         self._cache = services.backends.cache
+        self._registry = services.registry
         self._settings = services.settings
         self._clock = services.clock
         self._assembler = assembler
@@ -68,7 +70,10 @@ class RecordedContexts:
 
     async def explain(self, ref: str) -> ContextTrace:
         """Return the explanation of a context."""
-        return projection.explain(*await self._opened(ref))
+        record, core = await self._opened(ref)
+        features = self._registry.features.items()
+        templates = {name: each.template for name, each in features if each.template is not None}
+        return await asyncio.to_thread(explained, record, core, templates)
 
     async def record_of(self, ref: str) -> Record:
         """Return the record of a context."""

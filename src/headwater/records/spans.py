@@ -1,0 +1,133 @@
+"""Which words of an item came from which feature, by rendering its recorded template. Pure.
+
+A span is found by rendering the template that the record holds with the values that it holds, and
+only if the result is exactly the recorded text. A feature that is itself a template is rendered in
+the same way with its inputs, by its present declaration. Nothing is found by searching the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.core.templates import MARK, Template, as_text, parse_template
+from headwater.errors import TemplateError
+from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead, Item
+from headwater.records.lineage import Span
+
+Templates = Mapping[str, Template]
+"""The declared templates by the names of their features."""
+
+
+class ItemReads(NamedTuple):
+    """The places of the features that the template of an item reads, and its spans in order."""
+
+    reads: Sequence[int] = ()
+    spans: Sequence[Span] = ()
+
+
+class SpanFinder:
+    """Finds the reads and the spans of the items of one core."""
+
+    def __init__(self, core: Core, templates: Templates) -> None:
+        self._features = core.features
+        self._templates = templates
+        self._ids = {str(value) for value in core.inputs.values()}
+        self._places: dict[str, list[int]] = {}
+        for place, read in enumerate(core.features):
+            self._places.setdefault(read.feature, []).append(place)
+
+    def reads_of(self, item: Item) -> ItemReads:
+        """Return what an item's template reads; nothing if the record does not prove it."""
+        source = item.source
+        if source.kind != "template" or not isinstance(source.ref, str):
+            return ItemReads()
+        try:
+            template = parse_template(source.ref)
+        except TemplateError:
+            return ItemReads()
+        reads = {name: self._read(name) for name in template.references}
+        places = sorted({place for place in reads.values() if place is not None})
+        return ItemReads(places, self._spans(item, template, reads))
+
+    def _read(self, name: str) -> int | None:
+        """Return the place of the value that templates got for a name, or None if in doubt.
+
+        Templates are rendered last, for the entity that the arguments name.
+        """
+        places = self._places.get(name, [])
+        if len({self._features[place].entity_id for place in places}) > 1:
+            places = [place for place in places if self._features[place].entity_id in self._ids]
+        last = {self._features[place].entity_id: place for place in places}
+        return next(iter(last.values())) if len(last) == 1 else None
+
+    def _spans(
+        self, item: Item, template: Template, reads: Mapping[str, int | None]
+    ) -> Sequence[Span]:
+        values: dict[str, FeatureInput] = {
+            name: self._features[place] for name, place in reads.items() if place is not None
+        }
+        texts = {name: _text(read) for name, read in values.items()}
+        if reads.keys() != texts.keys() or template.render(texts) != item.content:
+            return ()
+        end = _visible_end(item)
+        spans: list[Span] = []
+        for name, start, stop in template.places(texts):
+            place = reads[name]
+            assert place is not None, "every reference has a value"
+            spans.append(Span(start=start, end=stop, feature=name, read=place))
+            spans += self._inner(self._features[place], place, name, start)
+        return [_clipped(span, end) for span in spans if span.start < min(span.end, end)]
+
+    def _inner(self, read: FeatureRead, place: int, name: str, at: int) -> Iterator[Span]:
+        """Yield the spans inside a value whose feature is a template, at any depth."""
+        pending: list[tuple[str, FeatureInput, int]] = [(name, read, at)]
+        for outer, value, start in pending:
+            template = self._templates.get(outer)
+            if template is None or not isinstance(value.value, str):
+                continue
+            inputs = {each: _input(read, value, each) for each in template.references}
+            found = {each: at for each, at in inputs.items() if at is not None}
+            texts = {each: _text(read.inputs[at]) for each, at in found.items()}
+            if inputs.keys() != texts.keys() or template.render(texts) != value.value:
+                continue
+            for each, inner, stop in template.places(texts):
+                yield Span(
+                    start=start + inner,
+                    end=start + stop,
+                    feature=each,
+                    read=place,
+                    input=found[each],
+                )
+                pending.append((each, read.inputs[found[each]], start + inner))
+
+
+def _input(read: FeatureRead, value: FeatureInput, name: str) -> int | None:
+    """Return the place of the one input of this name, of the same entity; None if in doubt."""
+    found = [
+        (place, each)
+        for place, each in enumerate(read.inputs)
+        if each.feature == name and each.entity_id == value.entity_id
+    ]
+    texts = {_text(each) for _, each in found}
+    return found[0][0] if len(texts) == 1 else None
+
+
+def _text(read: FeatureInput) -> str:
+    """Return the text of a value in a template; that of a withheld one renders no recorded text."""
+    if isinstance(read.value, Commitment):
+        return read.value.digest
+    return "" if read.value is None else as_text(read.value)
+
+
+def _visible_end(item: Item) -> int:
+    """Return the number of characters of the content that are in the text."""
+    if item.decision == "truncated" and isinstance(item.emitted, str):
+        return len(item.emitted.removesuffix(MARK))
+    return len(item.content) if isinstance(item.content, str) else 0
+
+
+def _clipped(span: Span, end: int) -> Span:
+    return span if span.end <= end else msgspec.structs.replace(span, end=end)
