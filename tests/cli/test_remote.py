@@ -101,7 +101,7 @@ def test_the_key_of_the_settings_is_sent_if_they_name_no_server(
 def test_a_key_needs_only_the_scope_and_the_limits_of_the_command(remote: Run) -> None:
     read = remote("features", "get", "visits", "acme-1", "--key", TENANT_KEY)
     assert read.code == 0, read.err
-    assert "ENTITY ID" in read.out
+    assert "USER_ID" in read.out
     words = ("context", "assemble", "support", "--key", AGENT_KEY)
     made = remote(*words, "user_id=7", "top=2")
     assert made.out == "spent None, top 2", made.err

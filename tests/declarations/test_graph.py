@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater import (
+    ContextItem,
+    FeatureStore,
+    Index,
+    ServiceEvent,
+    context,
+    entity,
+    feature,
+    retriever,
+)
 from headwater.errors import CycleError, DeclarationError, UnknownReferenceError
 
 
@@ -112,3 +121,84 @@ def test_the_graph_is_drawn_as_mermaid(store: FeatureStore, user: type) -> None:
     assert text.splitlines()[0] == "flowchart LR"
     assert "say 'hi'" in text
     assert text.count(" --> ") == 2
+
+
+def edges_of(store: FeatureStore, found_in: str) -> set[tuple[str, str]]:
+    edges = store.graph().edges
+    return {(edge.source, edge.target) for edge in edges if edge.found_in == found_in}
+
+
+def declare_visits(store: FeatureStore, user: type) -> None:
+    @feature(entity=user, trigger="visit", default=0)
+    async def visits(user_id: str, event: ServiceEvent) -> int:
+        before: int = await store.get_feature("visits", user_id)
+        await store.set_feature("last_page", user_id, event.payload["country"])
+        await store.index("pages", "home", "text")
+        return before + 1
+
+    declare_text(user, "last_page", "home")
+    declare_text(user, "country", "nowhere")
+
+
+def test_the_graph_has_what_code_reads_and_writes(store: FeatureStore, user: type) -> None:
+    pages = Index(store, "pages", embedder="lexical")
+    declare_visits(store, user)
+
+    @feature(entity=user)
+    async def busy(user_id: str) -> bool:
+        rows = await store.get_features(["visits", "missing"], [user_id])
+        return bool(rows)
+
+    @retriever(store)
+    async def read(query: str) -> list[str]:
+        return [chunk.text for chunk in await store.search(pages, query)]
+
+    @context(store)
+    async def support(user_id: str, query: str) -> list[ContextItem]:
+        first, *_ = await read(query)
+        await busy.set(user_id, bool(first))
+        return [ContextItem.template("{visits} {country}"), ContextItem(first.text)]
+
+    @context(store)
+    async def inner(user_id: str) -> str:
+        return f"{await busy.get(user_id)} {await store.assemble('support', {})}"
+
+    assert edges_of(store, "code") == {
+        ("feature:visits", "feature:last_page"),
+        ("feature:visits", "index:pages"),
+        ("feature:visits", "feature:busy"),
+        ("index:pages", "retriever:read"),
+        ("retriever:read", "context:support"),
+        ("feature:visits", "context:support"),
+        ("feature:country", "context:support"),
+        ("context:support", "feature:busy"),
+        ("feature:busy", "context:inner"),
+        ("context:support", "context:inner"),
+    }
+    assert {(node.id, node.kind) for node in store.graph().nodes} >= {
+        ("index:pages", "index"),
+        ("retriever:read", "retriever"),
+        ("context:support", "context"),
+    }
+    assert store.graph().to_mermaid().count(" -.-> ") == 10
+
+
+def test_a_declared_search_needs_its_index_and_features(store: FeatureStore, user: type) -> None:
+    declare_text(user, "topic", "parcels")
+
+    @retriever(store, index="help", query="{question} {topic}")
+    async def manuals(user_id: str, question: str) -> None: ...
+
+    assert edges_of(store, "declaration") == {
+        ("index:help", "retriever:manuals"),
+        ("feature:topic", "retriever:manuals"),
+    }
+
+
+def test_functions_without_source_have_no_dependencies(store: FeatureStore, user: type) -> None:
+    namespace: dict[str, object] = {"store": store}
+    code = "async def hidden(user_id: str) -> int: return await store.get_feature('name', user_id)"
+    exec(code, namespace)
+    declare_text(user, "name", "Ada")
+    feature(entity=user)(namespace["hidden"])  # type: ignore[call-overload]
+    assert edges_of(store, "code") == set()

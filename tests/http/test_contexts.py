@@ -581,9 +581,9 @@ async def test_declarations_are_listed(client: httpx.AsyncClient) -> None:
         "default": None,
     }
     assert support["parameters"][2]["type"] == "datetime.datetime | None"
-    assert {"source": "feature:total_spend", "target": "feature:blurb"} in declared["graph"][
-        "edges"
-    ]
+    edges = {tuple(edge.values()) for edge in declared["graph"]["edges"]}
+    assert ("feature:total_spend", "feature:blurb", "declaration") in edges
+    assert ("retriever:search_docs", "context:support", "code") in edges
 
 
 def test_defaults_that_json_cannot_say_are_listed_in_tags() -> None:

@@ -409,3 +409,48 @@ async def test_keys_of_the_settings_have_no_limits(store: FeatureStore) -> None:
     async with client_of(store) as client:
         for entity_id in ("acme-1", "bell-1"):
             assert (await client.get(SPEND, params={"entity_id": entity_id})).status_code == 200
+
+
+def names_in(listing: dict[str, Any]) -> dict[str, set[str]]:
+    """Return the names of each kind of declaration, and the ids of the nodes."""
+    nodes = {node["id"] for node in listing.pop("graph")["nodes"]}
+    return {kind: {each["name"] for each in found} for kind, found in listing.items()} | {
+        "nodes": nodes
+    }
+
+
+async def test_a_key_lists_the_declarations_that_its_limits_allow(store: FeatureStore) -> None:
+    limits = {"entities": frozenset({"Order"}), "contexts": frozenset({"order"})}
+    async with with_key(store, **limits, tenant="acme-") as client:
+        seen = names_in((await client.get("/api/store")).json())
+    assert seen == {
+        "entities": {"Order"},
+        "features": {"state"},
+        "indexes": set(),
+        "retrievers": set(),
+        "contexts": {"order"},
+        "nodes": {"event:shipped", "feature:state", "context:order"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("scope", "kinds", "nodes"),
+    [
+        ("assemble", {"entities", "contexts"}, {"context"}),
+        ("records", {"entities", "contexts"}, {"context"}),
+        ("ingest", {"entities", "indexes"}, {"event", "index"}),
+        ("metrics", set(), set()),
+        (
+            "read",
+            {"entities", "features", "indexes", "retrievers", "contexts"},
+            {"event", "feature", "index", "retriever", "context"},
+        ),
+    ],
+)
+async def test_a_key_lists_the_declarations_that_its_scope_shows(
+    store: FeatureStore, scope: AccessScope, kinds: set[str], nodes: set[str]
+) -> None:
+    async with with_key(store, scope) as client:
+        seen = names_in((await client.get("/api/store")).json())
+    shown = {node.partition(":")[0] for node in seen.pop("nodes")}
+    assert ({kind for kind, names in seen.items() if names}, shown) == (kinds, nodes)

@@ -1,12 +1,13 @@
 """The tools of the MCP server, as a client sees them."""
 
+import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 from mcp import Client, MCPError
-from mcp_types import ResourceLink, TextContent
+from mcp_types import ResourceLink, TextContent, TextResourceContents
 
 from headwater import FeatureStore
 from headwater.core.callers import Caller, CallerLimits
@@ -266,8 +267,9 @@ async def test_a_key_with_limits_sees_and_calls_only_what_they_allow(shop: Featu
         ):
             text = await problem(client, tool, **arguments)
             assert text.startswith("Outside of the limits of the key: "), (tool, text)
-        with pytest.raises(MCPError, match="call list_declarations instead"):
-            await client.read_resource("headwater://declarations")
+        (shown,) = (await client.read_resource("headwater://declarations")).contents
+        assert isinstance(shown, TextResourceContents)
+        assert [each["name"] for each in json.loads(shown.text)["contexts"]] == ["support"]
 
 
 async def test_without_an_admitted_caller_nothing_is_answered(shop: FeatureStore) -> None:

@@ -11,7 +11,7 @@ from headwater.api.json_values import plain
 from headwater.cli.key_value_args import parse_values
 from headwater.cli.options import AsJson, FileOption, declared_or_remote, named_in
 from headwater.cli.output import note, print_json, write
-from headwater.cli.runner import allowed_listing, run
+from headwater.cli.runner import listing, run
 from headwater.cli.utf8_args import check_utf8
 from headwater.declarations import annotations_of, overrides
 from headwater.declarations.context_arguments import bind_parameters
@@ -60,24 +60,13 @@ def assemble(
         # Before a store is created for nothing.
         bind_parameters(definition, values, options)
     else:
-        values = _values_for(allowed_listing(store), name, params or [])
+        values = parse_values(params or [], "parameter", _text_parameters(listing(store), name))
     context = run(store, lambda store: store.assemble(name, values, options), create=True)
     if as_json:
         print_json(plain(assembled(context)))
         return
     write(context.content.encode(), None)
     note(f"\n{_summary(context)}")  # the text may end without a line break
-
-
-def _values_for(listed: StoreListing | None, name: str, params: list[str]) -> dict[str, Any]:
-    """Return the parameters for a context of a server, which may not be listed."""
-    if listed is not None:
-        return parse_values(params, "parameter", _text_parameters(listed, name))
-    values = parse_values(params, "parameter")
-    if params and params[0].lstrip().startswith("{"):
-        return values
-    # Ids are often digits. Servers accept whole numbers as text, but no numbers in place of text.
-    return {key: str(value) if type(value) is int else value for key, value in values.items()}
 
 
 def _text_parameters(listed: StoreListing, name: str) -> dict[str, Any]:

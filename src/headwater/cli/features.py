@@ -19,7 +19,7 @@ from headwater.cli.options import (
     parse_span,
 )
 from headwater.cli.output import note, pluralize, print_json, print_table, span_text
-from headwater.cli.runner import allowed_listing, listing, run
+from headwater.cli.runner import listing, run
 from headwater.core.values import FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
@@ -78,7 +78,7 @@ def get(
         )
         return
     rows = [(i, v.value, v.source, span_text(v.age_ms(now)), v.as_of) for i, v in values.items()]
-    print_table((_id_field(allowed_listing(store), name), name, "source", "age", "as of"), rows)
+    print_table((_id_field(listing(store), name), name, "source", "age", "as of"), rows)
     if notes:
         note("\n" + "\n".join(notes))
 
@@ -168,10 +168,8 @@ def _check_declared(store: "FeatureStore | AsyncClient", name: str, file: Path |
             runtime_of(store).registry.feature(name)
 
 
-def _id_field(listed: StoreListing | None, name: str) -> str:
-    """Return the field that identifies the entities of a feature, if it may be listed."""
-    if listed is None:
-        return "entity id"
+def _id_field(listed: StoreListing, name: str) -> str:
+    """Return the field that identifies the entities of a feature."""
     owners = {feature.name: feature.entity for feature in listed.features}
     fields = {entity.name: entity.id_field for entity in listed.entities}
     return fields[owners[name]]

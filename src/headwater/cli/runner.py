@@ -17,8 +17,6 @@ from headwater.cli.output import note
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
-    AccessDeniedError,
-    CallerLimitError,
     HomeError,
     TooManyHungThreadsError,
 )
@@ -54,14 +52,6 @@ def listing(store: "FeatureStore | AsyncClient") -> StoreListing:
     if isinstance(store, FeatureStore):
         return declarations_of(store)
     return run(store, lambda server: server.declarations())
-
-
-def allowed_listing(store: "FeatureStore | AsyncClient") -> StoreListing | None:
-    """Return the declarations of a store or a server, or None if the key may not list them."""
-    try:
-        return listing(store)
-    except (AccessDeniedError, CallerLimitError):
-        return None
 
 
 async def _closing(

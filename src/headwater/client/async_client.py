@@ -141,7 +141,7 @@ class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, 
         return await self._server.get(StoreListing, "/api/store")
 
     async def graph(self) -> Graph:
-        """Return the events, sources and features of the server and their dependencies.
+        """Return the declarations, events and sources of the server and their dependencies.
 
         >>> print((await client.graph()).to_mermaid())
         flowchart LR

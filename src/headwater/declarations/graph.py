@@ -1,30 +1,47 @@
-"""The dependency graph of ``{feature}`` references: check, order and draw it."""
+"""The dependency graph of ``{feature}`` references: check and order it; what graphs consist of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import msgspec
 
-from headwater.core.sql_sources import mentioned
-from headwater.declarations.features import FeatureDef, unknown_reference
+from headwater.declarations.features import FeatureDef, Mode, unknown_reference
 from headwater.errors import CycleError, DeclarationError
+
+NodeKind = Literal["event", "source", "index", "retriever", "context"] | Mode
+FoundIn = Literal["declaration", "code"]
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A feature, an event type or a source."""
+    """A feature, whose kind is its mode, or another declaration, an event type or a source."""
 
     id: str
     name: str
-    kind: str
+    kind: NodeKind
     entity: str | None = None
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """A dependency: ``target`` needs ``source``; both are node ids."""
+    """A dependency: ``target`` needs ``source``; both are node ids.
+
+    One that was found in the code of a function is not certain, and others may be missing.
+    """
 
     source: str
     target: str
+    found_in: FoundIn = "declaration"
+
+
+_UNLABELLED = ("event", "source")
+_SHAPES = {
+    "event": ("([", "])"),
+    "source": ("[(", ")]"),
+    "index": ("[(", ")]"),
+    "retriever": ("{{", "}}"),
+    "context": ("[[", "]]"),
+}
 
 
 class Graph(msgspec.Struct, frozen=True):
@@ -41,16 +58,17 @@ class Graph(msgspec.Struct, frozen=True):
             n0["total_spend<br/>triggered"]
             ...
         """
-        shapes = {"event": ("([", "])"), "source": ("[(", ")]")}
         keys = {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
         lines = ["flowchart LR"]
         for node in self.nodes:
-            opening, closing = shapes.get(node.kind, ("[", "]"))
-            label = f"{node.name}<br/>{node.kind}" if node.entity else node.name
+            opening, closing = _SHAPES.get(node.kind, ("[", "]"))
+            label = node.name if node.kind in _UNLABELLED else f"{node.name}<br/>{node.kind}"
             lines.append(
                 f'    {keys[node.id]}{opening}"{label.replace(chr(34), chr(39))}"{closing}'
             )
-        lines += [f"    {keys[edge.source]} --> {keys[edge.target]}" for edge in self.edges]
+        for edge in self.edges:
+            arrow = "-->" if edge.found_in == "declaration" else "-.->"
+            lines.append(f"    {keys[edge.source]} {arrow} {keys[edge.target]}")
         return "\n".join(lines)
 
 
@@ -122,24 +140,3 @@ def levels(
         tuple(name for name, at in depth.items() if at == level)
         for level in range(max(depth.values()) + 1)
     )
-
-
-def draw(features: Mapping[str, FeatureDef], sources: Iterable[str]) -> Graph:
-    """Return the graph of all features, their event types and their sources."""
-    nodes: dict[str, Node] = {}
-    edges: list[Edge] = []
-
-    def add(kind: str, name: str, target: str) -> None:
-        node_id = f"{kind}:{name}"
-        nodes[node_id] = Node(node_id, name, kind)
-        edges.append(Edge(node_id, target))
-
-    for feature in features.values():
-        node_id = f"feature:{feature.name}"
-        nodes[node_id] = Node(node_id, feature.name, feature.mode, feature.entity.name)
-        for event_type in feature.triggers:
-            add("event", event_type, node_id)
-        for source in mentioned(feature.sql or "", sources):
-            add("source", source, node_id)
-        edges += [Edge(f"feature:{needed}", node_id) for needed in dependencies(feature)]
-    return Graph(tuple(nodes.values()), tuple(edges))

@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
-from headwater.api.declarations import StoreListing, declarations_of
+from headwater.api.declarations import StoreListing
+from headwater.api.visible import visible_declarations
+from headwater.core.callers import current_caller
 from headwater.http.docs_page import page_of
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
@@ -42,7 +44,7 @@ class Documentation:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/api/store", "read", self.list_declarations),
+            Route("GET", "/api/store", "any", self.list_declarations, applies_limits=True),
             Route(
                 "GET",
                 "/openapi.json",
@@ -73,8 +75,9 @@ class Documentation:
         ]
 
     async def list_declarations(self) -> StoreListing:
-        """List entities, features, indexes, retrievers and contexts, and their dependency graph."""
-        return declarations_of(self._store)
+        """List the declarations that the key may see, and their dependency graph."""
+        # The first time, reading the code of all functions takes long.
+        return await asyncio.to_thread(visible_declarations, self._store, current_caller())
 
     async def read_openapi(self) -> ApiResponse:
         """Read the OpenAPI document of all routes."""

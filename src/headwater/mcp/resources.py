@@ -6,14 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import mcp_types as types
 
-from headwater.api.declarations import declarations_of
+from headwater.api.visible import visible_declarations
 from headwater.core.callers import Caller
-from headwater.errors import (
-    CallerLimitError,
-    DamagedRecordError,
-    NotFoundError,
-    RecordDocumentError,
-)
+from headwater.errors import DamagedRecordError, NotFoundError, RecordDocumentError
 from headwater.mcp.allowed import check_scope
 from headwater.mcp.results import ResultFacts, record_facts, to_json
 from headwater.mcp.uris import (
@@ -46,7 +41,7 @@ class StoreResources:
     async def list(self, caller: Caller, cursor: str | None) -> types.ListResourcesResult:
         """Return a page of resources: the declarations, then recorded contexts, newest first."""
         found: list[types.Resource] = []
-        if cursor is None and caller.may("read") and caller.limits is None:
+        if cursor is None and caller.may("read"):
             found.append(
                 types.Resource(
                     uri=DECLARATIONS,
@@ -87,17 +82,13 @@ class StoreResources:
     async def read(self, caller: Caller, uri: str) -> types.ReadResourceResult:
         """Return the content of a resource."""
         check_scope(caller, "read" if uri == DECLARATIONS else "records")
-        if uri == DECLARATIONS and caller.limits is not None:
-            raise CallerLimitError(
-                caller.name, "this resource shows everything; call list_declarations instead"
-            )
-        text, facts = await self._content(uri)
+        text, facts = await self._content(caller, uri)
         content = types.TextResourceContents(uri=uri, mime_type=JSON, text=text, _meta=facts.meta())
         return types.ReadResourceResult(contents=[content], _meta=facts.meta())
 
-    async def _content(self, uri: str) -> Content:
+    async def _content(self, caller: Caller, uri: str) -> Content:
         if uri == DECLARATIONS:
-            return to_json(declarations_of(self._store)), ResultFacts()
+            return to_json(visible_declarations(self._store, caller)), ResultFacts()
         found = reference_in(uri)
         if found is None:
             raise NotFoundError(

@@ -10,9 +10,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from headwater.api.declarations import declarations_of
+from headwater.api.declarations import (
+    ContextListing,
+    EntityListing,
+    FeatureListing,
+    IndexListing,
+    RetrieverListing,
+)
 from headwater.api.features import EntityRow, ManyFeatures, OneFeature, Value
 from headwater.api.indexes import SearchHit, SearchHits
+from headwater.api.visible import visible_declarations
 from headwater.contexts.freshness import check_freshness
 from headwater.contexts.recorded import ContextPage
 from headwater.core.callers import AccessScope, current_caller
@@ -25,7 +32,6 @@ from headwater.errors import InvalidInputError
 from headwater.features.frame import tracking
 from headwater.features.read_tracking import Reads
 from headwater.features.reader import FeatureRow
-from headwater.mcp.allowed import Declarations
 from headwater.mcp.arguments import (
     AssembleArguments,
     DeclarationsArguments,
@@ -61,6 +67,16 @@ class LineageOfContext(msgspec.Struct, frozen=True, kw_only=True):
     context_id: str
     record_hash: str
     lineage: ContextLineage
+
+
+class Declarations(msgspec.Struct, frozen=True, kw_only=True):
+    """The declarations of a features file."""
+
+    entities: Sequence[EntityListing] = ()
+    features: Sequence[FeatureListing] = ()
+    indexes: Sequence[IndexListing] = ()
+    retrievers: Sequence[RetrieverListing] = ()
+    contexts: Sequence[ContextListing] = ()
 
 
 class StoreTools:
@@ -130,12 +146,9 @@ class StoreTools:
 
         Call this first to learn the names, types and parameters that the other tools take.
         """
-        listing = declarations_of(self._store)
+        listing = visible_declarations(self._store, current_caller())
         kinds = [given.kind] if given.kind else Declarations.__struct_fields__
-        found = Declarations(**{kind: getattr(listing, kind) for kind in kinds})
-        caller = current_caller()
-        limits = None if caller is None else caller.limits
-        return ToolResult(value=found if limits is None else found.within(limits))
+        return ToolResult(value=Declarations(**{kind: getattr(listing, kind) for kind in kinds}))
 
     async def search_index(self, given: SearchArguments) -> ToolResult:
         """Search an index of documents by meaning, by words or by both; the best chunks first."""

@@ -18,6 +18,7 @@ from headwater.declarations import (
     graph,
     retriever_decorator,
 )
+from headwater.declarations.drawing import draw
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
 from headwater.features.caller_limits import limited_caller
@@ -120,7 +121,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         self._runtime.registry.add_source(name, location)
 
     def graph(self) -> graph.Graph:
-        """Return all declarations and their dependencies.
+        """Return all declarations and their dependencies, and those found in code of functions.
 
         >>> print(store.graph().to_mermaid())
         flowchart LR
@@ -128,7 +129,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         """
         registry = self._runtime.registry
         graph.check(registry.features)
-        return graph.draw(registry.features, registry.sources)
+        return draw(registry)
 
     async def open(self) -> None:
         """Open the backends now; otherwise the first verb opens them.

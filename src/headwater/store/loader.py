@@ -15,6 +15,8 @@ from types import ModuleType
 
 import msgspec
 
+from headwater.declarations import graph
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, FeaturesFileError
 from headwater.errors.hints import Location
 from headwater.features.user_calls import Raising
@@ -29,7 +31,7 @@ def load_store(target: str | Path) -> FeatureStore:
     """
     source = locate(target)
     store = _only_store(_load(source), source.file)
-    store.graph()
+    graph.check(runtime_of(store).registry.features)
     return store
 
 

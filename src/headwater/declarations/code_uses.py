@@ -1,0 +1,138 @@
+"""The declarations that the code of a function names, found without running it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections import ChainMap
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from headwater.core.templates import parse_template
+from headwater.declarations.contexts import ContextFunction, RetrieverFunction
+from headwater.declarations.feature_handles import Feature
+from headwater.declarations.indexes import Index
+from headwater.errors import TemplateError
+
+_MOST_FUNCTIONS = 4096
+
+# Verbs of a store, and the kind of declaration that their first argument names.
+_READING = {
+    "get_feature": "feature",
+    "get_features": "feature",
+    "get_feature_values": "feature",
+    "get_feature_history": "feature",
+    "search": "index",
+    "assemble": "context",
+}
+_WRITING = {"set_feature": "feature", "index": "index", "publish": "event"}
+_VERBS = _READING | _WRITING
+_TEMPLATE = "template"
+_SET = "set"
+_VARIABLE = "variable"
+
+
+class CodeUse(NamedTuple):
+    """A declaration that code reads or writes, though perhaps not in every call."""
+
+    kind: str
+    name: str
+    is_written: bool = False
+
+
+def source_of(function: Callable[..., Any]) -> str | None:
+    """Return the source of a function; None without source, as in some notebooks."""
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return None
+
+
+def uses_of(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
+    """Return the declarations that the code of a function names, each once.
+
+    These are names in verbs of a store, references in templates of items, and handles. Functions
+    that it calls are not examined. A text may name something that is not declared.
+    """
+    plain = inspect.unwrap(function)
+    if not inspect.isfunction(plain):
+        return ()
+    variables = ChainMap(_enclosed(plain), plain.__globals__)
+    found = []
+    for use in _named_in(plain):
+        if use.kind != _VARIABLE:
+            found.append(use)
+        elif (handle := _handle(variables.get(use.name))) is not None:
+            found.append(handle._replace(is_written=use.is_written))
+    return tuple(dict.fromkeys(found))
+
+
+def _enclosed(function: FunctionType) -> dict[str, Any]:
+    """Return the variables of enclosing functions that a function uses and that have a value."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # it has no value yet
+            found[name] = cell.cell_contents
+    return found
+
+
+@lru_cache(_MOST_FUNCTIONS)
+def _named_in(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
+    """Return the names in the code of a function: of declarations, and of variables."""
+    try:
+        defined = ast.parse(source_of(function) or "").body[0]
+    except (SyntaxError, ValueError, IndexError):  # a lambda is a part of a statement
+        return ()
+    if not isinstance(defined, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ()
+    uses = (use for statement in defined.body for use in _names(statement))
+    return tuple(dict.fromkeys(uses))
+
+
+def _names(statement: ast.stmt) -> Iterator[CodeUse]:
+    written: set[ast.expr] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == _SET:
+                written.add(node.func.value)
+            elif node.args:
+                yield from _named_by(node.func.attr, node.args[0])
+        elif isinstance(node, ast.Name):
+            yield CodeUse(_VARIABLE, node.id, node in written)
+
+
+def _named_by(verb: str, argument: ast.expr) -> Iterator[CodeUse]:
+    """Return the declarations that the first argument of a verb names."""
+    if verb != _TEMPLATE and verb not in _VERBS:
+        return
+    for node in ast.walk(argument):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        if verb == _TEMPLATE:
+            yield from (CodeUse("feature", name) for name in _references(node.value))
+        else:
+            yield CodeUse(_VERBS[verb], node.value, verb in _WRITING)
+
+
+def _references(text: str) -> tuple[str, ...]:
+    try:
+        return parse_template(text).references
+    except TemplateError:
+        return ()
+
+
+def _handle(value: object) -> CodeUse | None:
+    match value:
+        case Feature():
+            return CodeUse("feature", value.name)
+        case RetrieverFunction():
+            return CodeUse("retriever", value.definition.name)
+        case ContextFunction():
+            return CodeUse("context", value.definition.name)
+        case Index():
+            return CodeUse("index", value.name)
+    return None
