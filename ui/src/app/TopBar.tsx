@@ -1,0 +1,89 @@
+import { useMantineColorScheme, useComputedColorScheme } from "@mantine/core";
+import { openSpotlight } from "@mantine/spotlight";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { IconKeyOff, IconMenu2, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
+
+import { me } from "~/api/queries";
+import { setKey, useKey } from "~/api/session";
+import { Button, IconButton, Tag } from "~/design";
+import { localTime } from "~/design/preferences";
+
+import { Health } from "./Health";
+import { railSheet } from "./sheet";
+import css from "./TopBar.module.css";
+
+/** Environment, health, search, time zone, theme and key. */
+export function TopBar() {
+  const { data: caller } = useQuery(me);
+  return (
+    <header className={css.bar}>
+      <span className={css.menu}>
+        <IconButton label="Pages" onClick={() => railSheet.set(true)}>
+          <IconMenu2 size={18} />
+        </IconButton>
+      </span>
+      {caller && (
+        <span className={css.environment}>
+          <Tag>{caller.environment}</Tag>
+        </span>
+      )}
+      <Health />
+      <button type="button" className={css.search} onClick={openSpotlight}>
+        <IconSearch size={14} aria-hidden />
+        <span>Feature, context, entity id, record id or hash</span>
+        <kbd>{/Mac|iPhone|iPad/.test(navigator.userAgent) ? "⌘ K" : "Ctrl K"}</kbd>
+      </button>
+      <div className={css.end}>
+        <ZoneButton />
+        <ThemeButton />
+        <KeyButton />
+      </div>
+    </header>
+  );
+}
+
+function ZoneButton() {
+  const isLocal = localTime.use();
+  return (
+    <Button
+      look="quiet"
+      aria-pressed={isLocal}
+      onClick={() => localTime.set(!isLocal)}
+      title="Time zone"
+    >
+      {isLocal ? "Local" : "UTC"}
+    </Button>
+  );
+}
+
+function ThemeButton() {
+  const { setColorScheme } = useMantineColorScheme();
+  const isDark = useComputedColorScheme("light") === "dark";
+  return (
+    <IconButton
+      label={isDark ? "Light theme" : "Dark theme"}
+      onClick={() => setColorScheme(isDark ? "light" : "dark")}
+    >
+      {isDark ? <IconSun size={17} /> : <IconMoon size={17} />}
+    </IconButton>
+  );
+}
+
+function KeyButton() {
+  const key = useKey();
+  const client = useQueryClient();
+  if (key === null) return null;
+  return (
+    <IconButton
+      label="Forget the key"
+      onClick={() => {
+        setKey(null);
+        client.clear();
+        void client.refetchQueries();
+        location.reload();
+      }}
+    >
+      <IconKeyOff size={17} />
+    </IconButton>
+  );
+}

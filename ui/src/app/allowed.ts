@@ -1,0 +1,11 @@
+import { useQuery } from "@tanstack/react-query";
+
+import { me } from "~/api/queries";
+
+import { PAGES, type Page } from "./pages";
+
+/** Return the pages that the key of this session may use. */
+export function useAllowedPages(): readonly Page[] {
+  const { data } = useQuery(me);
+  return PAGES.filter(({ needs }) => needs === null || (data?.operations.includes(needs) ?? false));
+}

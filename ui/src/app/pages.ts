@@ -1,0 +1,140 @@
+import {
+  IconActivity,
+  IconAffiliate,
+  IconBolt,
+  IconFileSearch,
+  IconFlask,
+  IconInbox,
+  IconListDetails,
+  IconRadar2,
+  IconSearch,
+  IconShieldCheck,
+  IconStethoscope,
+  type Icon,
+} from "@tabler/icons-react";
+import { lazy, type ComponentType } from "react";
+
+import type { Operation } from "~/api/me";
+
+export type Section = "" | "Evidence" | "Events";
+
+export type Page = {
+  path: string;
+  label: string;
+  icon: Icon;
+  section: Section;
+  /** The page is absent if the key may not use this operation; null needs no server. */
+  needs: Operation | null;
+  /** The second key of the shortcut: `g` then this. */
+  key: string;
+  component: ComponentType;
+};
+
+/** The pages of the rail, in its order. A page is loaded when it is opened. */
+export const PAGES: readonly Page[] = [
+  {
+    path: "/",
+    label: "Overview",
+    icon: IconActivity,
+    section: "",
+    needs: "GET /readyz",
+    key: "o",
+    component: lazy(() => import("~/pages/overview/OverviewPage")),
+  },
+  {
+    path: "/store",
+    label: "Store",
+    icon: IconAffiliate,
+    section: "",
+    needs: "GET /api/store",
+    key: "s",
+    component: lazy(() => import("~/pages/store/StorePage")),
+  },
+  {
+    path: "/lookup",
+    label: "Lookup",
+    icon: IconSearch,
+    section: "",
+    needs: "POST /v1/features",
+    key: "l",
+    component: lazy(() => import("~/pages/lookup/LookupPage")),
+  },
+  {
+    path: "/playground",
+    label: "Playground",
+    icon: IconFlask,
+    section: "",
+    needs: "POST /v1/contexts/{name}",
+    key: "p",
+    component: lazy(() => import("~/pages/playground/PlaygroundPage")),
+  },
+  {
+    path: "/retrievers",
+    label: "Retrievers",
+    icon: IconFileSearch,
+    section: "",
+    needs: "GET /v1/indexes",
+    key: "t",
+    component: lazy(() => import("~/pages/retrievers/RetrieversPage")),
+  },
+  {
+    path: "/records",
+    label: "Records",
+    icon: IconListDetails,
+    section: "Evidence",
+    needs: "GET /v1/contexts",
+    key: "r",
+    component: lazy(() => import("~/pages/records/RecordsPage")),
+  },
+  {
+    path: "/impact",
+    label: "Impact",
+    icon: IconRadar2,
+    section: "Evidence",
+    needs: "GET /v1/contexts/by-provenance",
+    key: "i",
+    component: lazy(() => import("~/pages/impact/ImpactPage")),
+  },
+  {
+    path: "/verify",
+    label: "Verify",
+    icon: IconShieldCheck,
+    section: "Evidence",
+    needs: null,
+    key: "v",
+    component: lazy(() => import("~/pages/verify/VerifyPage")),
+  },
+  {
+    path: "/events",
+    label: "Live tail",
+    icon: IconBolt,
+    section: "Events",
+    needs: "GET /v1/events",
+    key: "e",
+    component: lazy(() => import("~/pages/events/EventsPage")),
+  },
+  {
+    path: "/dead-letters",
+    label: "Dead letters",
+    icon: IconInbox,
+    section: "Events",
+    needs: "GET /v1/dead-letters",
+    key: "d",
+    component: lazy(() => import("~/pages/dead-letters/DeadLettersPage")),
+  },
+  {
+    path: "/doctor",
+    label: "Doctor",
+    icon: IconStethoscope,
+    section: "Events",
+    needs: "GET /v1/doctor",
+    key: "c",
+    component: lazy(() => import("~/pages/doctor/DoctorPage")),
+  },
+];
+
+/** Pages that other pages lead to. */
+export const DETAIL_PAGES: readonly Pick<Page, "path" | "component">[] = [
+  { path: "/records/:id", component: lazy(() => import("~/pages/record/RecordPage")) },
+  { path: "/compare", component: lazy(() => import("~/pages/compare/ComparePage")) },
+];

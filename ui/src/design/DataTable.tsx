@@ -1,0 +1,67 @@
+import type { ReactNode } from "react";
+
+import css from "./DataTable.module.css";
+
+export type Column<Row> = {
+  head: ReactNode;
+  cell: (row: Row) => ReactNode;
+  /** Numbers are aligned at the right. */
+  number?: boolean;
+  /** Hidden on a phone. */
+  secondary?: boolean;
+  width?: string;
+};
+
+type Props<Row> = {
+  /** What the table lists, read aloud by screen readers. */
+  label: string;
+  columns: readonly Column<Row>[];
+  rows: readonly Row[];
+  rowKey: (row: Row) => string | number;
+  /** Open a row; it can then be focused and opened by Enter. */
+  onOpen?: (row: Row) => void;
+  isSelected?: (row: Row) => boolean;
+};
+
+/** A table of up to some hundred rows. Longer lists are virtual. */
+export function DataTable<Row>({ label, columns, rows, rowKey, onOpen, isSelected }: Props<Row>) {
+  const style = ({ number, secondary }: Column<Row>) =>
+    [number && css.number, secondary && css.secondary].filter(Boolean).join(" ");
+  return (
+    <div className={css.scroll}>
+      <table className={css.table} aria-label={label}>
+        <thead>
+          <tr>
+            {columns.map((column, index) => (
+              <th key={index} scope="col" className={style(column)} style={{ width: column.width }}>
+                {column.head}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr
+              key={rowKey(row)}
+              {...(onOpen && {
+                tabIndex: 0,
+                onClick: () => onOpen(row),
+                onKeyDown: (event) => {
+                  if (event.key === "Enter" && event.target === event.currentTarget) onOpen(row);
+                },
+              })}
+              className={onOpen && css.opens}
+              aria-selected={isSelected?.(row)}
+            >
+              {columns.map((column, index) => (
+                <td key={index} className={style(column)}>
+                  {column.cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

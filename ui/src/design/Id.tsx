@@ -1,0 +1,32 @@
+import { Tooltip } from "@mantine/core";
+
+import { useCopied } from "./clipboard";
+import { shortened } from "./format";
+import css from "./text.module.css";
+
+type Props = { value: string; head?: number; tail?: number };
+
+/** An id with its middle left out; a click copies the whole of it. */
+export function Id({ value, head, tail }: Props) {
+  const [copied, copy] = useCopied();
+  return (
+    <Tooltip
+      label={copied ? "Copied" : `${value} · click to copy`}
+      openDelay={300}
+      maw={480}
+      multiline
+    >
+      <button
+        type="button"
+        className={css.id}
+        aria-label={`Copy ${value}`}
+        onClick={(event) => {
+          event.stopPropagation();
+          copy(value);
+        }}
+      >
+        <bdi className={copied ? css.copied : undefined}>{shortened(value, head, tail)}</bdi>
+      </button>
+    </Tooltip>
+  );
+}

@@ -1,0 +1,53 @@
+import { useSyncExternalStore } from "react";
+
+import { Tooltip } from "@mantine/core";
+
+import { ago, exact } from "./format";
+import { localTime } from "./preferences";
+import css from "./text.module.css";
+
+let now = Date.now();
+const listeners = new Set<() => void>();
+let timer: ReturnType<typeof setInterval> | undefined;
+
+/** Return the current time, renewed every second by one timer for the whole page. */
+export function useNow(): number {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener);
+      if (timer === undefined) now = Date.now();
+      timer ??= setInterval(() => {
+        now = Date.now();
+        for (const each of listeners) each();
+      }, 1_000);
+      return () => {
+        listeners.delete(listener);
+        if (listeners.size === 0) {
+          clearInterval(timer);
+          timer = undefined;
+        }
+      };
+    },
+    () => now,
+  );
+}
+
+type Props = { at: string | number | null | undefined; show?: "relative" | "exact" };
+
+/** A time: how long ago it is, and the exact time on hover, or the reverse. */
+export function Time({ at, show = "relative" }: Props) {
+  const current = useNow();
+  const isLocal = localTime.use();
+  if (at === null || at === undefined) return <span className={css.dim}>—</span>;
+  const time = typeof at === "number" ? at : Date.parse(at);
+  const relative = ago(time, current);
+  const whole = exact(time, { local: isLocal, now: current });
+  const [shown, hidden] = show === "relative" ? [relative, whole] : [whole, relative];
+  return (
+    <Tooltip label={hidden} openDelay={200}>
+      <time dateTime={new Date(time).toISOString()} className={css.number}>
+        {shown}
+      </time>
+    </Tooltip>
+  );
+}

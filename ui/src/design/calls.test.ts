@@ -1,0 +1,27 @@
+import { expect, it } from "vitest";
+
+import { asCli, asCurl, asPython, quoted } from "./calls";
+
+const ORIGIN = "http://127.0.0.1:8000";
+
+it("quotes words that a shell would change", () => {
+  expect(quoted("total_spend")).toBe("total_spend");
+  expect(quoted("it's $HOME")).toBe(`'it'\\''s $HOME'`);
+});
+
+it("writes a request as curl", () => {
+  expect(asCurl({ path: "/v1/features/total_spend?entity_id=ada" }, ORIGIN)).toBe(
+    `curl -s -H "X-API-Key: $HEADWATER_CLIENT_KEY" 'http://127.0.0.1:8000/v1/features/total_spend?entity_id=ada'`,
+  );
+  expect(asCurl({ method: "POST", path: "/ingest/x", body: { a: "b'" } }, ORIGIN)).toContain(
+    `-d '{"a":"b'\\''"}'`,
+  );
+});
+
+it("leaves out what has no such notation", () => {
+  expect(asCli({ path: "/" }, ORIGIN)).toBeNull();
+  expect(asPython({ path: "/" }, ORIGIN)).toBeNull();
+  expect(asCli({ path: "/", cli: ["features", "get", "a b"] }, ORIGIN)).toBe(
+    "headwater features get 'a b' --url http://127.0.0.1:8000",
+  );
+});

@@ -1,0 +1,41 @@
+/** A request of the API in three notations, for a terminal, a script or a ticket. */
+export type Call = {
+  method?: "GET" | "POST" | "PUT" | "DELETE";
+  /** Path and query string. */
+  path: string;
+  body?: unknown;
+  /** Words after `headwater`; null if no command does the same. */
+  cli?: readonly string[] | null;
+  /** An expression with `client`; null if the client has no such verb. */
+  python?: string | null;
+};
+
+/** Quote a word for a POSIX shell. */
+export function quoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+export function asCurl({ method = "GET", path, body }: Call, origin = location.origin): string {
+  const words = ["curl", "-s"];
+  if (method !== "GET") words.push("-X", method);
+  words.push("-H", '"X-API-Key: $HEADWATER_CLIENT_KEY"');
+  if (body !== undefined) {
+    words.push("-H", "'Content-Type: application/json'", "-d", quoted(JSON.stringify(body)));
+  }
+  return [...words, quoted(origin + path)].join(" ");
+}
+
+export function asCli({ cli }: Call, origin = location.origin): string | null {
+  if (!cli) return null;
+  return ["headwater", ...cli.map(quoted), "--url", quoted(origin)].join(" ");
+}
+
+export function asPython({ python }: Call, origin = location.origin): string | null {
+  if (!python) return null;
+  return [
+    "from headwater.client import Client",
+    "",
+    `with Client(${JSON.stringify(origin)}) as client:`,
+    `    answer = client.${python}`,
+  ].join("\n");
+}

@@ -1,0 +1,22 @@
+/** The components that every page is built of. */
+export { Button, ButtonLink, IconButton } from "./Button";
+export type { Call } from "./calls";
+export { Card } from "./Card";
+export { useCopied } from "./clipboard";
+export { Code } from "./Code";
+export { Confirm } from "./Confirm";
+export { CopyAs } from "./CopyAs";
+export { DataTable, type Column } from "./DataTable";
+export { Choice, Field } from "./Field";
+export { Id } from "./Id";
+export { KeyValues } from "./KeyValues";
+export { Loaded } from "./Loaded";
+export { MasterDetail } from "./MasterDetail";
+export { Empty, ErrorPanel, explained } from "./Notice";
+export { PageHead } from "./PageHead";
+export { Skeleton } from "./Skeleton";
+export { sourceColor, type Source } from "./sources";
+export { Sparkline } from "./Sparkline";
+export { StateBadge, StateIcon, StateWord, stateOfAge, Tag, type State } from "./State";
+export { Amount, Dim, Mono, UserText } from "./Text";
+export { Time, useNow } from "./Time";

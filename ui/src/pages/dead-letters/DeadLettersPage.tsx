@@ -1,0 +1,5 @@
+import { PageHead } from "~/design";
+
+export default function DeadLettersPage() {
+  return <PageHead tab="DeadLetters" title="DeadLetters" />;
+}

@@ -1,0 +1,5 @@
+import { PageHead } from "~/design";
+
+export default function OverviewPage() {
+  return <PageHead tab="Overview" title="Overview" />;
+}

@@ -1,0 +1,5 @@
+import { PageHead } from "~/design";
+
+export default function PlaygroundPage() {
+  return <PageHead tab="Playground" title="Playground" />;
+}

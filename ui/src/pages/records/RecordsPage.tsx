@@ -1,0 +1,5 @@
+import { PageHead } from "~/design";
+
+export default function RecordsPage() {
+  return <PageHead tab="Records" title="Records" />;
+}

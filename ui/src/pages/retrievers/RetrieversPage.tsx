@@ -1,0 +1,5 @@
+import { PageHead } from "~/design";
+
+export default function RetrieversPage() {
+  return <PageHead tab="Retrievers" title="Retrievers" />;
+}
