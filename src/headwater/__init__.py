@@ -9,6 +9,7 @@ check_platform()
 
 if TYPE_CHECKING:
     from headwater.contexts.recorded import ContextPage as ContextPage
+    from headwater.contexts.recorded.causes import ContextCauses as ContextCauses
     from headwater.contexts.recorded.replay import Replay as Replay
     from headwater.core.durations import format_duration as format_duration
     from headwater.core.durations import parse_duration as parse_duration
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "contexts.recorded": ("ContextPage",),
+    "contexts.recorded.causes": ("ContextCauses",),
     "contexts.recorded.replay": ("Replay",),
     "core.durations": ("format_duration", "parse_duration"),
     "core.values": ("FeatureValue", "ServiceEvent"),

@@ -134,6 +134,8 @@ async def test_a_context_is_assembled_listed_explained_and_verified(
     assert found == await store.records.find(feature="total_spend", entity_id="ada")
     trace = await client.records.explain(context.context_id)
     assert trace == await store.records.explain(context.context_id)
+    causes = await client.records.causes(context.context_id)
+    assert causes == await store.records.causes(context.context_id)
     record = await client.get_record(context.record_hash)
     assert record == await store.get_record(context.record_hash)
     assert (await client.records.verify(context.context_id, expect=context.record_hash)).ok

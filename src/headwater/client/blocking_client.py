@@ -59,6 +59,7 @@ class BlockingRecordCalls(Blocking[RecordCalls]):
     find = blocking(RecordCalls.find)
     iter = iterating(RecordCalls.iter)
     explain = blocking(RecordCalls.explain)
+    causes = blocking(RecordCalls.causes)
     verify = blocking(RecordCalls.verify)
     replay = blocking(RecordCalls.replay)
     diff = blocking(RecordCalls.diff)

@@ -11,6 +11,7 @@ from headwater.api.records import RecordDocument
 from headwater.client.pages import all_contexts
 from headwater.client.server import Server
 from headwater.contexts.recorded import ContextPage
+from headwater.contexts.recorded.causes import ContextCauses
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.search import named
 from headwater.contexts.recorded.verification import checked_core
@@ -110,6 +111,15 @@ class RecordCalls:
         ['kept', 'kept']
         """
         return await self._server.get(ContextTrace, "/context/{}/explain", ref)
+
+    async def causes(self, ref: str) -> ContextCauses:
+        """Return the events behind the values that a context read, as far as history has them.
+
+        >>> found = await client.records.causes(ctx.context_id)
+        >>> [cause.event.event_type for cause in found.causes]
+        ['purchase']
+        """
+        return await self._server.get(ContextCauses, "/v1/context/{}/causes", ref)
 
     async def verify(
         self, ref: str, *, expect: str | None = None, signed: bool | None = None

@@ -27,6 +27,7 @@ from headwater.api.kinds import (
     Moment,
 )
 from headwater.contexts.recorded import ContextPage
+from headwater.contexts.recorded.causes import ContextCauses
 from headwater.contexts.recorded.replay import Replay
 from headwater.core.callers import current_caller
 from headwater.core.codec import encode_custom
@@ -122,6 +123,13 @@ class Contexts:
                 applies_limits=True,
             ),
             Route(
+                "GET",
+                "/v1/context/{id}/causes",
+                "records",
+                self.read_causes,
+                applies_limits=True,
+            ),
+            Route(
                 "POST",
                 "/v1/context/{id}/replay",
                 "records",
@@ -195,6 +203,10 @@ class Contexts:
     async def explain_context(self, id: ContextId) -> ApiResponse:
         """Explain the decisions behind a recorded context."""
         return _json(await self._store.records.explain(id))
+
+    async def read_causes(self, id: ContextId) -> ContextCauses:
+        """Read the events behind the values that a recorded context read."""
+        return await self._store.records.causes(id)
 
     async def replay_context(self, id: ContextId, body: ReplayBody) -> ApiResponse:
         """Replay a recorded context: show its text, or assemble it again without recording it.

@@ -9,6 +9,7 @@ _ASSEMBLED = {
     "read_context": _READ,
     "read_lineage": _READ,
     "explain_context": _READ,
+    "read_causes": _READ,
     "read_record": {"ref": "$response.body#/record_hash"},
 }
 _FIRST_LISTED = {

@@ -92,6 +92,7 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "read_context": _RECORDED,
     "read_lineage": _RECORDED,
     "explain_context": _RECORDED,
+    "read_causes": _RECORDED,
     "read_record": _RECORDED,
     "replay_context": (*_ASSEMBLING, *_RECORDED),
     "record_external": _ASSEMBLING,

@@ -339,8 +339,8 @@ def _item_trace(item: Item, found: ItemReads, width: int | None) -> ItemTrace:
         source_kind=item.source.kind,
         source_ref=disclosed(item.source.ref),
         why=_why(item),
-        reads=found.reads,
-        spans=found.spans,
+        reads=list(found.reads),
+        spans=list(found.spans),
         width=width,
     )
 

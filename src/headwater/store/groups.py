@@ -29,6 +29,7 @@ from headwater.store.validation import check_events
 
 if TYPE_CHECKING:
     from headwater.contexts.recorded import ContextPage
+    from headwater.contexts.recorded.causes import ContextCauses
     from headwater.contexts.recorded.replay import Mode, Replay
     from headwater.records.diff import ContextDiff
     from headwater.records.record import Record
@@ -203,6 +204,15 @@ class RecordVerbs:
         """
         return await (await self._runtime.open()).recorded.explain(ref)
 
+    async def causes(self, ref: str) -> ContextCauses:
+        """Return the events behind the values that a context read, as far as history has them.
+
+        >>> found = await store.records.causes(ctx.context_id)
+        >>> [cause.event.event_type for cause in found.causes]
+        ['purchase']
+        """
+        return await (await self._runtime.open()).recorded.causes(ref)
+
     async def replay(self, ref: str, mode: Mode = "show") -> Replay:
         """Replay a recorded context.
 
@@ -346,6 +356,7 @@ class SyncRecordVerbs(Blocking[RecordVerbs]):
     find = blocking(RecordVerbs.find)
     verify = blocking(RecordVerbs.verify)
     explain = blocking(RecordVerbs.explain)
+    causes = blocking(RecordVerbs.causes)
     replay = blocking(RecordVerbs.replay)
     diff = blocking(RecordVerbs.diff)
     redact = blocking(RecordVerbs.redact)

@@ -79,7 +79,7 @@ async def test_spans_name_the_feature_behind_each_word_of_a_template(
     await visit(store, "ada", "gölden 🌊 3")
     trace = await traced(store, await made("ada"))
     literal, template, plain = trace.items
-    assert (literal.spans, literal.reads, literal.source_ref) == ((), (), None)
+    assert (literal.spans, literal.reads, literal.source_ref) == ([], [], None)
     assert template.source_ref == "{{x}} 🌊 {plan}, {visits}{plan}!"
     assert words(template) == [
         ("plan", "gölden 🌊 3", None),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.contexts.assembler import Assembler
+from headwater.contexts.recorded.causes import ContextCauses, causes_of
 from headwater.contexts.recorded.explanation import explained
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.replay import Mode, Replay
@@ -45,6 +46,7 @@ class RecordedContexts:
 
     def __init__(self, services: Services, reader: Reader, assembler: Assembler) -> None:
         self._records = services.backends.records
+        self._offline = services.backends.offline
         self._cache = services.backends.cache
         self._registry = services.registry
         self._settings = services.settings
@@ -74,6 +76,11 @@ class RecordedContexts:
         features = self._registry.features.items()
         templates = {name: each.template for name, each in features if each.template is not None}
         return await asyncio.to_thread(explained, record, core, templates)
+
+    async def causes(self, ref: str) -> ContextCauses:
+        """Return the events behind the values that a context read."""
+        _, core = await self._opened(ref)
+        return await causes_of(core, self._registry, self._offline)
 
     async def record_of(self, ref: str) -> Record:
         """Return the record of a context."""
