@@ -40,23 +40,34 @@ export function Shortcuts() {
       opened={isOpen}
       onClose={() => shortcutsOpen.set(false)}
       title="Keyboard shortcuts"
+      size="lg"
       centered
     >
-      <dl className={css.list}>
-        {[...GENERAL, ...pages.map(({ key, label }) => [`g ${key}`, label] as const)].map(
-          ([keys, meaning]) => (
-            <div key={keys}>
-              <dt>
-                {keys
-                  .split(" ")
-                  .map((each, index) => (each === "or" ? " or " : <kbd key={index}>{each}</kbd>))}
-              </dt>
-              <dd>{meaning}</dd>
-            </div>
-          ),
-        )}
-      </dl>
+      <div className={css.columns}>
+        <Keys title="Everywhere" rows={GENERAL} />
+        <Keys title="Go to" rows={pages.map(({ key, label }) => [`g ${key}`, label])} />
+      </div>
     </Modal>
+  );
+}
+
+function Keys({ title, rows }: { title: string; rows: readonly (readonly [string, string])[] }) {
+  return (
+    <section>
+      <h3>{title}</h3>
+      <dl className={css.list}>
+        {rows.map(([keys, meaning]) => (
+          <div key={keys}>
+            <dt>
+              {keys
+                .split(" ")
+                .map((each, index) => (each === "or" ? " or " : <kbd key={index}>{each}</kbd>))}
+            </dt>
+            <dd>{meaning}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
   );
 }
 

@@ -8,7 +8,15 @@ export const theme = createTheme({
     Tooltip: {
       defaultProps: { openDelay: 300, events: { hover: true, focus: true, touch: true } },
     },
-    Modal: { defaultProps: { transitionProps: { duration: 0 } } },
+    // Mantine locks scrolling by a style made at run time; base.css does it by a rule.
+    Modal: { defaultProps: { lockScroll: false, transitionProps: { duration: 0 } } },
+    Spotlight: {
+      defaultProps: {
+        lockScroll: false,
+        transitionProps: { duration: 0 },
+        overlayProps: { blur: 0 },
+      },
+    },
     Menu: { defaultProps: { transitionProps: { duration: 0 } } },
     Popover: { defaultProps: { transitionProps: { duration: 0 } } },
   },
