@@ -24,6 +24,7 @@ VOLATILE = {
     "age_ms",
     "as_of",
     "assembly_ms",
+    "assembly_us",
     "changed_at",
     "context_id",
     "created_at",

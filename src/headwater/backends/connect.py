@@ -102,7 +102,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         records=postgres.records,
         audit_log=postgres.audit_log,
         cache=redis.cache,
-        declarations=redis.cache,
+        notes=redis.cache,
         lifecycle=_ServerLifecycle(redis, postgres, catalog),
     )
 
@@ -181,7 +181,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
         records=sqlite.records,
         audit_log=sqlite.audit_log,
         cache=sqlite.cache,
-        declarations=sqlite.cache,
+        notes=sqlite.cache,
         lifecycle=sqlite,
     )
 

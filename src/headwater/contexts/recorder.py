@@ -134,6 +134,7 @@ class Recorder:
             created_at=core.created_at,
             freshness_status=core.freshness.status,
             caller=core.caller,
+            assembly_us=core.timing.assembly_us,
             core=record.core,
             disclosures=encode_disclosures(stored.disclosures),
             signature=None if record.signature is None else msgspec.json.encode(record.signature),

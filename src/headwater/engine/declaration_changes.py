@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 async def report_changes(services: Services) -> None:
     """Log each feature that was declared with another query before."""
-    cache, features = services.backends.declarations, services.registry.features
+    cache, features = services.backends.notes, services.registry.features
     stored = await cache.get(_KEY)
     before = _decode(stored.value) if stored else {}
     declared = {name: _query(each) for name, each in features.items() if each.sql is not None}

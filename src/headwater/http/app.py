@@ -15,6 +15,7 @@ from headwater.access.errors import ScopeError
 from headwater.access.guard import Guard
 from headwater.core.callers import current_caller, set_caller
 from headwater.core.ui_files import UI_FOLDER
+from headwater.engine.last_hour import LastHour
 from headwater.engine.worker import Worker
 from headwater.errors import CallerLimitError
 from headwater.http.admin import Administration
@@ -32,6 +33,7 @@ from headwater.http.ingest import Ingest
 from headwater.http.mounts import AsgiMount, MountEndpoint
 from headwater.http.negotiation import negotiate
 from headwater.http.openapi import document
+from headwater.http.overview import Overviews
 from headwater.http.problems import log_problem, problem_response
 from headwater.http.process_reports import ServerProcesses
 from headwater.http.records import Records
@@ -64,7 +66,9 @@ def create_app(
         >>> app = create_app(FeatureStore())  # uvicorn main:app
     """
     metrics = RequestMetrics(has_log=store.settings.http.access_log)
-    app = App(store, Guard(store.settings), metrics, routes_of(store, metrics, processes), mounts)
+    hour = LastHour(store)
+    routes = routes_of(store, metrics, processes, hour)
+    app = App(store, Guard(store.settings), metrics, routes, mounts, hour)
     add_web_ui(app.tree, ui_folder)
     return app
 
@@ -83,7 +87,10 @@ def create_worker_app(store: FeatureStore, worker: Worker) -> App:
 
 
 def routes_of(
-    store: FeatureStore, metrics: RequestMetrics, processes: ServerProcesses | None = None
+    store: FeatureStore,
+    metrics: RequestMetrics,
+    processes: ServerProcesses | None = None,
+    hour: LastHour | None = None,
 ) -> list[Route]:
     """Return the route table."""
 
@@ -99,6 +106,7 @@ def routes_of(
         *Probes(store, metrics, processes=processes).routes(),
         *Doctor(store, processes).routes(),
         *Callers(store, lambda: routes).routes(),
+        *Overviews(hour or LastHour(store)).routes(),
         *Documentation(store, lambda: document(routes)).routes(),
     ]
     return routes
@@ -117,6 +125,7 @@ class App(Router):
         metrics: RequestMetrics,
         typed: Sequence[Route],
         mounts: Sequence[AsgiMount] = (),
+        hour: LastHour | None = None,
     ) -> None:
         super().__init__(redirect_slashes=False, lifespan=self._lifespan)
         self.typed_routes = typed
@@ -130,7 +139,7 @@ class App(Router):
         self._cors = Cors(origins) if origins else None
         http = store.settings.http
         self.tree = RouteTree(typed, http.max_body_bytes, http.max_upload_bytes)
-        self._mounts = mounts
+        self._running = [mount.running for mount in mounts] + ([hour.running] if hour else [])
         for mount in mounts:
             self.tree.add("POST", mount.path, MountEndpoint(mount))
         trace_requests(self, tracer_of(store.settings))
@@ -205,17 +214,17 @@ class App(Router):
         self._metrics.flush()
 
     @asynccontextmanager
-    async def running_mounts(self) -> AsyncIterator[None]:
-        """Let the mounts answer requests."""
+    async def running(self) -> AsyncIterator[None]:
+        """Let the mounts answer requests, and sample the last hour."""
         async with AsyncExitStack() as stack:
-            for mount in self._mounts:
-                await stack.enter_async_context(mount.running())
+            for start in self._running:
+                await stack.enter_async_context(start())
             yield
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
         """Keep the store open while the server runs."""
-        async with self._store, self.running_mounts():
+        async with self._store, self.running():
             try:
                 yield
             finally:

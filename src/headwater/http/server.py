@@ -126,7 +126,7 @@ async def _serve(
         is_watched = isinstance(worker, Worker)
         deadline = engine.feature_calls.deadline
         with nullcontext() if is_watched else Watchdog(deadline, owns_process=False):
-            async with app.running_mounts():
+            async with app.running():
                 await _run(server, worker, drain)
     finally:
         listener.close()

@@ -80,6 +80,6 @@ class Backends(msgspec.Struct, frozen=True):
     records: RecordLog
     audit_log: AuditLog
     cache: Cache
-    declarations: Cache
-    """Descriptions of declared features, which hold no content and are never kept in memory."""
+    notes: Cache
+    """Facts about declarations, refreshes and the last hour, without content; never in memory."""
     lifecycle: Lifecycle

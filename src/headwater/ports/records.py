@@ -26,6 +26,8 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     freshness_status: str
     caller: str | None = None
+    assembly_us: int = 0
+    """The duration of the assembly in microseconds."""
 
 
 class StoredRecord(RecordSummary, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from headwater.ports import RecordQuery, RecordSummary, StoredRecord, is_storabl
 _COLUMNS = StoredRecord.__struct_fields__
 _ALL = ", ".join(_COLUMNS)
 _SUMMARY = ", ".join(RecordSummary.__struct_fields__)
-_TYPES = (*["text"] * 4, "timestamptz", "text", "text", *["bytea"] * 4)
+_TYPES = (*["text"] * 4, "timestamptz", "text", "text", "bigint", *["bytea"] * 4)
 
 # One statement, and so one transaction and one round trip. For a single new record, the common
 # case, it takes two thirds of the time of _ADD_MANY.
@@ -32,7 +32,7 @@ WITH added AS (
     INSERT INTO _records ({_ALL}) VALUES ({", ".join(f"${n}" for n, _ in enumerate(_TYPES, 1))})
 )
 INSERT INTO _record_keys (key, created_at, context_id) SELECT key, $5, $1
-FROM unnest($12::bytea[]) AS key
+FROM unnest($13::bytea[]) AS key
 """
 # Records that exist already are skipped, and so are their keys.
 _ADD_MANY = f"""
@@ -44,7 +44,7 @@ WITH added AS (
 ), found AS (
     INSERT INTO _record_keys (key, created_at, context_id)
     SELECT key, created_at, context_id
-    FROM unnest($12::text[], $13::bytea[]) AS keys (record_hash, key)
+    FROM unnest($13::text[], $14::bytea[]) AS keys (record_hash, key)
     JOIN added USING (record_hash)
 )
 SELECT context_id, record_hash FROM added

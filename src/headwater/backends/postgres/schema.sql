@@ -170,6 +170,7 @@ CREATE TABLE _records (
     created_at       timestamptz NOT NULL,
     freshness_status text COLLATE "C" NOT NULL,
     caller           text COLLATE "C",
+    assembly_us      bigint NOT NULL,
     core             bytea NOT NULL,
     disclosures      bytea NOT NULL,
     signature        bytea,

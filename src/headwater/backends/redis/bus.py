@@ -206,8 +206,9 @@ class RedisBus:
                 None if owner is None else owner.decode(),
                 waiting,
                 None if oldest is None else from_micros(received_at(oldest.decode())),
+                int(committed),
             )
-            for partition, (owner, waiting, oldest) in enumerate(answers)
+            for partition, (owner, waiting, oldest, committed) in enumerate(answers)
         ]
 
     async def backlog(self) -> int:

@@ -43,7 +43,7 @@ class RedisGroups:
             ]
         )
         return [
-            _group(name, [worker.decode() for worker in workers], positions[name])
+            _group(name, {worker.decode(): int(beat) for worker, beat in workers}, positions[name])
             for name, workers in zip(names, living, strict=True)
         ]
 
@@ -115,7 +115,7 @@ def _position_text(cursor: bytes | None) -> str:
     return "0" if cursor in (None, b"0-0") else cursor.decode()
 
 
-def _group(name: str, workers: list[str], positions: list[_Position]) -> ConsumerGroup:
+def _group(name: str, workers: dict[str, int], positions: list[_Position]) -> ConsumerGroup:
     oldest = min((each.oldest for each in positions if each.oldest), default=None)
     committed = max((each.committed for each in positions if each.committed), default=None)
     return ConsumerGroup(
@@ -124,4 +124,5 @@ def _group(name: str, workers: list[str], positions: list[_Position]) -> Consume
         waiting=sum(each.waiting for each in positions),
         oldest_at=None if oldest is None else from_micros(oldest),
         committed_at=None if committed is None else from_micros(committed),
+        heartbeats=[from_micros(workers[worker] * 1_000) for worker in sorted(workers)],
     )

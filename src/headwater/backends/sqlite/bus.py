@@ -193,14 +193,14 @@ class SqliteBus:
 
     async def commit(self, outcome: Outcome) -> None:
         lease, last = outcome.batch.lease, int(outcome.batch.deliveries[-1].position)
-        now = self._clock.micros()
+        handled, now = len(outcome.batch.deliveries), self._clock.micros()
         states = self._state_rows(outcome)
         history = history_rows(outcome.changes, bytes)
         dead = [(*_dead_row(letter), letter.group or self._group) for letter in outcome.dead]
         follow_ups = [event_row(event, lease.partition, now) for event in outcome.follow_ups]
 
         def job(db: sqlite3.Connection) -> None:
-            self._advance(db, lease, last, now)
+            self._advance(db, lease, last, handled, now)
             if bulk.insert(db, _ENTITIES, states, conflict=_IF_NEXT) != len(states):
                 raise VersionConflictError(lease.partition)
             bulk.insert(db, HISTORY, history)
@@ -219,13 +219,16 @@ class SqliteBus:
         await self._writer.run(job, then=prefetch)
         self._cursors[lease.partition] = last
 
-    def _advance(self, db: sqlite3.Connection, lease: Lease, last: int, now: int) -> None:
+    def _advance(
+        self, db: sqlite3.Connection, lease: Lease, last: int, handled: int, now: int
+    ) -> None:
         moved = db.execute(
-            "UPDATE cursors SET seq = ?, attempts = 0, committed_at = ?"
+            "UPDATE cursors SET seq = ?, attempts = 0, committed_at = ?, committed = committed + ?"
             " WHERE consumer_group = ? AND partition = ? AND owner = ? AND epoch = ? AND seq = ?",
             (
                 last,
                 now,
+                handled,
                 self._group,
                 lease.partition,
                 lease.owner,

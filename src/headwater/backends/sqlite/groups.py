@@ -17,7 +17,8 @@ _POSITIONS = """
 WITH RECURSIVE parts(partition) AS (
     SELECT 0 UNION ALL SELECT partition + 1 FROM parts WHERE partition < ?
 ), positions AS (
-    SELECT parts.partition, c.owner, coalesce(c.seq, 0) AS seq FROM parts
+    SELECT parts.partition, c.owner, coalesce(c.seq, 0) AS seq,
+        coalesce(c.committed, 0) AS committed FROM parts
     LEFT JOIN cursors c ON c.partition = parts.partition AND c.consumer_group = ?
 )"""
 _AFTER_ALL = 2**63 - 1
@@ -31,13 +32,13 @@ def lag_of(home: Home, group: str) -> list[ConsumerLag]:
         f"{_POSITIONS} SELECT p.partition, p.owner,"
         " (SELECT count(*) FROM events e WHERE e.partition = p.partition AND e.seq > p.seq),"
         " (SELECT e.received_at FROM events e WHERE e.partition = p.partition"
-        " AND e.seq > p.seq ORDER BY e.seq LIMIT 1)"
+        " AND e.seq > p.seq ORDER BY e.seq LIMIT 1), p.committed"
         " FROM positions p ORDER BY p.partition",
         (home.partitions, group),
     )
     return [
-        ConsumerLag(partition, owner, waiting, _time(oldest))
-        for partition, owner, waiting, oldest in rows
+        ConsumerLag(partition, owner, waiting, _time(oldest), committed)
+        for partition, owner, waiting, oldest, committed in rows
     ]
 
 
@@ -68,13 +69,15 @@ class SqliteGroups:
             "SELECT max(committed_at) FROM cursors WHERE consumer_group = ?", (name,)
         )
         with self._home.translated():
-            workers = self._members(name).alive(self._home.reader.execute)
+            members = self._members(name)
+            workers = sorted(members.alive(self._home.reader.execute))
         return ConsumerGroup(
             name=name,
-            workers=sorted(workers),
+            workers=workers,
             waiting=sum(lag.waiting for lag in lags),
             oldest_at=min((lag.oldest_at for lag in lags if lag.oldest_at), default=None),
             committed_at=_time(committed_at),
+            heartbeats=[members.heartbeat_at(worker) for worker in workers],
         )
 
     async def drop(self, name: str) -> None:

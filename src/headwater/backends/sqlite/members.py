@@ -13,12 +13,15 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from headwater.backends.sqlite.notifications import Sleeper
+from headwater.core.clock import EPOCH
 
 LISTED = ".lock"
 RETIRED = ".retired"
@@ -108,6 +111,14 @@ class GroupMembers:
     def alive(self, execute: Execute) -> set[str]:
         """Return all live workers, also the retired ones."""
         return {name for name in self._registered(execute) if self._is_alive(name, LISTED, RETIRED)}
+
+    def heartbeat_at(self, worker: str) -> datetime:
+        """Return the time of a live worker's last heartbeat."""
+        for suffix in (LISTED, RETIRED):
+            with suppress(FileNotFoundError):
+                seconds = (self._folder / f"{worker}{suffix}").stat().st_mtime
+                return datetime.fromtimestamp(seconds, UTC)
+        return EPOCH  # it has just ended
 
     def declared(self, execute: Execute) -> dict[str, frozenset[str]]:
         """Return all live workers, and the features that each of them declares."""

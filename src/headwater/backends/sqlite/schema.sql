@@ -32,8 +32,8 @@ CREATE TABLE seen (
     PRIMARY KEY (event_id, entity_id)
 ) WITHOUT ROWID;
 
--- The last processed event of each partition, and the worker that holds its lease. The attempt
--- columns count the runs of an event that may have killed its worker.
+-- The last processed event of each partition, how many were processed, and the worker that holds
+-- the lease. The attempt columns count the runs of an event that may have killed its worker.
 CREATE TABLE cursors (
     consumer_group TEXT NOT NULL,
     partition      INTEGER NOT NULL,
@@ -43,6 +43,7 @@ CREATE TABLE cursors (
     attempt_seq    INTEGER NOT NULL DEFAULT 0,
     attempts       INTEGER NOT NULL DEFAULT 0,
     committed_at   INTEGER,
+    committed      INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (consumer_group, partition)
 ) WITHOUT ROWID;
 
@@ -138,6 +139,7 @@ CREATE TABLE records (
     created_at       INTEGER NOT NULL,
     freshness_status TEXT NOT NULL,
     caller           TEXT,
+    assembly_us      INTEGER NOT NULL,
     core             BLOB NOT NULL,
     disclosures      BLOB NOT NULL,
     signature        BLOB,

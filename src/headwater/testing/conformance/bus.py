@@ -298,7 +298,7 @@ class BusConformance(DeduplicationConformance):
         assert (await self._lag(store, batch.lease)).waiting == 3
         await store.bus.commit(outcome(batch))
         done = await self._lag(store, batch.lease)
-        assert (done.waiting, done.oldest_at) == (0, None)
+        assert (done.waiting, done.oldest_at, done.committed) == (0, None, 3)
 
     async def test_lag_has_the_time_of_the_oldest_waiting_event(self, store: Opened) -> None:
         began = datetime.now(UTC) - CLOCKS_APART

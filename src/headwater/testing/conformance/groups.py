@@ -55,6 +55,8 @@ class ConsumerGroupsConformance(Suite):
         assert (done.waiting, done.oldest_at) == (0, None)
         assert done.committed_at is not None
         assert done.committed_at >= began
+        (heartbeat,) = done.heartbeats
+        assert heartbeat >= began
         assert (other.workers, other.waiting, other.committed_at) == ([], _EVENTS, None)
         assert other.oldest_at is not None
         assert [group.name for group in await store.groups.groups()] == ["done", "left"]

@@ -51,6 +51,7 @@ def record(
         created_at=at,
         freshness_status=freshness_status,
         caller=caller,
+        assembly_us=1_234_567,
         core=core,
         disclosures=disclosures,
         signature=signature,

@@ -1,0 +1,251 @@
+"""The numbers of the last hour: one sample each ten seconds, shared by the processes of a store."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from headwater.core.clock import Clock, from_micros
+from headwater.core.logging import Outage
+from headwater.declarations.runtime import HasRuntime, runtime_of
+from headwater.engine.engine import Engine
+from headwater.engine.worker import Opens
+from headwater.errors import BackendError
+from headwater.ports import Cached, RecordQuery, RecordSummary
+
+STEP = 10
+"""Seconds between two samples."""
+SAMPLES = 360
+OTHER = "(other)"
+"""The name under which contexts are counted if there are too many names."""
+
+_BLOCK = 60
+_KEPT = timedelta(seconds=STEP * SAMPLES + 2 * _BLOCK)
+# Records are stored a moment after the time that they are about.
+_SETTLING_SECONDS = 1
+_PAGE = 1_000
+_MOST_RECORDS = 10_000
+_MOST_NAMES = 50
+_NEWEST_LAST = range(SAMPLES - 1, -1, -1)
+_GROWTH = math.log(1.1)
+_MICROS = 1_000_000
+
+
+class Backlog(msgspec.Struct, frozen=True, array_like=True):
+    """How far the consumer group was: events committed in each partition, and those waiting."""
+
+    committed: list[int]
+    waiting: int
+    oldest_seconds: float
+    dead_letters: int
+
+
+class ContextCounts(msgspec.Struct, frozen=True, array_like=True):
+    """The recorded contexts of one name: all, the degraded ones, and their durations."""
+
+    total: int = 0
+    degraded: int = 0
+    durations: dict[int, int] = {}
+    """The number of assemblies by the logarithm of their duration."""
+
+    def __add__(self, other: ContextCounts) -> ContextCounts:
+        durations = Counter(self.durations)
+        durations.update(other.durations)
+        return ContextCounts(self.total + other.total, self.degraded + other.degraded, durations)
+
+    @property
+    def fresh_percent(self) -> float | None:
+        """The share of contexts that were not degraded; None if there are none."""
+        return round(100 * (1 - self.degraded / self.total), 2) if self.total else None
+
+    @property
+    def p99_ms(self) -> float | None:
+        """The duration that 99 % of the assemblies did not exceed, to within a tenth."""
+        left = math.ceil(0.99 * sum(self.durations.values()))
+        for bucket, count in sorted(self.durations.items()):
+            left -= count
+            if left <= 0:
+                return round(math.exp((bucket + 1) * _GROWTH) / 1_000, 3)
+        return None
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """The state at a time, and the contexts of the ten seconds before it.
+
+    A sample of a time in which no server ran has no backlog: only records tell about it.
+    """
+
+    at: int
+    contexts: dict[str, ContextCounts]
+    backlog: Backlog | None = None
+
+
+class Hour(NamedTuple):
+    """The samples of an hour, oldest first, None where one is missing; the time of the last."""
+
+    end: int
+    samples: Sequence[Sample | None]
+
+
+class OpensAtTimes(Opens, Protocol):
+    """The part of a store's runtime that sampling needs."""
+
+    clock: Clock
+
+
+_decode = msgspec.json.Decoder(list[Sample]).decode
+
+
+class LastHour:
+    """The samples of the last hour.
+
+    Each is measured by one of the processes that serve the store, the first one whose turn it is,
+    and found by the others in the store: so all show the same numbers, also after a restart.
+    """
+
+    def __init__(self, store: HasRuntime[OpensAtTimes]) -> None:
+        self._runtime = runtime_of(store)
+        self._samples: dict[int, Sample] = {}
+        self._outage = Outage("last hour")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Take samples as long as the context is open."""
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.update()
+                self._outage.recovered("sample")
+            except BackendError as error:
+                self._outage.report(
+                    "warning", "sampling the last hour failed; retrying", error, "sample"
+                )
+            await asyncio.sleep(STEP - (time.time() - _SETTLING_SECONDS) % STEP)
+
+    async def update(self) -> None:
+        """Add the newest sample: the one that is stored, or else one that is measured now."""
+        engine = await self._runtime.open()
+        at = _due(engine.clock)
+        first = at - STEP * (SAMPLES - 1)
+        known = max(self._samples, default=0)
+        await self._load(engine, max(first, known), at)
+        if known < first:
+            await self._recall(engine, first, at - STEP)
+        if at not in self._samples or self._samples[at].backlog is None:
+            await self._measure(engine, at)
+        for old in [each for each in self._samples if each < first]:
+            del self._samples[old]
+
+    async def _load(self, engine: Engine, first: int, last: int) -> None:
+        """Read the stored samples of a range of times."""
+        keys = [_key(engine, block) for block in range(first // _BLOCK, last // _BLOCK + 1)]
+        for stored in await asyncio.gather(*map(engine.backends.notes.get, keys)):
+            for sample in _decode(stored.value) if stored else ():
+                if first <= sample.at <= last:
+                    self._samples[sample.at] = sample
+
+    async def _measure(self, engine: Engine, at: int) -> None:
+        backends, now = engine.backends, engine.clock.now()
+        lags, letters = await backends.bus.lag(), await backends.dead_letters.count()
+        oldest = min((lag.oldest_at for lag in lags if lag.oldest_at), default=now)
+        backlog = Backlog(
+            [lag.committed for lag in lags],
+            sum(lag.waiting for lag in lags),
+            max(0.0, round((now - oldest).total_seconds(), 3)),
+            letters,
+        )
+        contexts = await self._contexts(engine, at - STEP, at)
+        self._samples[at] = Sample(at, contexts.get(at, {}), backlog)
+        block = at // _BLOCK
+        minute = [each for time, each in self._samples.items() if time // _BLOCK == block]
+        value = msgspec.json.encode([each for each in minute if each.backlog])
+        await backends.notes.put(_key(engine, block), Cached(value, engine.clock.micros()), _KEPT)
+
+    async def _recall(self, engine: Engine, first: int, last: int) -> None:
+        """Count the contexts of times for which there is no sample."""
+        for at, contexts in (await self._contexts(engine, first - STEP, last)).items():
+            if at not in self._samples:
+                self._samples[at] = Sample(at, contexts)
+
+    async def _contexts(
+        self, engine: Engine, start: int, end: int
+    ) -> dict[int, dict[str, ContextCounts]]:
+        """Return the contexts recorded between two times, by the end of their ten seconds."""
+        found: list[RecordSummary] = []
+        before = None
+        while len(found) < _MOST_RECORDS:
+            page = await engine.backends.records.records(
+                RecordQuery(
+                    start=from_micros(start * _MICROS),
+                    end=from_micros(end * _MICROS),
+                    before=before,
+                    limit=_PAGE,
+                )
+            )
+            found += page
+            if len(page) < _PAGE:
+                break
+            before = page[-1].context_id
+        else:
+            # The times before the last record that was read are not known completely.
+            start = math.ceil(found[-1].created_at.timestamp() / STEP) * STEP
+        return _counted(found, range(start + STEP, end + STEP, STEP))
+
+    def samples(self) -> Hour:
+        """Return the samples of the last hour."""
+        due, newest = _due(self._runtime.clock), max(self._samples, default=0)
+        # The sample that is due may be in the making.
+        end = newest if newest >= due - STEP else due
+        return Hour(end, [self._samples.get(end - STEP * back) for back in _NEWEST_LAST])
+
+
+def _due(clock: Clock) -> int:
+    """Return the time of the newest sample that can be taken."""
+    now = clock.micros() // _MICROS - _SETTLING_SECONDS
+    return now - now % STEP
+
+
+def _key(engine: Engine, block: int) -> str:
+    return f"last-hour:{engine.settings.worker.consumer_group}:{block}"
+
+
+def _counted(
+    records: Iterable[RecordSummary], times: Iterable[int]
+) -> dict[int, dict[str, ContextCounts]]:
+    """Count records by time and name."""
+    found: dict[int, dict[str, list[RecordSummary]]] = {at: {} for at in times}
+    for record in records:
+        names = found.get(int(record.created_at.timestamp() // STEP + 1) * STEP)
+        if names is not None:
+            known = record.name in names or len(names) < _MOST_NAMES
+            names.setdefault(record.name if known else OTHER, []).append(record)
+    return {
+        at: {name: _counts(some) for name, some in names.items()} for at, names in found.items()
+    }
+
+
+def _counts(records: Sequence[RecordSummary]) -> ContextCounts:
+    degraded = sum(record.freshness_status != "guaranteed" for record in records)
+    buckets = (int(math.log(max(1, record.assembly_us)) / _GROWTH) for record in records)
+    return ContextCounts(len(records), degraded, Counter(buckets))
+
+
+def summed(counts: Iterable[ContextCounts]) -> ContextCounts:
+    """Return the sum of counts."""
+    return sum(counts, ContextCounts())
