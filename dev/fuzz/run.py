@@ -18,11 +18,13 @@ from headwater.api.events import NDJSON_TYPES
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
 
 # Valid by their schema, and refused because of what only the server knows: an SLA or a budget
-# looser than the declared one, the grammar of filters, cursors, renamed features, tables.
+# looser than the declared one, arguments, the grammar of filters, cursors, renamed features,
+# tables.
 _REFUSES_VALID_DATA = (
     "assemble_context",
     "assemble",
     "search_index",
+    "run_retriever",
     "list_contexts",
     "find_contexts",
     "read_history",

@@ -111,7 +111,7 @@ async def test_the_route_returns_the_same_values(
         found = (await client.get(path, params={"entity_id": "u1", "start": late})).json()
         assert (found["feature"], found["entity_id"]) == ("since", "u1")
         assert [each["value"] for each in found["values"]] == [last, late]
-        assert found["values"][0].keys() == {"value", "as_of", "written_at", "cause"}
+        assert found["values"][0].keys() == {"value", "as_of", "written_at", "cause", "event"}
         params: dict[str, Any] = {"entity_id": "u1", "end": last, "limit": 1}
         one = (await client.get(path, params=params)).json()
         assert [each["as_of"] for each in one["values"]] == [late]

@@ -155,7 +155,7 @@ async def test_history_names_the_events_behind_its_steps(
     query = {"entity_id": "ada", "events": "true"}
     steps = (await client.get("/v1/features/total/history", params=query)).json()["values"]
     assert [step["cause"] for step in steps] == ["set", "first"]
-    assert "event" not in steps[0]
+    assert steps[0]["event"] is None
     assert steps[1]["event"]["event_type"] == "purchase"
     assert steps[1]["event"]["timestamp"] == steps[1]["as_of"]
     # A value that the handler of another feature has written.

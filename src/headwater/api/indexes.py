@@ -107,7 +107,7 @@ class RetrieveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         dict[str, Any],
         Meta(
             description="The arguments of the retriever's function, by name.",
-            examples=[{"question": "How long do parcels take?"}],
+            examples=[{"query": "How long do parcels take?"}],
         ),
     ] = {}
 

@@ -18,7 +18,7 @@ from headwater.ports import HistoryRow, OfflineStore
 MOST_ROWS = 10_000
 
 
-class HistoricalValue(msgspec.Struct, frozen=True, omit_defaults=True):
+class HistoricalValue(msgspec.Struct, frozen=True):
     """A value that a feature had, and its cause: an event id, ``set``, ``computed``…
 
     ``event`` is the event with that id, if it was asked for and is in the log.
