@@ -10,26 +10,26 @@ let now = Date.now();
 const listeners = new Set<() => void>();
 let timer: ReturnType<typeof setInterval> | undefined;
 
+// A function of the module: one made by each render would subscribe again after every one.
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  if (timer === undefined) now = Date.now();
+  timer ??= setInterval(() => {
+    now = Date.now();
+    for (const each of listeners) each();
+  }, 1_000);
+  return () => {
+    listeners.delete(listener);
+    if (listeners.size === 0) {
+      clearInterval(timer);
+      timer = undefined;
+    }
+  };
+}
+
 /** Return the current time, renewed every second by one timer for the whole page. */
 export function useNow(): number {
-  return useSyncExternalStore(
-    (listener) => {
-      listeners.add(listener);
-      if (timer === undefined) now = Date.now();
-      timer ??= setInterval(() => {
-        now = Date.now();
-        for (const each of listeners) each();
-      }, 1_000);
-      return () => {
-        listeners.delete(listener);
-        if (listeners.size === 0) {
-          clearInterval(timer);
-          timer = undefined;
-        }
-      };
-    },
-    () => now,
-  );
+  return useSyncExternalStore(subscribe, () => now);
 }
 
 type Props = { at: string | number | null | undefined; show?: "relative" | "exact" };
