@@ -71,7 +71,7 @@ def test_every_route_has_a_scope(store: FeatureStore) -> None:
     scopes = {*ALL_SCOPES, "public", "any"}
     assert {route.scope for route in create_app(store).typed_routes} <= scopes
     any_key = [route.path for route in create_app(store).typed_routes if route.scope == "any"]
-    assert any_key == ["/v1/me", "/api/store", "/openapi.json"]
+    assert any_key == ["/v1/me", "/v1/search", "/api/store", "/openapi.json"]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

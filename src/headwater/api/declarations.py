@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from headwater.api.json_values import plain
+from headwater.core.callers import Caller
 from headwater.declarations import ContextDef, RetrieverDef, annotations_of
 from headwater.declarations.features import EntityDef, FeatureDef, Mode
 from headwater.declarations.graph import Graph
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.runtime import runtime_of
 from headwater.store.feature_store import FeatureStore
+from headwater.store.visible_names import VisibleNames, visible_names
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -117,16 +119,27 @@ class StoreListing(msgspec.Struct, frozen=True, kw_only=True):
     graph: Graph
 
 
-def declarations_of(store: FeatureStore) -> StoreListing:
-    """Return all declarations of a store and their dependency graph."""
+def declarations_of(store: FeatureStore, caller: Caller | None = None) -> StoreListing:
+    """Return the declarations that a caller may see, and their graph; without a caller, all."""
     registry = runtime_of(store).registry
+    names, indexes = visible_names(registry, caller), registry.all_indexes()
     return StoreListing(
-        entities=[_entity(entity) for entity in registry.entities.values()],
-        features=[declared_feature(feature) for feature in registry.features.values()],
-        indexes=[declared_index(index) for _, index in sorted(registry.all_indexes().items())],
-        retrievers=[declared_retriever(retriever) for retriever in registry.retrievers.values()],
-        contexts=[declared_context(context) for context in registry.contexts.values()],
-        graph=store.graph(),
+        entities=[_entity(registry.entities[name]) for name in names["entity"]],
+        features=[declared_feature(registry.features[name]) for name in names["feature"]],
+        indexes=[declared_index(indexes[name]) for name in names["index"]],
+        retrievers=[declared_retriever(registry.retrievers[name]) for name in names["retriever"]],
+        contexts=[declared_context(registry.contexts[name]) for name in names["context"]],
+        graph=visible_graph(store, names),
+    )
+
+
+def visible_graph(store: FeatureStore, names: VisibleNames) -> Graph:
+    """Return the part of the graph with these names."""
+    graph = store.graph()
+    seen = {f"{kind}:{name}" for kind, of_kind in names.items() for name in of_kind}
+    return Graph(
+        tuple(node for node in graph.nodes if node.id in seen),
+        tuple(edge for edge in graph.edges if edge.source in seen and edge.target in seen),
     )
 
 

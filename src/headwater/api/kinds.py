@@ -67,6 +67,15 @@ Cursor = Annotated[
         examples=["01a1de13-6731-767b-b9ee-76ce545fa0ef"],
     ),
 ]
+SearchText = Annotated[
+    str,
+    Meta(
+        description="A part of a name, an id, or the beginning of an id or hash of a record.",
+        examples=["spend"],
+        extra_json_schema={"minLength": 1, "maxLength": 256, "pattern": r"\S"},
+    ),
+]
+SearchLimit = Annotated[int, Meta(ge=1, le=50, description="How many at most.", examples=[20])]
 FeatureName = Annotated[
     str,
     Meta(

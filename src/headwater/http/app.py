@@ -23,6 +23,7 @@ from headwater.http.backfills import Backfills
 from headwater.http.callers import Callers
 from headwater.http.contexts import Contexts
 from headwater.http.cors import Cors, preflight_response
+from headwater.http.declarations import DeclarationCards
 from headwater.http.doctor import Doctor
 from headwater.http.documentation import Documentation
 from headwater.http.features import Features
@@ -107,6 +108,7 @@ def routes_of(
         *Doctor(store, processes).routes(),
         *Callers(store, lambda: routes).routes(),
         *Overviews(hour or LastHour(store)).routes(),
+        *DeclarationCards(store).routes(),
         *Documentation(store, lambda: document(routes)).routes(),
     ]
     return routes

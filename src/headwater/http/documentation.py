@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.api.declarations import StoreListing
-from headwater.api.visible import visible_declarations
+from headwater.api.declarations import StoreListing, declarations_of
 from headwater.core.callers import current_caller
 from headwater.http.docs_page import page_of
 from headwater.http.responses import ApiResponse
@@ -77,7 +76,7 @@ class Documentation:
     async def list_declarations(self) -> StoreListing:
         """List the declarations that the key may see, and their dependency graph."""
         # The first time, reading the code of all functions takes long.
-        return await asyncio.to_thread(visible_declarations, self._store, current_caller())
+        return await asyncio.to_thread(declarations_of, self._store, current_caller())
 
     async def read_openapi(self) -> ApiResponse:
         """Read the OpenAPI document of all routes."""

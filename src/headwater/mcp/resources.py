@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import mcp_types as types
 
-from headwater.api.visible import visible_declarations
+from headwater.api.declarations import declarations_of
 from headwater.core.callers import Caller
 from headwater.errors import DamagedRecordError, NotFoundError, RecordDocumentError
 from headwater.mcp.allowed import check_scope
@@ -88,7 +88,7 @@ class StoreResources:
 
     async def _content(self, caller: Caller, uri: str) -> Content:
         if uri == DECLARATIONS:
-            return to_json(visible_declarations(self._store, caller)), ResultFacts()
+            return to_json(declarations_of(self._store, caller)), ResultFacts()
         found = reference_in(uri)
         if found is None:
             raise NotFoundError(

@@ -16,10 +16,10 @@ from headwater.api.declarations import (
     FeatureListing,
     IndexListing,
     RetrieverListing,
+    declarations_of,
 )
 from headwater.api.features import EntityRow, ManyFeatures, OneFeature, Value
 from headwater.api.indexes import SearchHit, SearchHits
-from headwater.api.visible import visible_declarations
 from headwater.contexts.freshness import check_freshness
 from headwater.contexts.recorded import ContextPage
 from headwater.core.callers import AccessScope, current_caller
@@ -146,7 +146,7 @@ class StoreTools:
 
         Call this first to learn the names, types and parameters that the other tools take.
         """
-        listing = visible_declarations(self._store, current_caller())
+        listing = declarations_of(self._store, current_caller())
         kinds = [given.kind] if given.kind else Declarations.__struct_fields__
         return ToolResult(value=Declarations(**{kind: getattr(listing, kind) for kind in kinds}))
 

@@ -85,6 +85,7 @@ from headwater.ports.history import (
     misfit_error,
 )
 from headwater.ports.records import (
+    HASH_PREFIX,
     Cache,
     Cached,
     RecordLog,
@@ -92,6 +93,7 @@ from headwater.ports.records import (
     RecordSummary,
     StoredRecord,
     is_storable,
+    prefixed_column,
 )
 from headwater.ports.runner import Runner, Task
 from headwater.ports.values import Change, EntityState, OnlineStore, by_entity, history_rows, newest
@@ -115,6 +117,7 @@ from headwater.ports.vectors import (
 )
 
 __all__ = [
+    "HASH_PREFIX",
     "AllOf",
     "AnyOf",
     "AuditEntry",
@@ -201,6 +204,7 @@ __all__ = [
     "misfit_error",
     "newest",
     "position_order",
+    "prefixed_column",
     "publish_result",
     "unknown_cursor",
 ]

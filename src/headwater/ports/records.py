@@ -6,12 +6,15 @@ import re
 import reprlib
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
 from headwater.core.values import LONGEST_NAME
 from headwater.errors import InvalidInputError
+
+HASH_PREFIX = "sha256:"
+"""The beginning of every record hash, and of no context id."""
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -70,6 +73,11 @@ def is_storable(text: str) -> bool:
     return len(text) <= LONGEST_NAME and _UNSTORABLE.search(text) is None
 
 
+def prefixed_column(prefix: str) -> Literal["context_id", "record_hash"]:
+    """Return the column that a prefix is of."""
+    return "record_hash" if prefix.startswith(HASH_PREFIX) else "context_id"
+
+
 class RecordLog(Protocol):
     """The immutable records of all contexts, found by id, by hash and by search key.
 
@@ -97,7 +105,11 @@ class RecordLog(Protocol):
         """Return the record with this context id or record hash, or None."""
 
     async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
-        """Return the context ids with this prefix, in sorted order."""
+        """Return the context ids with this prefix, in sorted order.
+
+        A prefix that begins with ``sha256:`` is that of record hashes, and the ids are in the order
+        of these.
+        """
 
     async def records(self, query: RecordQuery) -> list[RecordSummary]:
         """Return the records that match all filters of the query."""

@@ -18,7 +18,13 @@ from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import in_range
 from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError, InvalidInputError
 from headwater.errors.hints import quoted
-from headwater.ports import RecordQuery, RecordSummary, StoredRecord, is_storable
+from headwater.ports import (
+    RecordQuery,
+    RecordSummary,
+    StoredRecord,
+    is_storable,
+    prefixed_column,
+)
 
 _COLUMNS = StoredRecord.__struct_fields__
 _ALL = ", ".join(_COLUMNS)
@@ -54,10 +60,7 @@ SELECT context_id, record_hash FROM _records
 WHERE context_id = ANY ($1::text[]) OR record_hash = ANY ($2::text[])
 """
 _GET = f"SELECT {_ALL} FROM _records WHERE context_id = $1 OR record_hash = $1"
-_BEGINNING = (
-    "SELECT context_id FROM _records WHERE context_id >= $1 AND context_id < $2"
-    " ORDER BY context_id LIMIT $3"
-)
+_BEGINNING = "SELECT context_id FROM _records WHERE {0} >= $1 AND {0} < $2 ORDER BY {0} LIMIT $3"
 _LIST = """
 SELECT {columns} FROM {table} WHERE (created_at, context_id) < ($1, $2) AND {wanted}
 ORDER BY created_at DESC, context_id DESC LIMIT $3
@@ -192,8 +195,9 @@ class PostgresRecordLog:
         self._check_same_store()
         if not _is_possible_ref(prefix):
             return []
+        sql = _BEGINNING.format(prefixed_column(prefix))
         rows = await self._postgres.run(
-            lambda connection: connection.fetch(_BEGINNING, prefix, prefix + _LAST_CHARACTER, limit)
+            lambda connection: connection.fetch(sql, prefix, prefix + _LAST_CHARACTER, limit)
         )
         return [context_id for (context_id,) in rows]
 

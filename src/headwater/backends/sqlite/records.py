@@ -17,7 +17,13 @@ from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ImmutableRecordError, InvalidInputError
 from headwater.errors.hints import quoted
-from headwater.ports import RecordQuery, RecordSummary, StoredRecord, is_storable
+from headwater.ports import (
+    RecordQuery,
+    RecordSummary,
+    StoredRecord,
+    is_storable,
+    prefixed_column,
+)
 
 R = TypeVar("R", bound=RecordSummary)
 
@@ -29,10 +35,7 @@ _KEYS = "waiting_keys (key, created_at, context_id)"
 _KNOWN = "SELECT context_id, record_hash FROM records WHERE context_id = ? OR record_hash = ?"
 _ONE = f"SELECT {_COLUMNS} FROM records WHERE context_id = ?1 OR record_hash = ?1"
 _CREATED_AT = "SELECT created_at FROM records WHERE context_id = ?"
-_WITH_PREFIX = (
-    "SELECT context_id FROM records WHERE context_id >= ? AND context_id < ?"
-    " ORDER BY context_id LIMIT ?"
-)
+_WITH_PREFIX = "SELECT context_id FROM records WHERE {0} >= ? AND {0} < ? ORDER BY {0} LIMIT ?"
 # The keys determine the order, so that only listed records are read. The newest keys are still in
 # waiting_keys.
 _FIND_IN = "FROM {} WHERE key = ?1 AND (created_at, context_id) < (?2, ?3)"
@@ -103,7 +106,8 @@ class SqliteRecordLog:
     async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
         if not prefix.isascii():
             return []
-        rows = self._home.read(_WITH_PREFIX, (prefix, prefix + _LAST_CHARACTER, limit))
+        sql = _WITH_PREFIX.format(prefixed_column(prefix))
+        rows = self._home.read(sql, (prefix, prefix + _LAST_CHARACTER, limit))
         return [context_id for (context_id,) in rows]
 
     async def records(self, query: RecordQuery) -> list[RecordSummary]:

@@ -20,12 +20,20 @@ from headwater.errors import (
 from headwater.errors.hints import nearest
 from headwater.features.caller_limits import LimitedCaller, limited_caller
 from headwater.features.frame import track_source
-from headwater.ports import Catalog, RecordLog, RecordQuery, RecordSummary, StoredRecord
+from headwater.ports import (
+    HASH_PREFIX,
+    Catalog,
+    RecordLog,
+    RecordQuery,
+    RecordSummary,
+    StoredRecord,
+)
 from headwater.records.ids import HEX, spelled
 from headwater.records.lineage import FreshnessStatus
 from headwater.settings.schema import Settings
 
 SHORTEST_PREFIX = 8
+SHORTEST_SEARCHED = 6
 LARGEST_PAGE = 1_000
 _ID_LENGTH = 36
 _SHOWN = 5
@@ -82,6 +90,28 @@ class ContextSearch:
         if stored is None:
             raise UnknownContextError(spelling, await self._pruned_before())
         return stored
+
+    async def beginning(self, text: str, limit: int) -> list[RecordSummary]:
+        """Return contexts whose id or record hash begins with a text, as far as they are visible.
+
+        A text that is shorter than any useful prefix finds none.
+        """
+        track_source(*_RECORDS)
+        text = spelled(text).removeprefix(HASH_PREFIX)
+        if len(text) < SHORTEST_SEARCHED or not HEX.issuperset(text):
+            return []
+        ids = [
+            *await self._records.ids_beginning(text, limit),
+            *await self._records.ids_beginning(HASH_PREFIX + text, limit),
+        ]
+        limited, found = limited_caller(), []
+        for context_id in dict.fromkeys(ids):
+            stored = await self._records.get(context_id)
+            if stored is None:
+                continue
+            if limited is None or await self._visibility.is_visible(limited, stored):
+                found.append(msgspec.convert(stored, RecordSummary, from_attributes=True))
+        return found[:limit]
 
     async def _visible(self, ref: str, limited: LimitedCaller) -> StoredRecord:
         """Return the record of a whole id or hash, if a limited caller may read it.

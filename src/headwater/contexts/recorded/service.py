@@ -58,6 +58,7 @@ class RecordedContexts:
             Visibility(self._records, services.registry),
         )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
+        self.beginning = search.beginning
 
     async def record(self, external: ExternalContext) -> Context:
         """Record a text that another program assembled."""

@@ -264,6 +264,15 @@ class RecordLogConformance(Suite):
         for unknown in ("0190c", "%", "0190_", "ü", "\0", "\ud800"):
             assert await store.records.ids_beginning(unknown, 100) == []
 
+    async def test_ids_beginning_takes_a_prefix_of_record_hashes(self, store: Opened) -> None:
+        kept = sorted([record(), record(), record()], key=lambda each: each.record_hash)
+        await append(store, *kept)
+        ids = [each.context_id for each in kept]
+        assert await store.records.ids_beginning("sha256:", 100) == ids
+        assert await store.records.ids_beginning("sha256:", 2) == ids[:2]
+        assert await store.records.ids_beginning(kept[0].record_hash[:-1], 100) == ids[:1]
+        assert await store.records.ids_beginning("sha256:g", 100) == []
+
     async def test_records_are_listed_from_newest_to_oldest(self, store: Opened) -> None:
         kept = [record(at=after(number // 3 / 1_000_000)) for number in range(12)]
         # After the clock was set back, an id can be later than its record.

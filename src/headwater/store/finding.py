@@ -1,0 +1,197 @@
+"""Finding things by a few characters: declarations, entities, recorded contexts and documents."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from headwater.core.callers import AccessScope, Caller
+from headwater.declarations.registry import Registry
+from headwater.errors import BackendError, CallerLimitError, InvalidInputError
+from headwater.errors.hints import closest
+from headwater.features.caller_limits import limited_caller
+from headwater.records.ids import spelled
+from headwater.retrieval.document_checks import checked_id
+from headwater.store.runtime import Runtime
+from headwater.store.visible_names import DeclarationKind, VisibleNames, visible_names
+
+LONGEST_TEXT = 256
+MOST_FOUND = 50
+_MOST_RECORDS = 5
+# An exact id is looked up in each entity and index: few of them, as long as people declare them.
+_MOST_LOOKUPS = 50
+_SHORTEST_SCATTERED = 3
+
+StoredKind = Literal["entity_id", "record", "document"]
+Match = Literal["exact", "prefix", "word", "substring", "scattered", "similar"]
+_MATCHES: tuple[Match, ...] = ("exact", "prefix", "word", "substring", "scattered", "similar")
+_KINDS: tuple[DeclarationKind, ...] = (
+    *("feature", "context", "retriever", "index", "entity", "event", "source"),
+)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was found: a declaration by its name, or stored data by its id.
+
+    ``entity`` is that of a feature or an entity id, ``index`` that of a document. ``name`` of a
+    record is its context id, and ``context`` the name of the context.
+    """
+
+    kind: DeclarationKind | StoredKind
+    name: str
+    match: Match
+    description: str = ""
+    entity: str | None = None
+    index: str | None = None
+    context: str | None = None
+    record_hash: str | None = None
+    created_at: datetime | None = None
+
+
+class FoundPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, the best first, and what could not be searched because a store is down."""
+
+    found: Sequence[Found]
+    unavailable: Sequence[StoredKind] = ()
+
+
+async def find(runtime: Runtime, text: str, limit: int, caller: Caller | None) -> FoundPage:
+    """Find what a caller may see by a part of a name, an id, or the beginning of a record's id.
+
+    Stored data is looked up by keys only, so that the time does not depend on its amount.
+    """
+    text = text.strip()
+    if not text or len(text) > LONGEST_TEXT:
+        raise InvalidInputError(
+            f"the text to find has {len(text)} characters; give 1 to {LONGEST_TEXT}"
+        )
+    names = visible_names(runtime.registry, caller)
+    found, unavailable = declarations_like(runtime.registry, text, names), []
+    for kind, (scope, lookup) in _LOOKUPS.items():
+        if caller is None or caller.may(scope):
+            try:
+                found += await lookup(runtime, text, names)
+            except BackendError:
+                unavailable.append(kind)
+    found.sort(key=lambda each: (_MATCHES.index(each.match), len(each.name)))
+    return FoundPage(found=found[:limit], unavailable=unavailable)
+
+
+def declarations_like(registry: Registry, text: str, names: VisibleNames) -> list[Found]:
+    """Return the declarations whose names match; if there are none, the most similar one."""
+    found = [
+        _declaration(registry, kind, name, match)
+        for kind in _KINDS
+        for name in names[kind]
+        if (match := match_of(name, text)) is not None
+    ]
+    return found or [
+        _declaration(registry, kind, name, "similar")
+        for kind in _KINDS
+        if (name := closest(text, names[kind])) is not None
+    ]
+
+
+def match_of(name: str, text: str) -> Match | None:
+    """Return how a name matches a text, or None; letter case does not count."""
+    name, text = name.lower(), text.lower()
+    place = name.find(text)
+    if place == 0:
+        return "exact" if len(name) == len(text) else "prefix"
+    if place > 0:
+        is_word = any(not name[at.start() - 1].isalnum() for at in _places(name, text))
+        return "word" if is_word else "substring"
+    if len(text) >= _SHORTEST_SCATTERED and _is_scattered(name, text):
+        return "scattered"
+    return None
+
+
+def _places(name: str, text: str) -> Iterator[re.Match[str]]:
+    return re.finditer(re.escape(text), name)
+
+
+def _is_scattered(name: str, text: str) -> bool:
+    """Return whether a name has all characters of a text in their order."""
+    rest = iter(name)
+    return all(character in rest for character in text if not character.isspace())
+
+
+def _declaration(registry: Registry, kind: DeclarationKind, name: str, match: Match) -> Found:
+    description, entity = "", None
+    match kind:
+        case "feature":
+            feature = registry.features[name]
+            description, entity = feature.description, feature.entity.name
+        case "retriever":
+            description = registry.retrievers[name].description
+        case "context":
+            description = registry.contexts[name].description
+    first_line = description.partition("\n")[0]
+    return Found(kind=kind, name=name, match=match, description=first_line, entity=entity)
+
+
+async def _entity_ids(runtime: Runtime, text: str, names: VisibleNames) -> list[Found]:
+    """Return the entities with exactly this id that have values."""
+    limited = limited_caller()
+    wanted: dict[str, str] = {}
+    for name in names["entity"][:_MOST_LOOKUPS]:
+        try:
+            text_id = runtime.registry.entity(name).text_id(text)
+            if limited is not None:
+                limited.check_entity(name, text_id)
+        except (InvalidInputError, CallerLimitError):
+            continue
+        wanted[name] = text_id
+    online = (await runtime.open()).backends.online
+    cells = await asyncio.gather(*(online.get(name, [each]) for name, each in wanted.items()))
+    return [
+        Found(kind="entity_id", name=wanted[name], match="exact", entity=name)
+        for name, (stored,) in zip(wanted, cells, strict=True)
+        if stored
+    ]
+
+
+async def _records(runtime: Runtime, text: str, _: VisibleNames) -> list[Found]:
+    """Return recorded contexts whose id or hash begins with this text."""
+    recorded = (await runtime.open()).recorded
+    return [
+        Found(
+            kind="record",
+            name=each.context_id,
+            match="exact" if spelled(text) in (each.context_id, each.record_hash) else "prefix",
+            context=each.name,
+            record_hash=each.record_hash,
+            created_at=each.created_at,
+        )
+        for each in await recorded.beginning(text, _MOST_RECORDS)
+    ]
+
+
+async def _documents(runtime: Runtime, text: str, names: VisibleNames) -> list[Found]:
+    """Return the documents with exactly this id."""
+    try:
+        document = checked_id(text)
+    except InvalidInputError:
+        return []
+    vectors = (await runtime.open()).backends.vectors
+    indexes = names["index"][:_MOST_LOOKUPS]
+    stored = await asyncio.gather(*(vectors.documents(name, [document]) for name in indexes))
+    return [
+        Found(kind="document", name=document, match="exact", index=name)
+        for name, found in zip(indexes, stored, strict=True)
+        if document in found
+    ]
+
+
+_Lookup = Callable[[Runtime, str, VisibleNames], Awaitable[list[Found]]]
+_LOOKUPS: dict[StoredKind, tuple[AccessScope, _Lookup]] = {
+    "entity_id": ("read", _entity_ids),
+    "record": ("records", _records),
+    "document": ("read", _documents),
+}
+"""How stored data is found, and the scope that this needs."""
