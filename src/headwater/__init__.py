@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from headwater.ports import ConsumerGroup as ConsumerGroup
     from headwater.ports import ConsumerLag as ConsumerLag
     from headwater.ports import DeadLetter as DeadLetter
+    from headwater.ports import EventPage as EventPage
     from headwater.ports import Health as Health
     from headwater.ports import LoggedEvent as LoggedEvent
     from headwater.ports import PublishResult as PublishResult
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from headwater.settings.schema import Settings as Settings
     from headwater.store.audit_log import AuditPage as AuditPage
     from headwater.store.feature_store import FeatureStore as FeatureStore
+    from headwater.store.letter_groups import LetterGroups as LetterGroups
 
 _PUBLIC = {
     "contexts.recorded": ("ContextPage",),
@@ -94,6 +96,7 @@ _PUBLIC = {
         "ConsumerGroup",
         "ConsumerLag",
         "DeadLetter",
+        "EventPage",
         "Health",
         "LoggedEvent",
         "PublishResult",
@@ -122,6 +125,7 @@ _PUBLIC = {
     "settings.schema": ("Settings",),
     "store.audit_log": ("AuditPage",),
     "store.feature_store": ("FeatureStore",),
+    "store.letter_groups": ("LetterGroups",),
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names}
 

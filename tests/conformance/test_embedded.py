@@ -22,6 +22,7 @@ from headwater.testing.conformance import (
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
+    EventPagesConformance,
     ExportsConformance,
     FramesConformance,
     GenerationsConformance,
@@ -107,6 +108,10 @@ class TestExportedFrames(Embedded, FramesConformance):
             return ExportedHistory(tmp_path / "export")
 
         return exported
+
+
+class TestSqliteEventPages(Embedded, EventPagesConformance):
+    """The event log in SQLite, followed."""
 
 
 class TestDuckdbExports(Embedded, ExportsConformance):

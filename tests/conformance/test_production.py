@@ -21,6 +21,7 @@ from headwater.testing.conformance import (
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
+    EventPagesConformance,
     ExportsConformance,
     FramesConformance,
     GenerationsConformance,
@@ -93,6 +94,10 @@ class TestPostgresOfflineStore(Production, OfflineStoreConformance):
         )
         await database.close()
         return {"orders": "a table of that name"}
+
+
+class TestPostgresEventPages(Production, EventPagesConformance):
+    """The event log in Postgres, followed."""
 
 
 class TestPostgresExports(Production, ExportsConformance):

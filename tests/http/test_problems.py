@@ -190,6 +190,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "store-lost": 503,
         "store-mismatch": 503,
         "too-many-connections": 503,
+        "too-many-tails": 503,
         "retriever-timeout": 504,
         "context-timeout": 504,
     }

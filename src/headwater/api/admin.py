@@ -8,7 +8,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from headwater.api.kinds import EntityId, EntityName, EventType, FeatureName, Limit, Moment
+from headwater.api.kinds import (
+    EntityId,
+    EntityIdFilter,
+    EntityName,
+    EventTypeFilter,
+    FeatureFilter,
+    Limit,
+    Moment,
+)
 from headwater.history.feature_catalog import VersionSummary
 from headwater.ports import ConsumerGroup, ConsumerLag, DeadLetter, LoggedEvent
 
@@ -21,6 +29,17 @@ LetterIds = Annotated[
     Sequence[LetterId],
     Meta(min_length=1, max_length=MOST_LETTERS, description="The dead letters.", examples=[["17"]]),
 ]
+LetterCursor = Annotated[
+    str, Meta(description="The id of the last letter of the page before.", examples=["17"])
+]
+ErrorFilter = Annotated[
+    str,
+    Meta(
+        description="Only letters whose error is of this kind, the ``error`` of a group.",
+        examples=["KeyError: 'item'"],
+    ),
+]
+NewestFirst = Annotated[bool, Meta(description="Not the oldest first.", examples=[True])]
 GroupName = Annotated[
     str, Meta(description="The name of a consumer group.", examples=["headwater_workers"])
 ]
@@ -49,16 +68,22 @@ class DeadLetterList(msgspec.Struct, frozen=True):
 class DeadLetterSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The dead letters to redrive or discard: all that match every field, the oldest first.
 
-    With ``ids`` alone, either all are settled or none.
+    With ``ids`` alone, either all are settled or none, unless ``partial`` is true: then those that
+    are there are settled, and the others are ``gone``.
     """
 
     ids: LetterIds | None = None
-    feature: FeatureName | None = None
-    event_type: EventType | None = None
-    entity_id: EntityId | None = None
+    feature: FeatureFilter | None = None
+    event_type: EventTypeFilter | None = None
+    entity_id: EntityIdFilter | None = None
     since: Moment | None = None
     before: Moment | None = None
+    error: ErrorFilter | None = None
     limit: LetterLimit = MOST_LETTERS
+    partial: Annotated[
+        bool,
+        Meta(description="Settle the ids that are there, and report the others.", examples=[True]),
+    ] = False
 
 
 class SettledLetter(msgspec.Struct, frozen=True):

@@ -43,6 +43,18 @@ EventId = Annotated[
         extra_json_schema=_text(LONGEST_ID, pattern=rf"^(?!{REDRIVE})"),
     ),
 ]
+EntityIdFilter = Annotated[
+    str, Meta(description="Only of the entity with this id.", examples=["ada"])
+]
+EventTypeFilter = Annotated[
+    str, Meta(description="Only of events of this type.", examples=["purchase"])
+]
+EventIdFilter = Annotated[
+    str, Meta(description="Only the event with this id.", examples=["order-17"])
+]
+FeatureFilter = Annotated[
+    str, Meta(description="Only of the feature with this name.", examples=["total_spend"])
+]
 ExternalName = Annotated[
     str,
     Meta(

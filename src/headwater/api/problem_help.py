@@ -209,6 +209,10 @@ HELP: dict[str, Help] = {
         "reserve for the store, or the address has its share of them",
         f"{_RETRY}, reuse connections, or raise `ulimit -n`.",
     ),
+    "too-many-tails": Help(
+        "the process serves as many live tails of the event log as it may",
+        f"{_RETRY}, close tails that are not needed, or list events instead.",
+    ),
     "store-lost": Help(
         "Redis or SQLite has lost its data, so every value is missing",
         "Follow `detail`; `headwater rebuild` restores values from history.",

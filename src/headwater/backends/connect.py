@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +22,8 @@ from headwater.errors import BackendError, BackendUnavailableError, MissingExtra
 from headwater.ports import (
     Backends,
     Change,
+    EventFilter,
+    EventPage,
     FrameQuery,
     Health,
     HealthCheck,
@@ -262,6 +264,12 @@ class LazyOfflineStore:
     ) -> list[Path]:
         store = await self._loaded()
         return await store.export_events(folder, event_types, upto, since=since, files=files)
+
+    async def events_after(
+        self, position: str | None, only: EventFilter, *, within: timedelta, limit: int
+    ) -> EventPage:
+        store = await self._loaded()
+        return await store.events_after(position, only, within=within, limit=limit)
 
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False

@@ -27,6 +27,9 @@ class DeadLetterCalls:
         entity_id: str | None = None,
         since: datetime | None = None,
         before: datetime | None = None,
+        error: str | None = None,
+        after: str | None = None,
+        newest_first: bool = False,
         limit: int = 100,
     ) -> list[DeadLetter]:
         """Return dead letters, oldest first, each with its error; at most 10,000.
@@ -45,6 +48,9 @@ class DeadLetterCalls:
             entity_id=entity_id,
             since=since,
             before=before,
+            error=error,
+            after=after,
+            newest_first=newest_first,
             limit=min(limit, MOST_LETTERS),
         )
         return [*found.dead_letters]

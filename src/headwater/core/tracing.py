@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, Protocol, Self
 
+RequestHeaders = Iterable[tuple[bytes, bytes]]
 SpanKind = Literal["internal", "server", "client", "producer", "consumer"]
 AttributeValue = str | int | float | bool | Sequence[str]
 Attributes = Mapping[str, AttributeValue | None]
@@ -37,7 +38,7 @@ def is_sampled(traceparent: str) -> bool:
     return bool(int(traceparent[-2:], 16) & _SAMPLED)
 
 
-def header_traceparent(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+def header_traceparent(headers: RequestHeaders) -> str | None:
     """Return the ``traceparent`` of a request, or None if it is missing or invalid."""
     for name, value in headers:
         if name == b"traceparent":

@@ -14,13 +14,16 @@ from headwater.api.admin import (
     DeadLetterSelection,
     DroppedIndex,
     DryRun,
+    ErrorFilter,
     EventList,
     ForgetBody,
     GroupList,
     GroupName,
     LagList,
+    LetterCursor,
     LetterId,
     LetterLimit,
+    NewestFirst,
     PointersBody,
     PruneBody,
     RebuildBody,
@@ -33,9 +36,10 @@ from headwater.api.admin import (
 )
 from headwater.api.kinds import (
     Cursor,
-    EntityId,
-    EventId,
-    EventType,
+    EntityIdFilter,
+    EventIdFilter,
+    EventTypeFilter,
+    FeatureFilter,
     FeatureName,
     IndexName,
     Limit,
@@ -56,6 +60,9 @@ from headwater.ports import DeadLetter
 from headwater.records.document import export
 from headwater.store.audit_log import AuditPage
 from headwater.store.feature_store import FeatureStore
+from headwater.store.letter_groups import (
+    LetterGroups,
+)
 
 Action = Annotated[str, Meta(description="The name of an action.", examples=["records.redact"])]
 Actor = Annotated[str, Meta(description="The name of the key or user.", examples=["ops"])]
@@ -77,6 +84,7 @@ class Administration:
             Route("DELETE", "/v1/groups/{name}", "admin", self.drop_group, status=NO_CONTENT),
             Route("GET", "/v1/events", "admin", self.list_events),
             Route("GET", letters, "admin", self.list_dead_letters),
+            Route("GET", letters + "/groups", "admin", self.group_dead_letters),
             Route("GET", letters + "/{id}", "admin", self.read_dead_letter),
             Route("POST", letters + "/redrive", "admin", self.redrive_dead_letters),
             Route("POST", letters + "/discard", "admin", self.discard_dead_letters),
@@ -151,9 +159,9 @@ class Administration:
 
     async def list_events(
         self,
-        event_id: EventId | None = None,
-        event_type: EventType | None = None,
-        entity_id: EntityId | None = None,
+        event_id: EventIdFilter | None = None,
+        event_type: EventTypeFilter | None = None,
+        entity_id: EntityIdFilter | None = None,
         since: Moment | None = None,
         before: Moment | None = None,
         limit: Limit = 100,
@@ -172,12 +180,16 @@ class Administration:
 
     async def list_dead_letters(
         self,
-        feature: FeatureName | None = None,
-        event_type: EventType | None = None,
-        entity_id: EntityId | None = None,
+        feature: FeatureFilter | None = None,
+        event_type: EventTypeFilter | None = None,
+        entity_id: EntityIdFilter | None = None,
         since: Moment | None = None,
         before: Moment | None = None,
+        error: ErrorFilter | None = None,
+        after: LetterCursor | None = None,
         limit: LetterLimit = 100,
+        *,
+        newest_first: NewestFirst = False,
     ) -> DeadLetterList:
         """List dead letters, oldest first, each with its event and its error."""
         return DeadLetterList(
@@ -187,9 +199,19 @@ class Administration:
                 entity_id=entity_id,
                 since=since,
                 before=before,
+                error=error,
+                after=after,
+                newest_first=newest_first,
                 limit=limit,
             )
         )
+
+    async def group_dead_letters(self) -> LetterGroups:
+        """Group the newest 10,000 dead letters by feature and kind of error, largest group first.
+
+        Errors that differ only in ids, numbers and texts are of one kind.
+        """
+        return await self._store.dead_letters.groups()
 
     async def read_dead_letter(self, id: LetterId) -> DeadLetter:
         """Read one dead letter."""
@@ -221,9 +243,12 @@ class Administration:
             entity_id=selection.entity_id,
             since=selection.since,
             before=selection.before,
+            error=selection.error,
             limit=selection.limit,
         )
-        waiting, gone = dict.fromkeys(letter.id for letter in found), set[str]()
+        wanted = selection.ids if selection.partial and selection.ids else ()
+        known = [letter.id for letter in found]
+        waiting, gone = dict.fromkeys(known), {*wanted}.difference(known)
         while waiting:
             try:
                 await verb(*waiting)
@@ -232,7 +257,10 @@ class Administration:
                 gone.add(error.letter_id)
                 del waiting[error.letter_id]
         return SettledLetters(
-            [SettledLetter(each.id, "gone" if each.id in gone else done) for each in found]
+            [
+                SettledLetter(each, "gone" if each in gone else done)
+                for each in dict.fromkeys((*known, *wanted))
+            ]
         )
 
     async def list_versions(self, name: FeatureName) -> VersionList:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from headwater.http.cors import Cors, preflight_response
 from headwater.http.declarations import DeclarationCards
 from headwater.http.doctor import Doctor
 from headwater.http.documentation import Documentation
+from headwater.http.event_tail import EventTail, OpenTails
 from headwater.http.features import Features
 from headwater.http.health import Probes
 from headwater.http.history import History
@@ -67,9 +68,9 @@ def create_app(
         >>> app = create_app(FeatureStore())  # uvicorn main:app
     """
     metrics = RequestMetrics(has_log=store.settings.http.access_log)
-    hour = LastHour(store)
-    routes = routes_of(store, metrics, processes, hour)
-    app = App(store, Guard(store.settings), metrics, routes, mounts, hour)
+    hour, tails = LastHour(store), OpenTails()
+    routes = routes_of(store, metrics, tails, processes, hour)
+    app = App(store, Guard(store.settings), metrics, routes, mounts, hour, tails.stop)
     add_web_ui(app.tree, ui_folder)
     return app
 
@@ -90,6 +91,7 @@ def create_worker_app(store: FeatureStore, worker: Worker) -> App:
 def routes_of(
     store: FeatureStore,
     metrics: RequestMetrics,
+    tails: OpenTails,
     processes: ServerProcesses | None = None,
     hour: LastHour | None = None,
 ) -> list[Route]:
@@ -103,6 +105,7 @@ def routes_of(
         *Indexes(store).routes(),
         *History(store).routes(),
         *Administration(store).routes(),
+        *EventTail(store, tails).routes(),
         *Backfills(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),
         *Doctor(store, processes).routes(),
@@ -128,11 +131,14 @@ class App(Router):
         typed: Sequence[Route],
         mounts: Sequence[AsgiMount] = (),
         hour: LastHour | None = None,
+        end_streams: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(redirect_slashes=False, lifespan=self._lifespan)
         self.typed_routes = typed
         self.private = not store.settings.record.include_content
         """Whether the log leaves out messages of user code, which may contain stored values."""
+        self.end_streams = end_streams
+        """End the responses that would go on for as long as their clients listen."""
         self._store = store
         self._guard = guard
         self._metrics = metrics

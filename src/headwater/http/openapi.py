@@ -34,14 +34,23 @@ _KEYS = {
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     "bearer": {"type": "http", "scheme": "bearer"},
 }
-_TRACEPARENT = {
-    "name": "traceparent",
-    "in": "header",
-    "required": False,
-    "description": "W3C trace context, which the events carry; ignored if it is invalid",
-    "schema": {
-        "type": "string",
-        "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+_HEADERS = {
+    "traceparent": {
+        "name": "traceparent",
+        "in": "header",
+        "required": False,
+        "description": "W3C trace context, which the events carry; ignored if it is invalid",
+        "schema": {
+            "type": "string",
+            "examples": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+        },
+    },
+    "last_event_id": {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "required": False,
+        "description": "The id of the last message of an earlier response, to continue after it",
+        "schema": {"type": "string", "examples": ["4711"]},
     },
 }
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -139,7 +148,7 @@ def _operation(route: Route, schemas: _Schemas, components: dict[str, Any]) -> d
         "parameters": [
             *(_parameter(parameter, "path", schemas) for parameter in signature.path),
             *(_parameter(parameter, "query", schemas) for parameter in signature.query),
-            *([_TRACEPARENT] if signature.has_traceparent else []),
+            *(_HEADERS[name] for name in signature.headers),
             *([_IF_NONE_MATCH] if route.has_etag else ()),
         ],
         "responses": _responses(route, signature, schemas),

@@ -57,6 +57,7 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.TooManyConnectionsError: Rule(
         UNAVAILABLE, "too-many-connections", "Too many connections"
     ),
+    request_errors.TooManyTailsError: Rule(UNAVAILABLE, "too-many-tails", "Too many live tails"),
     request_errors.BacklogError: Rule(UNAVAILABLE, "backlog", "Event backlog full"),
     **STORE_RULES,
 }

@@ -13,6 +13,7 @@ HeadwaterError
     ├── TooManyValuesError      the request is for more values than one may read at once
     ├── DisconnectedError       the client closed its connection before the response
     ├── TooManyConnectionsError  the server has as many open connections as it may have
+    ├── TooManyTailsError       the server has as many live tails as it may have
     └── BacklogError            too many events wait to be processed
 """
 
@@ -104,6 +105,16 @@ class TooManyConnectionsError(RequestError):
             "some and retry, or raise http.max_connections_per_address"
         )
         super().__init__(problem)
+
+
+class TooManyTailsError(RequestError):
+    """A live tail refused because each of them asks the store twice a second."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"the server has {limit} live tails, as many as one process may have; close some and "
+            "retry, or list events with GET /v1/events"
+        )
 
 
 class TooManyValuesError(RequestError):

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 import msgspec
 from starlette.types import Message, Receive, Scope
 
+from headwater.core.tracing import RequestHeaders
 from headwater.errors import FieldError
 from headwater.errors.hints import nearest, quoted
 from headwater.http.request_errors import (
@@ -55,6 +56,14 @@ def unquote_segment(segment: str) -> str:
         return unquote(segment, errors="strict")
     except UnicodeDecodeError as error:
         raise MalformedError("the path is not UTF-8; percent-encode it as UTF-8") from error
+
+
+def header_last_event_id(headers: RequestHeaders) -> str | None:
+    """Return the ``Last-Event-ID`` of a request, or None if it is missing."""
+    for name, value in headers:
+        if name == b"last-event-id":
+            return value.decode("latin-1").strip() or None
+    return None
 
 
 def parse_query(scope: Scope) -> list[tuple[str, str]]:

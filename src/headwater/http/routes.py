@@ -14,13 +14,14 @@ from starlette.types import Receive, Scope
 
 from headwater.core.callers import AccessScope
 from headwater.core.codec import encode_custom
-from headwater.core.tracing import header_traceparent
+from headwater.core.tracing import RequestHeaders, header_traceparent
 from headwater.errors import FieldError
 from headwater.http.disconnects import Disconnects
 from headwater.http.request_parsing import (
     Upload,
     convert_parameter,
     decode_json,
+    header_last_event_id,
     parse_query,
     read_upload,
     unquote_segment,
@@ -36,7 +37,11 @@ RouteScope = AccessScope | Literal["public", "any"]
 # Reading can stop at any moment; a write goes on to its end after its client has gone.
 _READING: frozenset[RouteScope] = frozenset({"read", "assemble", "records"})
 
-_TRACEPARENT = "traceparent"
+_HEADERS: dict[str, Callable[[RequestHeaders], str | None]] = {
+    "traceparent": header_traceparent,
+    "last_event_id": header_last_event_id,
+}
+"""The parameters of a function that are taken from headers."""
 _ROOT = "/"
 _BELOW = "/*"  # the end of a path that stands for all paths below it
 _ANY = ""  # the key of a parameter among literal segments, which are never empty
@@ -49,8 +54,8 @@ class Route(msgspec.Struct, frozen=True):
 
     A parameter of the function that the path names is taken from the path. ``body`` is the body,
     decoded into its Struct, undecoded as an ``Upload``, or in a file as an ``UploadedFile``, which
-    the response closes; ``traceparent`` is the header of that
-    name, None if it is invalid. All others are taken from the query.
+    the response closes; ``traceparent`` and ``last_event_id`` are
+    headers, None if they are missing or invalid. All others are taken from the query.
     The function returns a Struct, a ``Response`` to set more than the body, or None with the
     status 204.
     """
@@ -88,8 +93,8 @@ class RouteSignature(NamedTuple):
     query: tuple[Parameter, ...]
     body: Any
     returns: Any
-    has_traceparent: bool = False
-    """Whether it takes the header of the caller's trace."""
+    headers: tuple[str, ...] = ()
+    """The parameters that are taken from headers."""
 
     @property
     def returns_response(self) -> bool:
@@ -105,14 +110,14 @@ def signature_of(route: Route) -> RouteSignature:
     parameters = {
         name: Parameter(name, _without_none(hints[name]), parameter.default is parameter.empty)
         for name, parameter in declared.items()
-        if name not in ("body", _TRACEPARENT)
+        if name != "body" and name not in _HEADERS
     }
     return RouteSignature(
         tuple(parameters[name] for name in in_path),
         tuple(p for name, p in parameters.items() if name not in in_path),
         hints["body"] if "body" in declared else None,
         hints["return"],
-        _TRACEPARENT in declared,
+        tuple(name for name in _HEADERS if name in declared),
     )
 
 
@@ -160,7 +165,7 @@ class Endpoint:
         self._query = {each.name: _as_text(each, shortest=0) for each in signature.query}
         self._required = frozenset(p.name for p in signature.query if p.required)
         self._has_body = signature.body is not None
-        self._has_traceparent = signature.has_traceparent
+        self._headers = signature.headers
         self._returns_response = signature.returns_response
         self._decoder: msgspec.json.Decoder[Any] | None = None
         if self._has_body and signature.body not in (Upload, UploadedFile):
@@ -177,8 +182,8 @@ class Endpoint:
         if self._has_body:
             upload = await read_upload(scope, receive, self._accepts, self._max_body)
             arguments["body"] = decode_json(upload.data, self._decoder) if self._decoder else upload
-        if self._has_traceparent:
-            arguments[_TRACEPARENT] = header_traceparent(scope["headers"])
+        for name in self._headers:
+            arguments[name] = _HEADERS[name](scope["headers"])
         call = self._function(**arguments)
         result = await (self._disconnects.run(receive, call) if self._disconnects else call)
         if self._returns_response:

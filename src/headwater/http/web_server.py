@@ -79,6 +79,7 @@ class WebServer(uvicorn.Server):
             )
         )
         self._private = app.private
+        self._end_streams = app.end_streams
         self._listener = listener
         self._announce = announce
         self._seconds = 0
@@ -93,6 +94,10 @@ class WebServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._end_streams()
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_PER_SECOND == 0:

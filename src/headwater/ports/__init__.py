@@ -42,6 +42,7 @@ from headwater.ports.catalog import (
     encode_catalog,
 )
 from headwater.ports.environment import Backends, Health, HealthCheck, Lifecycle
+from headwater.ports.event_pages import MOST_SKIPPED, EventFilter, EventPage, FollowedEvent
 from headwater.ports.events import (
     Batch,
     Bus,
@@ -56,6 +57,7 @@ from headwater.ports.events import (
     Handled,
     Lease,
     Leases,
+    LetterSummary,
     LoggedEvent,
     Outcome,
     PublishResult,
@@ -118,6 +120,7 @@ from headwater.ports.vectors import (
 
 __all__ = [
     "HASH_PREFIX",
+    "MOST_SKIPPED",
     "AllOf",
     "AnyOf",
     "AuditEntry",
@@ -145,9 +148,12 @@ __all__ = [
     "DocumentWrite",
     "Embedding",
     "EntityState",
+    "EventFilter",
+    "EventPage",
     "Failure",
     "FeatureVersion",
     "Filter",
+    "FollowedEvent",
     "FrameColumn",
     "FrameQuery",
     "FrameReader",
@@ -164,6 +170,7 @@ __all__ = [
     "IndexedChunk",
     "Lease",
     "Leases",
+    "LetterSummary",
     "Lifecycle",
     "LogKind",
     "LoggedEvent",

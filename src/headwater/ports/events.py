@@ -108,7 +108,8 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
 class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Filters of dead letters; ``since`` (inclusive) and ``before`` apply to ``dead_at``.
 
-    Unknown and invalid ids are ignored.
+    ``error`` is an ``error_pattern``, and ``after`` the last letter of the page before. Unknown and
+    invalid ids are ignored.
     """
 
     ids: Collection[str] | None = None
@@ -117,7 +118,22 @@ class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
     entity_id: str | None = None
     since: datetime | None = None
     before: datetime | None = None
+    error: str | None = None
+    after: str | None = None
+    newest_first: bool = False
     limit: int = 100
+
+
+class LetterSummary(msgspec.Struct, frozen=True, gc=False):
+    """A dead letter without its event and its traceback."""
+
+    id: str
+    feature: str
+    event_type: str
+    error: str
+    attempts: int
+    first_failed_at: datetime
+    dead_at: datetime
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -329,7 +345,10 @@ class DeadLetters(Protocol):
     """Events that a feature could not handle, kept until they are redriven or discarded."""
 
     async def letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
-        """Return the dead letters that match all filters of the query, oldest first."""
+        """Return the dead letters that match all filters of the query, oldest or newest first."""
+
+    async def summaries(self, limit: int) -> list[LetterSummary]:
+        """Return dead letters without their events, newest first."""
 
     async def count(self) -> int:
         """Return the number of dead letters."""

@@ -12,6 +12,7 @@ import msgspec
 from headwater.core.codec import Kind
 from headwater.core.partitioning import BUCKETS
 from headwater.errors import FeatureValueError, InvalidInputError
+from headwater.ports.event_pages import EventFilter, EventPage
 from headwater.ports.values import Change
 from headwater.ports.vectors import DocumentWrite
 
@@ -190,6 +191,19 @@ class OfflineStore(FrameReader, Protocol):
         written. Events that were redriven for a single feature are left out.
         """
 
+    async def events_after(
+        self, position: str | None, only: EventFilter, *, within: timedelta, limit: int
+    ) -> EventPage:
+        """Return the next accepted events after a position, in the order of the log.
+
+        Without a position, return that of the end of the log and no events. Events that were
+        accepted longer ago than ``within`` are skipped and counted. Internal events, and events
+        that were redriven for a single feature, are left out. A page has about a megabyte at most,
+        but at least one event if there is one.
+
+        Raises InvalidInputError if the position is not one of this log.
+        """
+
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
     ) -> Pruned:
@@ -276,6 +290,11 @@ class RecentHistory(Protocol):
         An event can be moved when every consumer group is done with it and all events before it.
         """
 
+    def events_after(
+        self, position: str | None, only: EventFilter, *, since: datetime, limit: int
+    ) -> EventPage:
+        """Return the next events of the tail as ``OfflineStore.events_after`` does."""
+
     def manifest(self) -> list[Segment]:
         """Return all segments, including retired ones."""
 
@@ -349,6 +368,8 @@ class OutboxState(msgspec.Struct, frozen=True):
     settled: Positions
     has_documents: bool = False
     """Whether there are writes of documents among the rows to take."""
+    read_at: int = 0
+    """The time of the outbox's server, in microseconds; no event that is added later is older."""
 
 
 class Outbox(Protocol):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from headwater.core.values import ServiceEvent
 from headwater.errors import InvalidInputError
 from headwater.ports import LoggedEvent, OfflineStore
+
+FOLLOWED = timedelta(minutes=1)
+"""How long after their arrival events are still shown to a reader that follows the log."""
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,10 +26,15 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
+def check_limit(limit: int) -> None:
+    """Raise InvalidInputError unless a limit of events is positive."""
+    if limit < 1:
+        raise InvalidInputError(f"limit is {limit}; it must be at least 1")
+
+
 async def find_events(offline: OfflineStore, query: EventQuery) -> list[LoggedEvent]:
     """Return accepted events, the newest first."""
-    if query.limit < 1:
-        raise InvalidInputError(f"limit is {query.limit}; it must be at least 1")
+    check_limit(query.limit)
     where = " AND ".join(_conditions(query))
     rows = await offline.query(
         'SELECT event_type, entity_id, payload, "timestamp", event_id, received_at, '

@@ -17,12 +17,15 @@ from headwater.features.frame import check_not_replaying, track_source
 from headwater.ports import (
     DeadLetter,
     DeadLetterQuery,
+    EventFilter,
+    EventPage,
     LoggedEvent,
     PublishResult,
 )
 from headwater.records.lineage import ContextTrace
 from headwater.store.audit_log import audited
-from headwater.store.event_log import EventQuery, find_events
+from headwater.store.event_log import FOLLOWED, EventQuery, check_limit, find_events
+from headwater.store.letter_groups import MOST_GROUPED, LetterGroups, group_letters
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 from headwater.store.validation import check_events
@@ -122,6 +125,29 @@ class EventBus:
         )
         track_source("other", "the log of events")
         return await find_events((await self._runtime.open()).backends.offline, query)
+
+    async def follow(
+        self,
+        position: str | None = None,
+        *,
+        event_type: str | None = None,
+        entity_id: str | int | None = None,
+        limit: int = 200,
+    ) -> EventPage:
+        """Return the next accepted events after a position of the log, in the order of the log.
+
+        Without a position, only the position of the end is returned. A reader that is more than a
+        minute behind skips events, and the page has their number.
+
+        >>> end = (await store.bus.follow()).position
+        >>> (await store.bus.follow(end)).events
+        []
+        """
+        check_limit(limit)
+        track_source("other", "the log of events")
+        only = EventFilter(event_type, None if entity_id is None else str(entity_id))
+        offline = (await self._runtime.open()).backends.offline
+        return await offline.events_after(position, only, within=FOLLOWED, limit=limit)
 
 
 def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:
@@ -295,9 +321,14 @@ class DeadLetterVerbs:
         entity_id: str | None = None,
         since: datetime | None = None,
         before: datetime | None = None,
+        error: str | None = None,
+        after: str | None = None,
+        newest_first: bool = False,
         limit: int = 100,
     ) -> list[DeadLetter]:
         """Return dead letters, oldest first, each with its error.
+
+        ``error`` is the error of a group, and ``after`` the last letter of the page before.
 
         >>> for letter in await store.dead_letters.list():
         ...     print(letter.feature, letter.error)
@@ -313,10 +344,27 @@ class DeadLetterVerbs:
             entity_id=entity_id,
             since=since,
             before=before,
+            error=error,
+            after=after,
+            newest_first=newest_first,
             limit=limit,
         )
         letters = await engine.backends.dead_letters.letters(query)
         return [replace(each, feature=catalog.name_of(each.feature)) for each in letters]
+
+    async def groups(self) -> LetterGroups:
+        """Return the newest dead letters by feature and kind of error, the largest group first.
+
+        Errors that differ only in ids, numbers and texts are of one kind.
+
+        >>> [(group.feature, group.count) for group in (await store.dead_letters.groups()).groups]
+        [('last_item', 1)]
+        """
+        track_source("other", "dead letters")
+        engine = await self._runtime.open()
+        letters = await engine.backends.dead_letters.summaries(MOST_GROUPED)
+        total = await engine.backends.dead_letters.count()
+        return group_letters(letters, total, engine.catalog.name_of)
 
     async def redrive(self, *ids: str) -> None:
         """Run dead letters again, each for the failed feature only; all or none.
@@ -347,6 +395,7 @@ class SyncEventBus(Blocking[EventBus]):
     publish = blocking(EventBus.publish)
     publish_many = blocking(EventBus.publish_many)
     list = blocking(EventBus.list)
+    follow = blocking(EventBus.follow)
 
 
 class SyncRecordVerbs(Blocking[RecordVerbs]):
@@ -368,5 +417,6 @@ class SyncDeadLetterVerbs(Blocking[DeadLetterVerbs]):
     """``store.sync.dead_letters``."""
 
     list = blocking(DeadLetterVerbs.list)
+    groups = blocking(DeadLetterVerbs.groups)
     redrive = blocking(DeadLetterVerbs.redrive)
     discard = blocking(DeadLetterVerbs.discard)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,8 @@ from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
 from headwater.ports import (
     Change,
+    EventFilter,
+    EventPage,
     FrameQuery,
     HistoryRow,
     PastValue,
@@ -134,6 +136,7 @@ class DuckdbOfflineStore:
         runner: Runner,
     ) -> None:
         self._tail = tail
+        self._clock = clock
         self._runner = runner
         self._folder = folder
         self._scratch = scratch
@@ -250,6 +253,16 @@ class DuckdbOfflineStore:
             return export_events(duck, folder, event_types, upto, since=since, files=files)
 
         return await asyncio.to_thread(self._translate, lambda: self._read(export))
+
+    async def events_after(
+        self, position: str | None, only: EventFilter, *, within: timedelta, limit: int
+    ) -> EventPage:
+        since = self._clock.now() - within
+
+        def work() -> EventPage:
+            return self._tail.events_after(position, only, since=since, limit=limit)
+
+        return await asyncio.to_thread(self._translate, work)
 
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False

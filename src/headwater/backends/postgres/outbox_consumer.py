@@ -140,6 +140,8 @@ class OutboxConsumer:
         self._shared_documents = CoalescedTask(self._take_documents)
         self._has_mismatch = False
         self._proven_until = 0.0
+        self.complete_until = 0
+        """All events that the server of the outbox accepted before this are in history."""
 
     async def catch_up(self) -> None:
         """Return when every row committed before the call is in history."""
@@ -181,7 +183,7 @@ class OutboxConsumer:
         others = [] if only_documents else [n for n in pending if n not in with_documents]
         partitions = [*with_documents, *others]
         if store_id is None or (not partitions and time.monotonic() < self._proven_until):
-            self._copied(only_documents=only_documents)
+            self._copied(states if wait and store_id else (), only_documents=only_documents)
             return
         try:
             await self._prove(store_id, states, partitions)
@@ -197,13 +199,19 @@ class OutboxConsumer:
         except StoreMismatchError:
             self._has_mismatch = True
             raise
-        self._copied(only_documents=only_documents)
+        self._copied(states if wait else (), only_documents=only_documents)
 
-    def _copied(self, *, only_documents: bool) -> None:
-        """Note that no row waits that was committed before this run."""
+    def _copied(self, complete: Sequence[OutboxState], *, only_documents: bool) -> None:
+        """Note that no row waits that was committed before this run.
+
+        Of partitions that another consumer has locked, this is known only after waiting for it.
+        """
         if not only_documents:
             copied_at = time.monotonic()
             OUTBOX_SECONDS.set_function(lambda: time.monotonic() - copied_at)
+            self.complete_until = min(
+                (state.read_at for state in complete), default=self.complete_until
+            )
 
     async def _prove(
         self, store_id: str, states: Sequence[OutboxState], pending: Sequence[int]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
+from headwater.backends.postgres.event_pages import ArrivalPosition, read_events
 from headwater.backends.postgres.exports import export_events, export_history
 from headwater.backends.postgres.frames import read_frame
 from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value
@@ -29,7 +30,17 @@ from headwater.backends.postgres.sequence_numbers import settled_number
 from headwater.backends.postgres.user_queries import prepare_query, run_query
 from headwater.core.batching import batched
 from headwater.core.clock import Clock, to_micros
-from headwater.ports import Change, FrameQuery, HistoryRow, PastValue, Point, Pruned, Rows
+from headwater.ports import (
+    Change,
+    EventFilter,
+    EventPage,
+    FrameQuery,
+    HistoryRow,
+    PastValue,
+    Point,
+    Pruned,
+    Rows,
+)
 
 # In the order of the index, so that each search starts near the end of the previous one.
 _LAST = """
@@ -167,6 +178,25 @@ class PostgresOfflineStore:
         await self._consumer.catch_up()
         return await export_events(
             self._postgres, folder, event_types, upto, since=since, files=files
+        )
+
+    async def events_after(
+        self, position: str | None, only: EventFilter, *, within: timedelta, limit: int
+    ) -> EventPage:
+        after = None if position is None else ArrivalPosition.parse(position)
+        await self._consumer.catch_up()
+        complete_until = self._consumer.complete_until
+        if after is None:
+            return EventPage([], str(ArrivalPosition.end(complete_until)))
+        return await self._postgres.run(
+            partial(
+                read_events,
+                position=after,
+                only=only,
+                complete_until=complete_until,
+                within=within,
+                limit=limit,
+            )
         )
 
     async def prune(

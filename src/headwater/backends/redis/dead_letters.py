@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -17,13 +17,33 @@ from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.stream_codec import Entry
 from headwater.backends.redis.stream_reader import next_entries
+from headwater.core.error_patterns import error_pattern
 from headwater.core.values import REDRIVE
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter, DeadLetterQuery
+from headwater.ports import DeadLetter, DeadLetterQuery, LetterSummary
 
 _PAGE = 500
 _REDRIVE_WINDOW = timedelta(days=1)
+_ID = re.compile(r"\d{1,20}-\d{1,20}")
 _decode = msgspec.json.Decoder(DeadLetter).decode
+
+
+class _EventOfLetter(msgspec.Struct, frozen=True):
+    event_type: str
+
+
+class _ShortLetter(msgspec.Struct, frozen=True):
+    """The fields of a letter that a summary has; the others are skipped without decoding them."""
+
+    event: _EventOfLetter
+    feature: str
+    error: str
+    attempts: int
+    first_failed_at: datetime
+    dead_at: datetime
+
+
+_decode_short = msgspec.json.Decoder(_ShortLetter).decode
 
 
 class RedisDeadLetters:
@@ -37,7 +57,9 @@ class RedisDeadLetters:
     async def letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
         await self._move_all()
         found: list[DeadLetter] = []
-        async for letter in self._all():
+        if query.after is not None and not _ID.fullmatch(query.after):
+            return found
+        async for letter in self._all(query.after or "", newest_first=query.newest_first):
             if _matches(query, letter):
                 found.append(letter)
             if len(found) == query.limit:
@@ -49,12 +71,27 @@ class RedisDeadLetters:
         count: int = await self._redis.call(command(self._keys.dead, "XLEN", self._keys.dead))
         return count
 
-    async def _all(self) -> AsyncIterator[DeadLetter]:
-        after, more = "", True
+    async def summaries(self, limit: int) -> list[LetterSummary]:
+        await self._move_all()
+        found: list[LetterSummary] = []
+        async for entry in self._entries("", newest_first=True):
+            found.append(_summary(entry))
+            if len(found) == limit:
+                break
+        return found
+
+    async def _all(self, after: str, *, newest_first: bool) -> AsyncIterator[DeadLetter]:
+        async for entry in self._entries(after, newest_first=newest_first):
+            yield _letter(entry)
+
+    async def _entries(self, after: str, *, newest_first: bool) -> AsyncIterator[Entry]:
+        more = True
         while more:
-            entries, more = await next_entries(self._redis, self._keys.dead, after, _PAGE)
+            entries, more = await next_entries(
+                self._redis, self._keys.dead, after, _PAGE, newest_first=newest_first
+            )
             for entry in entries:
-                yield _letter(entry)
+                yield entry
                 after = entry[0].decode()
 
     async def redrive(self, ids: Sequence[str]) -> None:
@@ -121,14 +158,29 @@ def _matches(query: DeadLetterQuery, letter: DeadLetter) -> bool:
         and query.entity_id in (None, letter.event.entity_id)
         and (query.since is None or letter.dead_at >= query.since)
         and (query.before is None or letter.dead_at < query.before)
+        and (query.error is None or error_pattern(letter.error) == query.error)
     )
 
 
 def _check_id(letter_id: str) -> None:
-    if not re.fullmatch(r"\d{1,20}-\d{1,20}", letter_id):
+    if not _ID.fullmatch(letter_id):
         raise UnknownDeadLetterError(letter_id)
 
 
 def _letter(entry: Entry) -> DeadLetter:
     position, (_, letter) = entry
     return msgspec.structs.replace(_decode(letter), id=position.decode())
+
+
+def _summary(entry: Entry) -> LetterSummary:
+    position, (_, letter) = entry
+    short = _decode_short(letter)
+    return LetterSummary(
+        id=position.decode(),
+        feature=short.feature,
+        event_type=short.event.event_type,
+        error=short.error,
+        attempts=short.attempts,
+        first_failed_at=short.first_failed_at,
+        dead_at=short.dead_at,
+    )

@@ -65,8 +65,9 @@ class RedisOutbox:
                 bool(has_pending),
                 Positions(history.decode(), events.decode()),
                 has_documents=_is_after(documents, history),
+                read_at=int(read_at),
             )
-            for has_pending, history, events, documents in answers
+            for has_pending, history, events, documents, read_at in answers
         ]
 
     async def has_documents(self) -> bool:

@@ -9,7 +9,10 @@ from headwater.backends.redis.stream_codec import Entry
 _MAX_BYTES = 1 << 20
 
 
-async def next_entries(redis: Redis, key: str, after: str, limit: int) -> tuple[list[Entry], bool]:
+async def next_entries(
+    redis: Redis, key: str, after: str, limit: int, *, newest_first: bool = False
+) -> tuple[list[Entry], bool]:
     """Return the entries after a position ("" for the start), and whether more follow."""
-    entries, more = await redis.call(script_call("page", [key], after, limit, _MAX_BYTES))
+    arguments = (after, limit, _MAX_BYTES, int(newest_first))
+    entries, more = await redis.call(script_call("page", [key], *arguments))
     return entries, bool(more)

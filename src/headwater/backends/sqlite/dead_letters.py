@@ -11,9 +11,10 @@ from headwater.backends.sqlite.bus import insert_event
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import Clock, from_micros, to_micros
+from headwater.core.error_patterns import error_pattern
 from headwater.core.values import REDRIVE, ServiceEvent
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter, DeadLetterQuery
+from headwater.ports import DeadLetter, DeadLetterQuery, LetterSummary
 
 _COLUMNS = (
     "id, event, feature, error, traceback, attempts, partition, seq, first_failed_at, dead_at,"
@@ -27,7 +28,15 @@ WHERE (?1 IS NULL OR CAST(id AS TEXT) IN (SELECT value FROM json_each(?1)))
   AND (?4 IS NULL OR json_extract(CAST(event AS TEXT), '$.entity_id') = ?4)
   AND (?5 IS NULL OR dead_at >= ?5)
   AND (?6 IS NULL OR dead_at < ?6)
-ORDER BY id LIMIT ?7
+  AND (?7 IS NULL OR error_pattern(error) = ?7)
+"""
+_ORDERS = {
+    False: "AND (?8 IS NULL OR id > CAST(?8 AS INTEGER)) ORDER BY id LIMIT ?9",
+    True: "AND (?8 IS NULL OR id < CAST(?8 AS INTEGER)) ORDER BY id DESC LIMIT ?9",
+}
+_SUMMARIES = """
+SELECT CAST(id AS TEXT), feature, event_type, error, attempts, first_failed_at, dead_at
+FROM dead_letters ORDER BY id DESC LIMIT ?
 """
 _decode = msgspec.json.Decoder(ServiceEvent).decode
 
@@ -41,8 +50,9 @@ class SqliteDeadLetters:
         self._clock = clock
 
     async def letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
+        self._home.reader.create_function("error_pattern", 1, error_pattern, deterministic=True)
         rows = self._home.read(
-            _LETTERS,
+            _LETTERS + _ORDERS[query.newest_first],
             (
                 None if query.ids is None else msgspec.json.encode(list(query.ids)).decode(),
                 query.feature,
@@ -50,10 +60,22 @@ class SqliteDeadLetters:
                 query.entity_id,
                 None if query.since is None else to_micros(query.since),
                 None if query.before is None else to_micros(query.before),
+                query.error,
+                query.after,
                 query.limit,
             ),
         )
         return [_letter(row) for row in rows]
+
+    async def summaries(self, limit: int) -> list[LetterSummary]:
+        rows = self._home.read(_SUMMARIES, (limit,))
+        return [
+            LetterSummary(
+                *(letter_id, feature, event_type, error, attempts),
+                *(from_micros(first), from_micros(dead)),
+            )
+            for letter_id, feature, event_type, error, attempts, first, dead in rows
+        ]
 
     async def count(self) -> int:
         ((count,),) = self._home.read("SELECT count(*) FROM dead_letters", ())

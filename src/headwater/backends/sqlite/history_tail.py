@@ -9,11 +9,12 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from headwater.backends.sqlite.event_pages import read_events
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import erasing
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.partitioning import bucket_of, partition_of
-from headwater.ports import LogKind, Segment, Snapshot
+from headwater.ports import EventFilter, EventPage, LogKind, Segment, Snapshot
 
 # One line of JSON per row, written by SQLite and read by DuckDB. This is faster than passing Python
 # objects, and DuckDB's SQLite library must not open the database file.
@@ -134,6 +135,12 @@ class SqliteRecentHistory:
     def _last_committed(self, db: sqlite3.Connection) -> int:
         (first,) = db.execute(_FIRST_UNCOMMITTED, {"system": self._home.partitions}).fetchone()
         return _NO_LIMIT if first is None else int(first) - 1
+
+    def events_after(
+        self, position: str | None, only: EventFilter, *, since: datetime, limit: int
+    ) -> EventPage:
+        with self._reading() as db:
+            return read_events(db, position, only, since=to_micros(since), limit=limit)
 
     def manifest(self) -> list[Segment]:
         with self._reading() as db:

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.core.values import ServiceEvent
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter, Lease
+from headwater.ports import DeadLetter, Lease, LetterSummary
 from headwater.testing.conformance.suite import (
     START,
     Opened,
@@ -82,6 +82,45 @@ class DeadLettersConformance(Suite):
         assert await listed(before=second.dead_at) == [first]
         assert await listed(since=second.dead_at, before=third.dead_at) == [second]
         assert await listed(since=third.dead_at + timedelta(microseconds=1)) == []
+
+    async def test_letters_can_be_listed_by_the_pattern_of_their_error(self, store: Opened) -> None:
+        leases = await store.hold()
+        for number, error in enumerate(("no order 17", "no order 4", "no user 'Ada B'")):
+            await self._fail(store, leases, click(number=number), error=error)
+        by_pattern = await store.letters(error="no order <n>")
+        assert [letter.error for letter in by_pattern] == ["no order 17", "no order 4"]
+        (other,) = await store.letters(error="no user '<text>'")
+        assert other.error == "no user 'Ada B'"
+        assert await store.letters(error="no order 17") == []
+
+    async def test_letters_can_be_listed_page_by_page_in_both_orders(self, store: Opened) -> None:
+        leases = await store.hold()
+        for number in range(5):
+            await self._fail(store, leases, click(number=number))
+        letters = await store.letters()
+        listed = store.letters
+        assert await listed(after=letters[1].id, limit=2) == letters[2:4]
+        assert await listed(newest_first=True, limit=2) == [letters[4], letters[3]]
+        assert await listed(newest_first=True, after=letters[3].id) == letters[2::-1]
+        assert await listed(after=letters[4].id) == []
+
+    async def test_summaries_are_newest_first(self, store: Opened) -> None:
+        leases = await store.hold()
+        for number in range(3):
+            await self._fail(store, leases, click(number=number))
+        newest, *_ = letters = (await store.letters())[::-1]
+        summaries = await store.dead_letters.summaries(10)
+        assert [summary.id for summary in summaries] == [letter.id for letter in letters]
+        assert summaries[0] == LetterSummary(
+            id=newest.id,
+            feature=newest.feature,
+            event_type="click",
+            error=newest.error,
+            attempts=newest.attempts,
+            first_failed_at=newest.first_failed_at,
+            dead_at=newest.dead_at,
+        )
+        assert await store.dead_letters.summaries(2) == summaries[:2]
 
     async def test_letters_are_counted(self, store: Opened, other: Opened) -> None:
         leases = await store.hold()
@@ -160,10 +199,11 @@ class DeadLettersConformance(Suite):
         feature: str = "clicks",
         *,
         at: datetime = START,
+        error: str = "ValueError: no",
     ) -> DeadLetter:
         """Publish an event and commit a dead letter for it."""
         await store.bus.publish([event], dedup_window=None)
         batch = await store.only_batch(leases)
-        letter = dead_letter(batch, feature, at=at)
+        letter = msgspec.structs.replace(dead_letter(batch, feature, at=at), error=error)
         await store.bus.commit(outcome(batch, dead=[letter]))
         return letter

@@ -1,16 +1,20 @@
 #!lua flags=allow-oom
 -- Return the next entries of a stream, up to a number and a size, but at least one.
 -- KEYS: stream
--- ARGV: last entry before them ('' for the start), most entries, most bytes
+-- ARGV: last entry before them ('' for the start), most entries, most bytes, 1 for the newest first
 -- Returns the entries, and 1 if more follow.
 local limit, most = tonumber(ARGV[2]), tonumber(ARGV[3])
-local start = ARGV[1] == '' and '-' or '(' .. ARGV[1]
+local range, first, last = 'XRANGE', '-', '+'
+if ARGV[4] == '1' then
+  range, first, last = 'XREVRANGE', '+', '-'
+end
+local start = ARGV[1] == '' and first or '(' .. ARGV[1]
 local entries, bytes = {}, 0
 -- Reading all at once would copy large entries only to discard them.
 local count = 1
 while #entries < limit and bytes <= most do
   count = math.min(count, limit - #entries)
-  local some = redis.call('XRANGE', KEYS[1], start, '+', 'COUNT', count)
+  local some = redis.call(range, KEYS[1], start, last, 'COUNT', count)
   for i = 1, #some do
     local fields = some[i][2]
     for field = 2, #fields, 2 do
@@ -30,5 +34,5 @@ end
 if #entries == 0 then
   return {entries, 0}
 end
-local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-return {entries, last[1][1] ~= entries[#entries][1] and 1 or 0}
+local following = redis.call(range, KEYS[1], '(' .. entries[#entries][1], last, 'COUNT', 1)
+return {entries, #following}

@@ -1,0 +1,143 @@
+"""Conformance tests of the pages of the event log, of the ``OfflineStore`` port."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from headwater.core.values import ServiceEvent
+from headwater.errors import InvalidInputError
+from headwater.ports import EventFilter, EventPage, FollowedEvent
+from headwater.testing.conformance.suite import (
+    START,
+    Opened,
+    Suite,
+    click,
+    dead_letter,
+    outcome,
+    until,
+)
+
+_LONG = timedelta(hours=1)
+
+
+class EventPagesConformance(Suite):
+    """The event log as a reader follows it."""
+
+    async def test_followed_events_come_in_the_order_of_the_log_each_once(
+        self, store: Opened, other: Opened
+    ) -> None:
+        start = await end_of(other)
+        await store.publish([click(f"u{number % 5}", number) for number in range(20)])
+        await store.publish([click(f"u{number % 5}", number) for number in range(20, 30)])
+        found = await follow(other, start, 30, limit=7)
+        numbers = [each.logged.event.payload["number"] for each in found]
+        assert sorted(numbers) == list(range(30))
+        for entity in range(5):
+            own = [number for number in numbers if number % 5 == entity]
+            assert own == sorted(own)
+        assert found[0].logged.event == click(
+            f"u{numbers[0] % 5}", numbers[0], event_id=found[0].logged.event.event_id
+        )
+        # Every event has the position after it.
+        rest = await follow(other, found[11].position, 18, limit=100)
+        assert rest == found[12:]
+
+    async def test_without_a_position_the_end_of_the_log_is_returned(self, store: Opened) -> None:
+        await store.publish([click()])
+        start = await end_of(store)
+        await store.publish([click(number=1)])
+        # The first one may be there: it was published in the same moment.
+        found = await follow(store, start, 1, limit=10)
+        assert found[-1].logged.event.payload == {"number": 1}
+
+    async def test_events_are_followed_by_type_and_by_entity_id(self, store: Opened) -> None:
+        start = await end_of(store)
+        view = ServiceEvent("view", "u1", {"number": 3}, START)
+        await store.publish([click("u1", 1), click("u2", 2), view])
+        for only, numbers in (
+            (EventFilter("click"), {1, 2}),
+            (EventFilter(None, "u1"), {1, 3}),
+            (EventFilter("view", "u1"), {3}),
+        ):
+            found = await follow(store, start, len(numbers), only=only)
+            assert {each.logged.event.payload["number"] for each in found} == numbers
+        # The position moves on although no event matches.
+        page = await _page(store, start, EventFilter("none"))
+        assert (page.events, page.has_more) == ([], False)
+        assert page.position != start
+
+    async def test_internal_and_redriven_events_are_not_followed(self, store: Opened) -> None:
+        leases = await store.hold()
+        start = await end_of(store)
+        internal = ServiceEvent("headwater.tick", "u1", {}, START)
+        await store.publish([internal, click("u1", 1)])
+        batch = await store.only_batch(leases)
+        await store.bus.commit(outcome(batch, dead=[dead_letter(batch)]))
+        (letter,) = await store.letters()
+        await store.dead_letters.redrive([letter.id])
+        await store.publish([click("u1", 2)])
+        found = await follow(store, start, 2)
+        assert [each.logged.event.payload["number"] for each in found] == [1, 2]
+
+    async def test_events_that_were_accepted_too_long_ago_are_skipped_and_counted(
+        self, store: Opened
+    ) -> None:
+        start = await end_of(store)
+        await store.publish([click("u1", number) for number in range(5)])
+        skipped = 0
+
+        async def all_skipped() -> bool:
+            nonlocal start, skipped
+            page = await store.offline.events_after(
+                start, EventFilter("click"), within=timedelta(), limit=10
+            )
+            assert page.events == []
+            start, skipped = page.position, skipped + page.skipped
+            return skipped == 5
+
+        await until(all_skipped)
+
+    @pytest.mark.parametrize("position", ["", "x", "-1", "1; DROP TABLE events", "9" * 40])
+    async def test_a_text_that_is_not_a_position_is_refused(
+        self, store: Opened, position: str
+    ) -> None:
+        with pytest.raises(InvalidInputError, match="not a position"):
+            await _page(store, position, EventFilter())
+
+
+async def end_of(store: Opened) -> str:
+    """Return the position of the end of the log."""
+    page = await _page(store, None, EventFilter())
+    assert page == EventPage([], page.position)
+    return page.position
+
+
+async def follow(
+    store: Opened,
+    position: str,
+    count: int,
+    *,
+    limit: int = 100,
+    only: EventFilter = EventFilter(),  # noqa: B008 - frozen
+) -> list[FollowedEvent]:
+    """Follow the log until so many events have arrived."""
+    found: list[FollowedEvent] = []
+
+    async def has_all() -> bool:
+        nonlocal position
+        page = await _page(store, position, only, limit)
+        assert len(page.events) <= limit
+        found.extend(page.events)
+        position = page.position
+        return len(found) >= count
+
+    await until(has_all)
+    return found
+
+
+async def _page(
+    store: Opened, position: str | None, only: EventFilter, limit: int = 100
+) -> EventPage:
+    return await store.offline.events_after(position, only, within=_LONG, limit=limit)
