@@ -34,7 +34,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos soak up down lock clean \
-	ui ui-check ui-types
+	ui ui-check ui-types browser
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -47,13 +47,17 @@ demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would inst
 	-@$(BUILD_UI)
 	$(BIN)/headwater demo
 
-test: ui ## Run the tests (ARGS="-k name" narrows them)
+test: ui browser ## Run the tests (ARGS="-k name" narrows them)
 	$(BIN)/pytest --numprocesses auto $(ARGS)
 
-coverage: ui ## Run the tests and report their coverage
+coverage: ui browser ## Run the tests and report their coverage
 	$(BIN)/pytest --numprocesses auto --cov --cov-report=term $(ARGS)
 
 check: lint types layers ui-check test ## Check format, lint, types, import layers, web UI, tests and docs
+
+# Tests of the web UI use the Chromium of the system.
+browser: $(DEV_READY)
+	@$(BIN)/python -m dev.browser
 
 ui: $(DEV_READY) ## Build the web UI into src/headwater/ui, if its sources have changed
 	@$(BUILD_UI)

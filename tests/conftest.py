@@ -61,6 +61,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run every test of a store in both environments, not only the tests marked for both",
     )
+    parser.addoption(
+        "--no-browser",
+        action="store_true",
+        help="leave out the tests of the web UI that need a Chromium",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,0 +1,1 @@
+"""The web UI in a real Chromium, against a real `headwater serve`."""

@@ -1,0 +1,140 @@
+"""Fixtures of the web UI's tests: servers, a browser, and pages.
+
+A test that only reads uses ``page`` on the shared ``site``. A test that changes, stops or slows
+something takes ``own_site``. All tests here are synchronous, as Playwright's interface is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from dev.browser import find_chromium, running_chromium
+from headwater.core.ui_files import BUILD_UI, is_ui_installed
+from tests.ui.browsing import Size, Tab, Theme, new_tab
+from tests.ui.site import Site
+
+NO_BROWSER_TEST = "test_a_browser_is_installed"
+TEST_SECONDS = 300
+"""The longest time of a test; its fixtures may start servers and a browser on a busy machine."""
+
+OpenTab = Callable[..., Tab]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests on the shared server embedded, and the marked ones on Redis and Postgres too."""
+    if "site" in metafunc.fixturenames:
+        both = metafunc.definition.get_closest_marker("both_environments")
+        environments = ["embedded", "production"] if both else ["embedded"]
+        metafunc.parametrize("site", environments, indirect=True, scope="package")
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Yield a Chromium.
+
+    It ends with this package: while it runs, tests of other packages cannot use an event loop.
+    """
+    assert is_ui_installed(), f"the web UI is not built: {BUILD_UI}"
+    with running_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="package")
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Yield a filled server that tests share and do not change."""
+    environment = {}
+    if request.param == "production":
+        environment = _production(
+            request.getfixturevalue("redis_url"), request.getfixturevalue("postgres_url")
+        )
+    with _folder() as home:
+        site = Site(Path(home), environment).start()
+        try:
+            yield site.fill()
+        finally:
+            site.close()
+
+
+@pytest.fixture
+def own_site() -> Iterator[Site]:
+    """Yield a server with an empty store, which the test may change and stop."""
+    with _folder() as home:
+        site = Site(Path(home), {}).start()
+        try:
+            yield site
+        finally:
+            site.close()
+
+
+@pytest.fixture
+def open_tab(browser: Browser) -> Iterator[OpenTab]:
+    """Return a function that makes a browser context at a server; its errors fail the test."""
+    with ExitStack() as stack:
+
+        def open_tab(
+            at: Site, *, size: Size = "laptop", theme: Theme = "light", key: str | None = None
+        ) -> Tab:
+            return stack.enter_context(
+                new_tab(browser, at.url, size=size, theme=theme, key=key or at.key)
+            )
+
+        yield open_tab
+
+
+@pytest.fixture
+def tab(open_tab: OpenTab, site: Site) -> Tab:
+    """Return a browser context at the shared server: ``tab.open("/ui/store")`` opens a page."""
+    return open_tab(site)
+
+
+@pytest.fixture
+def page(tab: Tab) -> Page:
+    """Return the overview of the shared server."""
+    return tab.open()
+
+
+def _folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="hw-ui-")
+
+
+def _production(redis_url: str, postgres_url: str) -> dict[str, str]:
+    own = uuid4().hex[:12]
+    return {
+        "HEADWATER_REDIS_URL": redis_url,
+        "HEADWATER_REDIS_PREFIX": f"test-{own}",
+        "HEADWATER_POSTGRES_URL": postgres_url,
+        "HEADWATER_POSTGRES_SCHEMA": f"test_{own}",
+    }
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the tests of the browser first, and without a browser only the one that says so.
+
+    They are the longest, and the processes of xdist take their first tests in one piece: so one
+    of them runs these, with one browser and one server.
+    """
+    own = [item for item in items if _needs_browser(item)]
+    others = [item for item in items if item not in set(own)]
+    if config.getoption("--no-browser"):
+        kept = [item for item in others if item.name != NO_BROWSER_TEST]
+        deselected = [*own, *(item for item in others if item.name == NO_BROWSER_TEST)]
+    elif find_chromium() is None:
+        kept, deselected = others, own
+    else:
+        kept, deselected = [*own, *others], []
+    items[:] = kept
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+    for item in own:
+        item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
+
+def _needs_browser(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "browser" in item.fixturenames
