@@ -39,6 +39,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/entities/{entity}/{entity_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read all features of one entity, with age and freshness.
+         * @description A feature that fails has a ``problem`` in place of a value, and does not fail the others.
+         */
+        get: operations["read_entity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/features": {
         parameters: {
             query?: never;
@@ -226,6 +246,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/context/{id}/causes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the events behind the values that a recorded context read. */
+        get: operations["read_causes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/context/{id}/replay": {
         parameters: {
             query?: never;
@@ -291,6 +328,23 @@ export interface paths {
         put?: never;
         /** Search an index by meaning, by words or by both. */
         post: operations["search_index"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/retrievers/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run a retriever by its name; nothing is recorded. */
+        post: operations["run_retriever"];
         delete?: never;
         options?: never;
         head?: never;
@@ -570,6 +624,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/dead-letters/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Group the newest 10,000 dead letters by feature and kind of error, largest group first.
+         * @description Errors that differ only in ids, numbers and texts are of one kind.
+         */
+        get: operations["group_dead_letters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/dead-letters/{id}": {
         parameters: {
             query?: never;
@@ -795,6 +869,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/events/tail": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow accepted events as they arrive, as server-sent events.
+         * @description A message without a type has an event; one of the type `gap` tells how many events were
+         *     left out because the client was more than a minute behind; one of the type `problem` ends
+         *     the response. Comments keep the connection open. The header `Last-Event-ID` continues after
+         *     a message; without it the tail begins with the next event. The response ends after 15
+         *     minutes at the latest, and when the server stops: reconnect with the last id.
+         */
+        get: operations["tail_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/backfills/{name}": {
         parameters: {
             query?: never;
@@ -937,15 +1035,35 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/": {
+    "/v1/series": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** Read the page that a browser opens first: the web UI, if it is installed. */
-        get: operations["read_start_page"];
+        /**
+         * Return the numbers of the last hour in steps of ten seconds.
+         * @description The server keeps them in the store, so that they survive a restart.
+         */
+        get: operations["read_series"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Find declarations, entities, records and documents by name or id, the best first. */
+        get: operations["find_anything"];
         put?: never;
         post?: never;
         delete?: never;
@@ -961,7 +1079,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List entities, features, indexes, retrievers and contexts, and their dependency graph. */
+        /** List the declarations that the key may see, and their dependency graph. */
         get: operations["list_declarations"];
         put?: never;
         post?: never;
@@ -1057,6 +1175,9 @@ export interface components {
         /**
          * HistoryOfFeature
          * @description A feature's values for one entity over time, the newest first.
+         *
+         *         ``next_end`` is the ``end`` of the next page, which may repeat values of the moment at which
+         *         this one ends; null on the last page.
          */
         HistoryOfFeature: {
             /** @description The name of a declared feature. */
@@ -1067,16 +1188,97 @@ export interface components {
              */
             entity_id: string;
             values: components["schemas"]["HistoricalValue"][];
+            /** @default null */
+            next_end: string | null;
         };
         /**
          * HistoricalValue
          * @description A value that a feature had, and its cause: an event id, ``set``, ``computed``…
+         *
+         *         ``event`` is the event with that id, if it was asked for and is in the log.
          */
         HistoricalValue: {
             value: unknown;
             as_of: string;
             written_at: string;
             cause: string;
+            /** @default null */
+            event: components["schemas"]["CauseEvent"] | null;
+        };
+        /**
+         * CauseEvent
+         * @description The event that caused a value.
+         */
+        CauseEvent: {
+            event_id: string;
+            event_type: string;
+            timestamp: string;
+            received_at: string;
+        };
+        /**
+         * EntityValues
+         * @description All features of one entity, in the order of their declaration.
+         */
+        EntityValues: {
+            /** @description The name of a declared entity. */
+            entity: string;
+            /**
+             * Format: printable
+             * @description The entity's id: printable text, also if the entity's class annotates int.
+             */
+            entity_id: string;
+            read_at: string;
+            values: components["schemas"]["EntityValue"][];
+        };
+        /**
+         * EntityValue
+         * @description A feature of one entity: its value with age and freshness, or the problem of reading it.
+         *
+         *         ``sla_ms`` is the feature's own freshness SLA. ``is_fresh`` is null if neither the feature nor
+         *         a value that it is computed from has one; ``violations`` names the values that are too old.
+         */
+        EntityValue: {
+            /** @description The name of a declared feature. */
+            feature: string;
+            /** @default null */
+            value: unknown;
+            /** @default null */
+            as_of: string | null;
+            /** @default null */
+            written_at: string | null;
+            /** @default null */
+            age_ms: number | null;
+            /** @default null */
+            source: ("computed" | "default" | "missing" | "online") | null;
+            /** @default null */
+            rule: ("age" | "caught_up" | "inputs") | null;
+            /** @default null */
+            current_at: string | null;
+            /** @default null */
+            sla_ms: number | null;
+            /** @default null */
+            is_fresh: boolean | null;
+            /** @default [] */
+            violations: components["schemas"]["FreshnessViolation"][];
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+        };
+        /**
+         * FreshnessViolation
+         * @description A value that was older than its SLA, missing, or only a default.
+         *
+         *         `used_by` is the feature that the context read, if that was computed from this one.
+         */
+        FreshnessViolation: {
+            /** @enum {unknown} */
+            kind: "context" | "feature" | "retrieval" | "store";
+            name: string;
+            entity_id: string | null;
+            age_ms: number | null;
+            sla_ms: number;
+            /** @enum {unknown} */
+            reason: "default" | "lost" | "missing" | "stale";
+            used_by: string | null;
         };
         /**
          * FeaturesBody
@@ -1244,23 +1446,6 @@ export interface components {
             lineage: components["schemas"]["ContextLineage"];
             meta: Record<string, never>;
             cost: number | null;
-        };
-        /**
-         * FreshnessViolation
-         * @description A value that was older than its SLA, missing, or only a default.
-         *
-         *         `used_by` is the feature that the context read, if that was computed from this one.
-         */
-        FreshnessViolation: {
-            /** @enum {unknown} */
-            kind: "context" | "feature" | "retrieval" | "store";
-            name: string;
-            entity_id: string | null;
-            age_ms: number | null;
-            sla_ms: number;
-            /** @enum {unknown} */
-            reason: "default" | "lost" | "missing" | "stale";
-            used_by: string | null;
         };
         /**
          * ContextLineage
@@ -1446,6 +1631,8 @@ export interface components {
             freshness_status: string;
             /** @default null */
             caller: string | null;
+            /** @default 0 */
+            assembly_us: number;
         };
         /**
          * PastContext
@@ -1479,6 +1666,9 @@ export interface components {
         /**
          * ContextTrace
          * @description The explanation of a context: every item, read and rule, with reasons.
+         *
+         *         `short_by` is the number of tokens by which the budget was too small to keep all items whole;
+         *         None if it cannot be counted.
          */
         ContextTrace: {
             content: string | null;
@@ -1513,6 +1703,7 @@ export interface components {
             retrievers: components["schemas"]["RetrieverTrace"][];
             contexts: components["schemas"]["NestedLineage"][];
             max_tokens: number | null;
+            short_by: number | null;
             overflow: boolean;
             separator: string;
             on_overflow: string;
@@ -1528,6 +1719,12 @@ export interface components {
         /**
          * ItemTrace
          * @description An item with its text, its source, and the reason for the decision in words.
+         *
+         *         `source_ref` is the text of a template, the id of a chunk or of an inner context, or the source
+         *         that the context gave. `reads` are the places of the features that a template reads; a `span` is
+         *         a range of `emitted` or, if the item was dropped, of `content`. `width` is the number of tokens
+         *         that the item adds to the text, with its separator; None if it is not in the text or cannot be
+         *         counted, because texts are withheld or the tokenizer has changed.
          */
         ItemTrace: {
             /** @enum {unknown} */
@@ -1545,6 +1742,27 @@ export interface components {
             source_kind: string;
             source_ref: unknown;
             why: string;
+            /** @default [] */
+            reads: number[];
+            /** @default [] */
+            spans: components["schemas"]["Span"][];
+            /** @default null */
+            width: number | null;
+        };
+        /**
+         * Span
+         * @description Characters of an item's text that came from a feature, as Unicode code points.
+         *
+         *         `read` is the place of the feature among those that were read; `input` is the place of the value
+         *         among the inputs of that feature, if it came through a feature that is a template itself.
+         */
+        Span: {
+            start: number;
+            end: number;
+            feature: string;
+            read: number;
+            /** @default null */
+            input: number | null;
         };
         /**
          * RetrieverTrace
@@ -1595,6 +1813,32 @@ export interface components {
             /** @default null */
             age_ms: number | null;
             content: string | null;
+        };
+        /**
+         * ContextCauses
+         * @description The causes of the values that a context read, where history knows them.
+         *
+         *         `is_complete` is False if the context read more values than are looked up.
+         */
+        ContextCauses: {
+            context_id: string;
+            causes: components["schemas"]["ValueCause"][];
+            is_complete: boolean;
+        };
+        /**
+         * ValueCause
+         * @description The cause of a value that a context read: an event id, ``set``, ``computed``…
+         *
+         *         `read` is the place of a feature in the explanation, `input` the place among its inputs.
+         *         `event` is the event with that id, if the log still has it.
+         */
+        ValueCause: {
+            read: number;
+            /** @default null */
+            input: number | null;
+            cause: string;
+            /** @default null */
+            event: components["schemas"]["CauseEvent"] | null;
         };
         /**
          * ReplayBody
@@ -1876,6 +2120,53 @@ export interface components {
             version: number | null;
             indexed_at: string | null;
             metadata: Record<string, never>;
+        };
+        /**
+         * RetrieveBody
+         * @description The arguments of a retriever.
+         */
+        RetrieveBody: {
+            /**
+             * @description The arguments of the retriever's function, by name.
+             * @default {}
+             */
+            params: Record<string, never>;
+        };
+        /**
+         * Retrieved
+         * @description The chunks that a retriever found, best first, and how it found them.
+         *
+         *         ``age_ms`` is the time since the oldest of the search and the values that it read, null if one
+         *         of these has no moment; ``cached_at`` is the time of the search whose results were cached.
+         *         ``index`` is null for a retriever with a function of its own. ``failed`` is true if the search
+         *         failed and the retriever is declared with ``on_error="empty"``.
+         */
+        Retrieved: {
+            /** @description The name of a declared retriever. */
+            retriever: string;
+            arguments: Record<string, never>;
+            chunks: components["schemas"]["SearchHit"][];
+            searched_at: string;
+            age_ms: number | null;
+            sla_ms: number | null;
+            is_fresh: boolean | null;
+            is_cached: boolean;
+            cached_at: string | null;
+            latency_ms: number;
+            failed: boolean;
+            index: components["schemas"]["RetrievedIndex"] | null;
+        };
+        /**
+         * RetrievedIndex
+         * @description The search of an index that a retriever stands for.
+         */
+        RetrievedIndex: {
+            name: string;
+            version: string;
+            embedder: string | null;
+            mode: string;
+            query: string;
+            filters: Record<string, never> | null;
         };
         /**
          * DocumentBody
@@ -2307,12 +2598,16 @@ export interface components {
         /**
          * ConsumerLag
          * @description The lag of one partition: owner, number of waiting events, and time of the oldest.
+         *
+         *         ``committed`` counts the events that the group has committed; it only grows.
          */
         ConsumerLag: {
             partition: number;
             owner: string | null;
             waiting: number;
             oldest_at: string | null;
+            /** @default 0 */
+            committed: number;
         };
         /**
          * GroupList
@@ -2324,6 +2619,8 @@ export interface components {
         /**
          * ConsumerGroup
          * @description A consumer group: its live workers, its waiting events, and the time of its last commit.
+         *
+         *         ``heartbeats`` are the times of the workers' last heartbeats, in the order of the workers.
          */
         ConsumerGroup: {
             name: string;
@@ -2331,6 +2628,8 @@ export interface components {
             waiting: number;
             oldest_at: string | null;
             committed_at: string | null;
+            /** @default [] */
+            heartbeats: string[];
         };
         /**
          * EventList
@@ -2386,10 +2685,41 @@ export interface components {
             group: string;
         };
         /**
+         * LetterGroups
+         * @description The groups of the newest dead letters, those with the most letters first.
+         *
+         *         ``letters`` is the number of all dead letters and ``grouped`` of those that were examined;
+         *         ``others`` are in groups that are not listed.
+         */
+        LetterGroups: {
+            groups: components["schemas"]["LetterGroup"][];
+            letters: number;
+            grouped: number;
+            others: number;
+        };
+        /**
+         * LetterGroup
+         * @description Dead letters of one feature whose errors have one pattern.
+         *
+         *         ``sample`` is the newest error as it was raised, and ``ids`` are the newest letters.
+         */
+        LetterGroup: {
+            feature: string;
+            error: string;
+            sample: string;
+            count: number;
+            attempts: number;
+            first_failed_at: string;
+            last_dead_at: string;
+            event_types: string[];
+            ids: string[];
+        };
+        /**
          * DeadLetterSelection
          * @description The dead letters to redrive or discard: all that match every field, the oldest first.
          *
-         *         With ``ids`` alone, either all are settled or none.
+         *         With ``ids`` alone, either all are settled or none, unless ``partial`` is true: then those that
+         *         are there are settled, and the others are ``gone``.
          */
         DeadLetterSelection: {
             /** @default null */
@@ -2404,11 +2734,18 @@ export interface components {
             since: string | null;
             /** @default null */
             before: string | null;
+            /** @default null */
+            error: string | null;
             /**
              * @description How many at most.
              * @default 10000
              */
             limit: number;
+            /**
+             * @description Settle the ids that are there, and report the others.
+             * @default false
+             */
+            partial: boolean;
         };
         /**
          * SettledLetters
@@ -2749,6 +3086,23 @@ export interface components {
             dry_run: boolean;
         };
         /**
+         * TailedEvent
+         * @description The data of a message without a type: an accepted event, and when it was accepted.
+         */
+        TailedEvent: {
+            event: components["schemas"]["ServiceEvent"];
+            received_at: string;
+        };
+        /**
+         * TailGap
+         * @description The data of a message of the type ``gap``: events that were left out.
+         *
+         *         ``skipped`` is their number; 10,000 means that many or more.
+         */
+        TailGap: {
+            skipped: number;
+        };
+        /**
          * BackfillBody
          * @description Options of a backfill.
          */
@@ -3028,6 +3382,59 @@ export interface components {
             tenant: string;
         };
         /**
+         * Series
+         * @description The last hour in equal steps, oldest first; null where the server has no sample.
+         *
+         *         All numbers are about the whole store. Contexts are those that were recorded, in the minute
+         *         before each point. Ticks of schedules count as events.
+         */
+        Series: {
+            end: string;
+            step_seconds: number;
+            accepted_per_second: (number | null)[];
+            processed_per_second: (number | null)[];
+            waiting: (number | null)[];
+            oldest_seconds: (number | null)[];
+            dead_letters: (number | null)[];
+            contexts_per_minute: (number | null)[];
+            fresh_percent: (number | null)[];
+            assembly_p99_ms: (number | null)[];
+        };
+        /**
+         * FoundPage
+         * @description What was found, the best first, and what could not be searched because a store is down.
+         */
+        FoundPage: {
+            found: components["schemas"]["Found"][];
+            /** @default [] */
+            unavailable: ("document" | "entity_id" | "record")[];
+        };
+        /**
+         * Found
+         * @description Something that was found: a declaration by its name, or stored data by its id.
+         *
+         *         ``entity`` is that of a feature or an entity id, ``index`` that of a document. ``name`` of a
+         *         record is its context id, and ``context`` the name of the context.
+         */
+        Found: {
+            kind: ("context" | "entity" | "event" | "feature" | "index" | "retriever" | "source") | ("document" | "entity_id" | "record");
+            name: string;
+            /** @enum {unknown} */
+            match: "exact" | "prefix" | "scattered" | "similar" | "substring" | "word";
+            /** @default  */
+            description: string;
+            /** @default null */
+            entity: string | null;
+            /** @default null */
+            index: string | null;
+            /** @default null */
+            context: string | null;
+            /** @default null */
+            record_hash: string | null;
+            /** @default null */
+            created_at: string | null;
+        };
+        /**
          * StoreListing
          * @description All declarations of a features file.
          */
@@ -3140,22 +3547,29 @@ export interface components {
         };
         /**
          * Node
-         * @description A feature, an event type or a source.
+         * @description A feature, whose kind is its mode, or another declaration, an event type or a source.
          */
         Node: {
             id: string;
             name: string;
-            kind: string;
+            kind: ("context" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "template" | "triggered");
             /** @default null */
             entity: string | null;
         };
         /**
          * Edge
          * @description A dependency: ``target`` needs ``source``; both are node ids.
+         *
+         *         One that was found in the code of a function is not certain, and others may be missing.
          */
         Edge: {
             source: string;
             target: string;
+            /**
+             * @default declaration
+             * @enum {unknown}
+             */
+            found_in: "code" | "declaration";
         };
         /**
          * PayloadValue
@@ -3245,6 +3659,8 @@ export interface operations {
                 end?: string;
                 /** @description How many at most. */
                 limit?: number;
+                /** @description Add the events that caused the values; ``limit`` is 1000 at most. */
+                events?: boolean;
             };
             header?: never;
             path: {
@@ -3262,6 +3678,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HistoryOfFeature"];
+                };
+            };
+        };
+    };
+    read_entity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a declared entity. */
+                entity: string;
+                /** @description The entity's id: printable text, also if the entity's class annotates int. */
+                entity_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityValues"];
                 };
             };
         };
@@ -3566,6 +4007,29 @@ export interface operations {
             };
         };
     };
+    read_causes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextCauses"];
+                };
+            };
+        };
+    };
     replay_context: {
         parameters: {
             query?: never;
@@ -3669,6 +4133,33 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SearchHits"];
+                };
+            };
+        };
+    };
+    run_retriever: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a declared retriever. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetrieveBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Retrieved"];
                 };
             };
         };
@@ -4060,11 +4551,11 @@ export interface operations {
     list_events: {
         parameters: {
             query?: {
-                /** @description Makes a retry safe; 'redrive:' is reserved. Generated if it is left out. */
+                /** @description Only the event with this id. */
                 event_id?: string;
-                /** @description The type of the event, which triggers features; 'headwater.' is reserved. */
+                /** @description Only of events of this type. */
                 event_type?: string;
-                /** @description The entity's id: printable text, also if the entity's class annotates int. */
+                /** @description Only of the entity with this id. */
                 entity_id?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 since?: string;
@@ -4093,18 +4584,24 @@ export interface operations {
     list_dead_letters: {
         parameters: {
             query?: {
-                /** @description The name of a declared feature. */
+                /** @description Only of the feature with this name. */
                 feature?: string;
-                /** @description The type of the event, which triggers features; 'headwater.' is reserved. */
+                /** @description Only of events of this type. */
                 event_type?: string;
-                /** @description The entity's id: printable text, also if the entity's class annotates int. */
+                /** @description Only of the entity with this id. */
                 entity_id?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 since?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 before?: string;
+                /** @description Only letters whose error is of this kind, the ``error`` of a group. */
+                error?: string;
+                /** @description The id of the last letter of the page before. */
+                after?: string;
                 /** @description How many at most. */
                 limit?: number;
+                /** @description Not the oldest first. */
+                newest_first?: boolean;
             };
             header?: never;
             path?: never;
@@ -4119,6 +4616,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["DeadLetterList"];
+                };
+            };
+        };
+    };
+    group_dead_letters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LetterGroups"];
                 };
             };
         };
@@ -4436,6 +4953,34 @@ export interface operations {
             };
         };
     };
+    tail_events: {
+        parameters: {
+            query?: {
+                /** @description Only of events of this type. */
+                event_type?: string;
+                /** @description Only of the entity with this id. */
+                entity_id?: string;
+            };
+            header?: {
+                /** @description The id of the last message of an earlier response, to continue after it */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["TailedEvent"] | components["schemas"]["TailGap"];
+                };
+            };
+        };
+    };
     read_backfill: {
         parameters: {
             query?: never;
@@ -4663,7 +5208,7 @@ export interface operations {
             };
         };
     };
-    read_start_page: {
+    read_series: {
         parameters: {
             query?: never;
             header?: never;
@@ -4678,7 +5223,32 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/html": string;
+                    "application/json": components["schemas"]["Series"];
+                };
+            };
+        };
+    };
+    find_anything: {
+        parameters: {
+            query: {
+                /** @description A part of a name, an id, or the beginning of an id or hash of a record. */
+                q: string;
+                /** @description How many at most. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FoundPage"];
                 };
             };
         };
