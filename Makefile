@@ -67,7 +67,6 @@ ui-check: $(DEV_READY) ## Check types, lint and format of the web UI, and run it
 	$(BUILD_UI) run --silent test
 
 ui-types: $(DEV_READY) ## Write the web UI's types of requests and responses from the OpenAPI document
-	@$(BUILD_UI) ls --silent >/dev/null
 	$(BIN)/python -m dev.ui_types
 
 lint: $(DEV_READY) ## Check format and lint

@@ -40,14 +40,15 @@ class UiBuildError(Exception):
 
 
 class Node(NamedTuple):
-    """The command of npm, and the folder of the Node that it runs on."""
+    """The executable of Node, and the command of npm."""
 
+    executable: Path
     npm: tuple[str, ...]
-    folder: Path
 
     def run(self, *arguments: str, quiet: bool = False) -> int:
         """Run npm in the folder of the UI; return its exit code."""
-        environment = os.environ | {"PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}"}
+        folder = self.executable.parent
+        environment = os.environ | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
         said = subprocess.PIPE if quiet else None
         ran = subprocess.run(
             [*self.npm, *arguments],
@@ -69,13 +70,14 @@ def find_node() -> Node | None:
     if spec and spec.submodule_search_locations:
         package = Path(spec.submodule_search_locations[0])
         npm = package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        return Node((str(package / "bin" / "node"), str(npm)), package / "bin")
-    node, system_npm = shutil.which("node"), shutil.which("npm")
-    if node is None or system_npm is None:
+        node = package / "bin" / "node"
+        return Node(node, (str(node), str(npm)))
+    found, found_npm = shutil.which("node"), shutil.which("npm")
+    if found is None or found_npm is None:
         return None
-    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
     version = tuple(map(int, re.findall(r"\d+", said)[:2]))
-    return Node((system_npm,), Path(node).parent) if version >= _OLDEST_NODE else None
+    return Node(Path(found), (found_npm,)) if version >= _OLDEST_NODE else None
 
 
 def install() -> Node:

