@@ -124,7 +124,7 @@ def declarations_of(store: FeatureStore, caller: Caller | None = None) -> StoreL
     registry = runtime_of(store).registry
     names, indexes = visible_names(registry, caller), registry.all_indexes()
     return StoreListing(
-        entities=[_entity(registry.entities[name]) for name in names["entity"]],
+        entities=[declared_entity(registry.entities[name]) for name in names["entity"]],
         features=[declared_feature(registry.features[name]) for name in names["feature"]],
         indexes=[declared_index(indexes[name]) for name in names["index"]],
         retrievers=[declared_retriever(registry.retrievers[name]) for name in names["retriever"]],
@@ -143,7 +143,8 @@ def visible_graph(store: FeatureStore, names: VisibleNames) -> Graph:
     )
 
 
-def _entity(entity: EntityDef) -> EntityListing:
+def declared_entity(entity: EntityDef) -> EntityListing:
+    """Return the listing of an entity."""
     return _listing(EntityListing, entity, id_type=entity.id_type.__name__)
 
 

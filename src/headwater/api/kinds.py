@@ -79,6 +79,14 @@ Cursor = Annotated[
         examples=["01a1de13-6731-767b-b9ee-76ce545fa0ef"],
     ),
 ]
+DeclaredName = Annotated[
+    str,
+    Meta(
+        description="The name of a declaration, an event type or a source.",
+        examples=["total_spend"],
+        min_length=1,
+    ),
+]
 SearchText = Annotated[
     str,
     Meta(

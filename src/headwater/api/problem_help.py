@@ -16,7 +16,7 @@ _SEE_LOG = "Search the server log for the `request_id`."
 _RETRY = "Retry after `Retry-After` seconds"
 _DECLARED = "`GET /api/store` lists all declared names."
 
-KINDS_OF_NAMES = ("feature", "entity", "context", "index", "retriever")
+KINDS_OF_NAMES = ("feature", "entity", "context", "index", "retriever", "event", "source")
 """What an unknown name may be of; each is a problem type, such as ``unknown-feature``."""
 
 HELP: dict[str, Help] = {

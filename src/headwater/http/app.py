@@ -111,7 +111,7 @@ def routes_of(
         *Doctor(store, processes).routes(),
         *Callers(store, lambda: routes).routes(),
         *Overviews(hour or LastHour(store)).routes(),
-        *DeclarationCards(store).routes(),
+        *DeclarationCards(store, processes).routes(),
         *Documentation(store, lambda: document(routes)).routes(),
     ]
     return routes

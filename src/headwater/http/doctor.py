@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from importlib import import_module
 from itertools import chain
 
@@ -26,15 +25,20 @@ class Doctor:
 
     async def examine_installation(self) -> Examination:
         """Examine configuration, installation, servers and workload."""
-        reports = await all_reports(self._processes)
-        breakers = sorted(set(_open_breakers(report.metrics for report in reports)))
+        breakers = await open_breakers(self._processes)
         # Loaded on first use: the checks of embeddings load NumPy.
         doctor = import_module("headwater.doctor.examination")
         examination: Examination = await doctor.examine(self._store, open_breakers=breakers)
         return examination
 
 
-def _open_breakers(metrics: Iterable[Iterable[Family]]) -> Iterator[str]:
-    for family in chain.from_iterable(metrics):
-        if family.name == _BREAKERS:
-            yield from (labels["feature"] for _, labels, value in family.samples if value == 1)
+async def open_breakers(processes: ServerProcesses | None) -> list[str]:
+    """Return the features whose circuit breaker is open in a process of the server."""
+    families = chain.from_iterable(report.metrics for report in await all_reports(processes))
+    return sorted({feature for family in families for feature in _open_in(family)})
+
+
+def _open_in(family: Family) -> list[str]:
+    if family.name != _BREAKERS:
+        return []
+    return [labels["feature"] for _, labels, value in family.samples if value == 1]

@@ -97,6 +97,7 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "replay_context": (*_ASSEMBLING, *_RECORDED),
     "record_external": _ASSEMBLING,
     "read_entity": (errors.UnknownNameError,),
+    "read_declaration": (errors.UnknownNameError,),
     "run_retriever": (
         *_EMBEDDING,
         errors.RerankFailedError,
