@@ -128,6 +128,7 @@ def test_the_public_names_are_these() -> None:
         "Context",
         "ContextCauses",
         "ContextDiff",
+        "ContextHistogram",
         "ContextItem",
         "ContextLineage",
         "ContextPage",

@@ -8,6 +8,7 @@ from headwater.core.platforms import check_platform
 check_platform()
 
 if TYPE_CHECKING:
+    from headwater.contexts.recorded import ContextHistogram as ContextHistogram
     from headwater.contexts.recorded import ContextPage as ContextPage
     from headwater.contexts.recorded.causes import ContextCauses as ContextCauses
     from headwater.contexts.recorded.replay import Replay as Replay
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from headwater.store.letter_groups import LetterGroups as LetterGroups
 
 _PUBLIC = {
-    "contexts.recorded": ("ContextPage",),
+    "contexts.recorded": ("ContextHistogram", "ContextPage"),
     "contexts.recorded.causes": ("ContextCauses",),
     "contexts.recorded.replay": ("Replay",),
     "core.durations": ("format_duration", "parse_duration"),

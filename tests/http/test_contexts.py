@@ -405,6 +405,13 @@ async def test_contexts_are_listed_page_by_page(client: httpx.AsyncClient) -> No
         "created_at",
         "freshness_status",
         "caller",
+        "model",
+        "tokens",
+        "max_tokens",
+        "cost_nano_usd",
+        "items_dropped",
+        "is_signed",
+        "is_redacted",
     }
 
 

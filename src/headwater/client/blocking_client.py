@@ -57,6 +57,7 @@ class BlockingRecordCalls(Blocking[RecordCalls]):
 
     get = blocking(RecordCalls.get)
     find = blocking(RecordCalls.find)
+    histogram = blocking(RecordCalls.histogram)
     iter = iterating(RecordCalls.iter)
     explain = blocking(RecordCalls.explain)
     causes = blocking(RecordCalls.causes)

@@ -83,6 +83,8 @@ class ContextCalls:
         name: str | None = None,
         freshness_status: str | None = None,
         caller: str | None = None,
+        prefix: str | None = None,
+        oldest_first: bool = False,
         cursor: str | None = None,
     ) -> ContextPage:
         """Return the recorded contexts from ``start`` to before ``end``, newest first.
@@ -101,6 +103,8 @@ class ContextCalls:
             name=name,
             freshness_status=freshness_status,
             caller=caller,
+            prefix=prefix,
+            order="oldest" if oldest_first else None,
             cursor=cursor,
         )
 
@@ -112,6 +116,8 @@ class ContextCalls:
         name: str | None = None,
         freshness_status: str | None = None,
         caller: str | None = None,
+        prefix: str | None = None,
+        oldest_first: bool = False,
     ) -> AsyncIterator[RecordSummary]:
         """Yield all recorded contexts from ``start`` to before ``end``, newest first, in pages.
 
@@ -126,6 +132,8 @@ class ContextCalls:
                 name=name,
                 freshness_status=freshness_status,
                 caller=caller,
+                prefix=prefix,
+                oldest_first=oldest_first,
             )
         )
 

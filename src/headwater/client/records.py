@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from functools import partial
 
 from headwater.api.admin import Copies, PointersBody, RedactBody
@@ -12,6 +13,7 @@ from headwater.client.pages import all_contexts
 from headwater.client.server import Server
 from headwater.contexts.recorded import ContextPage
 from headwater.contexts.recorded.causes import ContextCauses
+from headwater.contexts.recorded.histogram import ContextHistogram
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.search import named
 from headwater.contexts.recorded.verification import checked_core
@@ -55,6 +57,13 @@ class RecordCalls:
         chunk: str | None = None,
         document: str | None = None,
         index: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        name: str | None = None,
+        freshness_status: str | None = None,
+        caller: str | None = None,
+        prefix: str | None = None,
+        oldest_first: bool = False,
         limit: int = 100,
         cursor: str | None = None,
     ) -> ContextPage:
@@ -72,8 +81,55 @@ class RecordCalls:
             chunk=chunk,
             document=document,
             index=index,
+            start=start,
+            end=end,
+            name=name,
+            freshness_status=freshness_status,
+            caller=caller,
+            prefix=prefix,
+            order="oldest" if oldest_first else None,
             limit=limit,
             cursor=cursor,
+        )
+
+    async def histogram(
+        self,
+        *,
+        buckets: int = 60,
+        feature: FeatureRef | None = None,
+        entity: str | None = None,
+        entity_id: str | int | None = None,
+        chunk: str | None = None,
+        document: str | None = None,
+        index: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        name: str | None = None,
+        freshness_status: str | None = None,
+        caller: str | None = None,
+        prefix: str | None = None,
+    ) -> ContextHistogram:
+        """Count recorded contexts over time, in at most ``buckets`` intervals of equal width.
+
+        >>> await client.records.histogram(buckets=24)
+        <ContextHistogram contexts=1, buckets=1>
+        """
+        return await self._server.get(
+            ContextHistogram,
+            "/v1/contexts/histogram",
+            buckets=buckets,
+            feature=None if feature is None else feature_name(feature),
+            entity=entity,
+            entity_id=entity_id,
+            chunk=chunk,
+            document=document,
+            index=index,
+            start=start,
+            end=end,
+            name=name,
+            freshness_status=freshness_status,
+            caller=caller,
+            prefix=prefix,
         )
 
     def iter(
@@ -85,6 +141,13 @@ class RecordCalls:
         chunk: str | None = None,
         document: str | None = None,
         index: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        name: str | None = None,
+        freshness_status: str | None = None,
+        caller: str | None = None,
+        prefix: str | None = None,
+        oldest_first: bool = False,
     ) -> AsyncIterator[RecordSummary]:
         """Yield all recorded contexts that used all of these, newest first, page by page.
 
@@ -100,6 +163,13 @@ class RecordCalls:
                 chunk=chunk,
                 document=document,
                 index=index,
+                start=start,
+                end=end,
+                name=name,
+                freshness_status=freshness_status,
+                caller=caller,
+                prefix=prefix,
+                oldest_first=oldest_first,
             )
         )
 

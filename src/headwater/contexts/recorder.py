@@ -17,7 +17,7 @@ from headwater.errors import (
     HeadwaterError,
     RecordingError,
 )
-from headwater.ports import RecordLog, StoredRecord
+from headwater.ports import RecordLog, StoredRecord, is_storable
 from headwater.records.core import Core
 from headwater.records.record import Record, encode_disclosures, encode_redactions
 from headwater.records.sealing import seal
@@ -135,11 +135,23 @@ class Recorder:
             freshness_status=core.freshness.status,
             caller=core.caller,
             assembly_us=core.timing.assembly_us,
+            model=_listed_model(core),
+            tokens=core.output.tokens,
+            max_tokens=core.policy.max_tokens,
+            cost_nano_usd=core.output.cost_nano_usd,
+            items_dropped=core.output.items_dropped,
+            is_signed=record.signature is not None,
             core=record.core,
             disclosures=encode_disclosures(stored.disclosures),
             signature=None if record.signature is None else msgspec.json.encode(record.signature),
             redactions=encode_redactions(record.redactions),
         )
+
+
+def _listed_model(core: Core) -> str | None:
+    """Return the name of the model for lists; the core has it also if a log cannot store it."""
+    model = core.policy.model
+    return model if model is not None and is_storable(model) else None
 
 
 def _timed_out(seconds: float) -> str:

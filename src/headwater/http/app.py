@@ -21,6 +21,7 @@ from headwater.errors import CallerLimitError
 from headwater.http.admin import Administration
 from headwater.http.backfills import Backfills
 from headwater.http.callers import Callers
+from headwater.http.context_lists import ContextLists
 from headwater.http.contexts import Contexts
 from headwater.http.cors import Cors, preflight_response
 from headwater.http.declarations import DeclarationCards
@@ -101,6 +102,7 @@ def routes_of(
         *Features(store).routes(),
         *Ingest(store).routes(),
         *Contexts(store).routes(),
+        *ContextLists(store).routes(),
         *Records(store).routes(),
         *Indexes(store).routes(),
         *History(store).routes(),

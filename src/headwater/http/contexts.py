@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
 from headwater.access.errors import ScopeError
@@ -19,50 +17,17 @@ from headwater.api.json_values import plain
 from headwater.api.kinds import (
     ContextId,
     ContextName,
-    Cursor,
-    EntityName,
-    FeatureName,
-    IndexName,
-    Limit,
-    Moment,
 )
-from headwater.contexts.recorded import ContextPage
 from headwater.contexts.recorded.causes import ContextCauses
 from headwater.contexts.recorded.replay import Replay
 from headwater.core.callers import current_caller
 from headwater.core.codec import encode_custom
-from headwater.core.values import LONGEST_ID
 from headwater.declarations import overrides
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
-from headwater.records.lineage import ContextLineage, ContextTrace, FreshnessStatus, PastContext
+from headwater.records.diff import ContextDiff
+from headwater.records.lineage import ContextLineage, ContextTrace, PastContext
 from headwater.store.feature_store import FeatureStore
-
-Status = Annotated[
-    FreshnessStatus, msgspec.Meta(description="A freshness status.", examples=["guaranteed"])
-]
-SoughtEntityId = Annotated[
-    str,
-    msgspec.Meta(
-        min_length=1, max_length=LONGEST_ID, description="An entity's id.", examples=["ada"]
-    ),
-]
-SoughtDocument = Annotated[
-    str,
-    msgspec.Meta(
-        min_length=1, max_length=LONGEST_ID, description="A document's id.", examples=["shipping"]
-    ),
-]
-SoughtChunk = Annotated[
-    str, msgspec.Meta(min_length=1, description="A chunk's id.", examples=["shipping#0"])
-]
-
-CallerName = Annotated[
-    str,
-    msgspec.Meta(
-        min_length=1, description="The name of the key that assembled it.", examples=["web"]
-    ),
-]
 
 
 class Contexts:
@@ -87,15 +52,6 @@ class Contexts:
                 "assemble",
                 self.assemble,
                 documents=Assembled,
-                applies_limits=True,
-            ),
-            Route("GET", "/v1/contexts", "records", self.list_contexts, applies_limits=True),
-            # No context has this name, because names have no hyphen.
-            Route(
-                "GET",
-                "/v1/contexts/by-provenance",
-                "records",
-                self.find_contexts,
                 applies_limits=True,
             ),
             Route(
@@ -130,6 +86,14 @@ class Contexts:
                 applies_limits=True,
             ),
             Route(
+                "GET",
+                "/v1/context/{id}/diff/{other}",
+                "records",
+                self.diff_contexts,
+                documents=ContextDiff,
+                applies_limits=True,
+            ),
+            Route(
                 "POST",
                 "/v1/context/{id}/replay",
                 "records",
@@ -148,50 +112,6 @@ class Contexts:
         """Assemble and record the context that the body names, for the UI."""
         return await self.assemble_context(body.context, body)
 
-    async def list_contexts(
-        self,
-        start: Moment | None = None,
-        end: Moment | None = None,
-        limit: Limit = 100,
-        name: ContextName | None = None,
-        freshness_status: Status | None = None,
-        caller: CallerName | None = None,
-        cursor: Cursor | None = None,
-    ) -> ContextPage:
-        """List recorded contexts from ``start`` until before ``end``, newest first."""
-        return await self._store.list_contexts(
-            start,
-            end,
-            limit,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            cursor=cursor,
-        )
-
-    async def find_contexts(
-        self,
-        feature: FeatureName | None = None,
-        entity: EntityName | None = None,
-        entity_id: SoughtEntityId | None = None,
-        chunk: SoughtChunk | None = None,
-        document: SoughtDocument | None = None,
-        index: IndexName | None = None,
-        limit: Limit = 100,
-        cursor: Cursor | None = None,
-    ) -> ContextPage:
-        """List recorded contexts that used all of these inputs, newest first."""
-        return await self._store.records.find(
-            feature=feature,
-            entity=entity,
-            entity_id=entity_id,
-            chunk=chunk,
-            document=document,
-            index=index,
-            limit=limit,
-            cursor=cursor,
-        )
-
     async def read_context(self, id: ContextId) -> ApiResponse:
         """Read a recorded context with its lineage."""
         return _json(await self._store.get_context_at(id))
@@ -207,6 +127,10 @@ class Contexts:
     async def read_causes(self, id: ContextId) -> ContextCauses:
         """Read the events behind the values that a recorded context read."""
         return await self._store.records.causes(id)
+
+    async def diff_contexts(self, id: ContextId, other: ContextId) -> ApiResponse:
+        """Compare two recorded contexts: items, decisions, values, results, rules and text."""
+        return _json(await self._store.records.diff(id, other))
 
     async def replay_context(self, id: ContextId, body: ReplayBody) -> ApiResponse:
         """Replay a recorded context: show its text, or assemble it again without recording it.

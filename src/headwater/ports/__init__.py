@@ -95,7 +95,6 @@ from headwater.ports.records import (
     RecordSummary,
     StoredRecord,
     is_storable,
-    prefixed_column,
 )
 from headwater.ports.runner import Runner, Task
 from headwater.ports.values import Change, EntityState, OnlineStore, by_entity, history_rows, newest
@@ -211,7 +210,6 @@ __all__ = [
     "misfit_error",
     "newest",
     "position_order",
-    "prefixed_column",
     "publish_result",
     "unknown_cursor",
 ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -31,6 +31,13 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
     caller: str | None = None
     assembly_us: int = 0
     """The duration of the assembly in microseconds."""
+    model: str | None = None
+    tokens: int = 0
+    max_tokens: int | None = None
+    cost_nano_usd: int | None = None
+    items_dropped: int = 0
+    is_signed: bool = False
+    is_redacted: bool = False
 
 
 class StoredRecord(RecordSummary, frozen=True, kw_only=True):
@@ -44,7 +51,7 @@ class StoredRecord(RecordSummary, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise InvalidInputError if a text cannot be stored in every log."""
         texts = [self.context_id, self.record_hash, self.content_hash]
-        texts += [self.name, self.freshness_status, self.caller or ""]
+        texts += [self.name, self.freshness_status, self.caller or "", self.model or ""]
         # Nearly all texts are valid, so check them all at once first.
         if len(joined := "".join(texts)) <= LONGEST_NAME and joined.isprintable():
             return
@@ -57,7 +64,10 @@ class StoredRecord(RecordSummary, frozen=True, kw_only=True):
 
 
 class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters of records, and the page; ``start`` is inclusive, ``end`` exclusive."""
+    """Filters of records, and the page; ``start`` is inclusive, ``end`` exclusive.
+
+    ``before`` is the id of the last record of the previous page.
+    """
 
     start: datetime | None = None
     end: datetime | None = None
@@ -65,17 +75,23 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     freshness_status: str | None = None
     caller: str | None = None
     before: str | None = None
+    oldest_first: bool = False
     limit: int = 100
+
+    def texts(self) -> dict[str, str] | None:
+        """Return the columns to compare and their texts, or None if no record can match."""
+        columns = {
+            "name": self.name,
+            "freshness_status": self.freshness_status,
+            "caller": self.caller,
+        }
+        texts = {column: text for column, text in columns.items() if text is not None}
+        return texts if all(map(is_storable, texts.values())) else None
 
 
 def is_storable(text: str) -> bool:
     """Return True if every record log can store this text and look it up."""
     return len(text) <= LONGEST_NAME and _UNSTORABLE.search(text) is None
-
-
-def prefixed_column(prefix: str) -> Literal["context_id", "record_hash"]:
-    """Return the column that a prefix is of."""
-    return "record_hash" if prefix.startswith(HASH_PREFIX) else "context_id"
 
 
 class RecordLog(Protocol):
@@ -86,7 +102,7 @@ class RecordLog(Protocol):
 
     Lists are sorted from newest to oldest by ``created_at``, then by id. ``before`` is the id of
     the last record of the previous page; records appended meanwhile do not shift the pages. An
-    unknown ``before`` is refused.
+    unknown ``before`` is refused. With ``oldest_first`` the order is reversed.
     """
 
     async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
@@ -104,20 +120,38 @@ class RecordLog(Protocol):
     async def get(self, ref: str) -> StoredRecord | None:
         """Return the record with this context id or record hash, or None."""
 
-    async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
-        """Return the context ids with this prefix, in sorted order.
+    async def beginning(
+        self, prefix: str, *, before: str | None = None, limit: int = 100
+    ) -> list[RecordSummary]:
+        """Return the records whose context id begins with a prefix, by descending id.
 
-        A prefix that begins with ``sha256:`` is that of record hashes, and the ids are in the order
-        of these.
+        A prefix that begins with ``sha256:`` is one of the record hash; of a short one, only some
+        records are returned.
         """
 
     async def records(self, query: RecordQuery) -> list[RecordSummary]:
         """Return the records that match all filters of the query."""
 
     async def find(
-        self, key: bytes, *, before: str | None = None, limit: int = 100
+        self,
+        key: bytes,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        before: str | None = None,
+        oldest_first: bool = False,
+        limit: int = 100,
     ) -> list[RecordSummary]:
         """Return the records that were appended with this key."""
+
+    async def count(self, query: RecordQuery, edges: Sequence[datetime], most: int) -> list[int]:
+        """Return how many records match the filters between each edge and the next.
+
+        No interval is counted beyond ``most``; ``start``, ``end`` and the page are not used.
+        """
+
+    async def count_found(self, key: bytes, edges: Sequence[datetime], most: int) -> list[int]:
+        """Return how many records with this key are between each edge and the next."""
 
     async def index_key(self) -> bytes:
         """Return the secret for search keys: random, created on first use, then constant."""

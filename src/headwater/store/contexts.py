@@ -10,7 +10,7 @@ from headwater.declarations import Overrides
 from headwater.declarations.context_arguments import bind_parameters
 from headwater.features.frame import check_allowed_in_handler
 from headwater.records.lineage import Context, PastContext
-from headwater.store.groups import RecordVerbs
+from headwater.store.record_verbs import RecordVerbs
 from headwater.store.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -80,18 +80,31 @@ class ContextVerbs:
         name: str | None = None,
         freshness_status: str | None = None,
         caller: str | None = None,
+        prefix: str | None = None,
+        oldest_first: bool = False,
         cursor: str | None = None,
     ) -> ContextPage:
         """Return the recorded contexts from ``start`` to before ``end``, newest first.
 
-        ``caller`` is the name of the key that assembled them. ``cursor`` is the ``next_cursor`` of
-        the previous page; new contexts do not shift pages.
+        ``caller`` is the name of the key that assembled them, ``prefix`` the beginning of a context
+        id or of a record hash. ``cursor`` is the ``next_cursor`` of the previous page; new contexts
+        do not shift pages.
 
         >>> await store.list_contexts(limit=10)
         <ContextPage contexts=1, the last page>
         """
+        from headwater.contexts.recorded import ContextQuery  # noqa: PLC0415 - loaded with the engine
+
         recorded = (await self._runtime.open()).recorded
-        return await recorded.contexts(start, end, limit, name, freshness_status, caller, cursor)
+        query = ContextQuery(
+            start=start,
+            end=end,
+            name=name,
+            freshness_status=freshness_status,
+            caller=caller,
+            prefix=prefix,
+        )
+        return await recorded.contexts(query, limit, cursor, oldest_first=oldest_first)
 
     async def get_record(self, ref: str) -> Record:
         """Return the record of a context: by context id, its first 8 characters or record hash.

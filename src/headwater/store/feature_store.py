@@ -34,14 +34,13 @@ from headwater.store.contexts import ContextVerbs
 from headwater.store.groups import (
     DeadLetterVerbs,
     EventBus,
-    RecordVerbs,
     SyncDeadLetterVerbs,
     SyncEventBus,
-    SyncRecordVerbs,
 )
 from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
 from headwater.store.history_reads import PastValueVerbs
 from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
+from headwater.store.record_verbs import RecordVerbs, SyncRecordVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
 from headwater.store.sync import Blocking, T, blocking

@@ -1,10 +1,9 @@
-"""The verbs of a store by subject: events, recorded contexts and dead letters."""
+"""The verbs of a store by subject: events and dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,22 +21,12 @@ from headwater.ports import (
     LoggedEvent,
     PublishResult,
 )
-from headwater.records.lineage import ContextTrace
 from headwater.store.audit_log import audited
 from headwater.store.event_log import FOLLOWED, EventQuery, check_limit, find_events
 from headwater.store.letter_groups import MOST_GROUPED, LetterGroups, group_letters
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 from headwater.store.validation import check_events
-
-if TYPE_CHECKING:
-    from headwater.contexts.recorded import ContextPage
-    from headwater.contexts.recorded.causes import ContextCauses
-    from headwater.contexts.recorded.replay import Mode, Replay
-    from headwater.records.diff import ContextDiff
-    from headwater.records.record import Record
-    from headwater.records.verification_report import VerificationReport
-
 
 _MAX_CHECKED_TYPES = 1_000
 
@@ -161,151 +150,6 @@ def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishRe
     raise EventConflictError(conflicts, len(events))
 
 
-class RecordVerbs:
-    """``store.records``: search, verify, explain, replay and redact recorded contexts.
-
-    ``ref`` is a context id, its first 8 or more characters, or a record hash.
-    """
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-
-    async def get(self, ref: str) -> Record:
-        """Return the record of a context.
-
-        >>> record = await store.records.get(ctx.context_id)
-        >>> record.record_hash == ctx.record_hash
-        True
-        """
-        return await (await self._runtime.open()).recorded.record_of(ref)
-
-    async def find(
-        self,
-        *,
-        feature: FeatureRef | None = None,
-        entity: str | None = None,
-        entity_id: str | int | None = None,
-        chunk: str | None = None,
-        document: str | None = None,
-        index: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> ContextPage:
-        """Return the recorded contexts that used all of these, newest first.
-
-        Indirect use counts: the inputs of computed features, of searches and of inner contexts.
-        ``entity`` names the kind of entity that ``entity_id`` belongs to, ``index`` the index of
-        the ``document``; alone, it finds the contexts that searched the index.
-
-        >>> await store.records.find(entity="User", entity_id="ada")
-        <ContextPage contexts=1, the last page>
-        """
-        from headwater.contexts.recorded import ContextQuery  # noqa: PLC0415 - loaded with the engine
-
-        recorded = (await self._runtime.open()).recorded
-        name = None if feature is None else feature_name(feature)
-        query = ContextQuery(name, entity, entity_id, chunk, document, index)
-        return await recorded.find(query, limit, cursor)
-
-    async def verify(
-        self, ref: str, *, expect: str | None = None, signed: bool | None = None
-    ) -> VerificationReport:
-        """Check a stored record against its hashes and signature.
-
-        ``expect`` is the record hash that was handed out with the answer. A record that none of
-        the configured keys signed fails; ``signed=False`` accepts it, and ``signed=True`` refuses
-        it without keys, too.
-
-        >>> (await store.records.verify(ctx.context_id, expect=ctx.record_hash)).ok
-        True
-        """
-        return await (await self._runtime.open()).recorded.verify(ref, expect, signed=signed)
-
-    async def explain(self, ref: str) -> ContextTrace:
-        """Explain a context: which items were kept and why, ages, latencies, tokens and cost.
-
-        >>> trace = await store.records.explain(ctx.context_id)
-        >>> [item.decision for item in trace.items]
-        ['kept', 'kept']
-        """
-        return await (await self._runtime.open()).recorded.explain(ref)
-
-    async def causes(self, ref: str) -> ContextCauses:
-        """Return the events behind the values that a context read, as far as history has them.
-
-        >>> found = await store.records.causes(ctx.context_id)
-        >>> [cause.event.event_type for cause in found.causes]
-        ['purchase']
-        """
-        return await (await self._runtime.open()).recorded.causes(ref)
-
-    async def replay(self, ref: str, mode: Mode = "show") -> Replay:
-        """Replay a recorded context.
-
-        ``show`` returns the stored text; ``reassemble`` fits the stored items again; ``as_of`` runs
-        the function with the feature values of that time, ``live`` with those of now. The last two
-        are not recorded, and a function that would write is refused.
-
-        >>> await store.records.replay(ctx.context_id, "as_of")
-        <Replay 'as_of' of ...: same text>
-        """
-        limited = limited_caller()
-        if limited is not None and mode not in ("show", "reassemble"):
-            raise limited.refuse(f"a replay with the mode {mode!r}")
-        return await (await self._runtime.open()).recorded.replay(ref, mode)
-
-    async def diff(self, before: str, after: str) -> ContextDiff:
-        """Return the differences between two recorded contexts.
-
-        >>> other = await support("bob", "Where is my parcel?")
-        >>> await store.records.diff(ctx.context_id, other.context_id)
-        <ContextDiff ... → ...: other text, ... tokens>
-        """
-        return await (await self._runtime.open()).recorded.diff(before, after)
-
-    async def redact(
-        self,
-        ref: str,
-        *pointers: str,
-        reason: str,
-        by: str | None = None,
-        everywhere: bool = False,
-    ) -> Record:
-        """Erase values of a record permanently, all or none; hash and signature stay valid.
-
-        With ``everywhere``, also erase them in every other place of the record that discloses one
-        of them, as a whole or inside a text.
-
-        >>> record = await store.records.redact(
-        ...     ctx.context_id, "/inputs/question", reason="requested by the customer"
-        ... )
-        >>> (await store.get_context_at(ctx.context_id)).inputs["question"] is None
-        True
-        """
-        check_not_replaying("redact")
-        engine = await self._runtime.open()
-        async with audited(engine, "records.redact", ref, pointers=pointers, everywhere=everywhere):
-            return await engine.recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
-
-    async def inner(self, ref: str) -> list[Record]:
-        """Return the records of all contexts that were assembled inside this one, at any depth.
-
-        >>> await store.records.inner(ctx.context_id)
-        []
-        """
-        return await (await self._runtime.open()).recorded.inner(ref)
-
-    async def copies(self, ref: str, *pointers: str) -> dict[str, list[str]]:
-        """Return where else values of a record occur: pointers by context id.
-
-        The record itself and the records of its inner contexts are searched, before a redaction.
-
-        >>> await store.records.copies(ctx.context_id, "/features/0/value")
-        {'...': [...]}
-        """
-        return await (await self._runtime.open()).recorded.copies(ref, pointers)
-
-
 class DeadLetterVerbs:
     """``store.dead_letters``: events that could not be handled."""
 
@@ -396,21 +240,6 @@ class SyncEventBus(Blocking[EventBus]):
     publish_many = blocking(EventBus.publish_many)
     list = blocking(EventBus.list)
     follow = blocking(EventBus.follow)
-
-
-class SyncRecordVerbs(Blocking[RecordVerbs]):
-    """``store.sync.records``."""
-
-    get = blocking(RecordVerbs.get)
-    find = blocking(RecordVerbs.find)
-    verify = blocking(RecordVerbs.verify)
-    explain = blocking(RecordVerbs.explain)
-    causes = blocking(RecordVerbs.causes)
-    replay = blocking(RecordVerbs.replay)
-    diff = blocking(RecordVerbs.diff)
-    redact = blocking(RecordVerbs.redact)
-    copies = blocking(RecordVerbs.copies)
-    inner = blocking(RecordVerbs.inner)
 
 
 class SyncDeadLetterVerbs(Blocking[DeadLetterVerbs]):

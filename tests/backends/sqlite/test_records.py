@@ -204,7 +204,10 @@ async def test_finding_reads_the_keys_in_order(
     log: SqliteRecordLog, plan: Callable[[], str]
 ) -> None:
     await log.find(b"key")
-    assert "SEARCH record_keys USING PRIMARY KEY (key=? AND (created_at,context_id)<" in plan()
+    searched = (
+        "SEARCH record_keys USING PRIMARY KEY (key=? AND created_at>? AND (created_at,context_id)<"
+    )
+    assert searched in plan()
     assert "SEARCH records USING INDEX" in plan()
     assert "SCAN records" not in plan()
 
@@ -227,3 +230,39 @@ async def test_getting_looks_a_record_up(log: SqliteRecordLog, plan: Callable[[]
     await log.get("0190")
     assert plan().count("SEARCH records USING INDEX") == 2
     assert "SCAN" not in plan()
+
+
+@pytest.mark.parametrize(
+    ("index", "filters"),
+    [
+        ("records_by_freshness (freshness_status=?", {"freshness_status": "stale"}),
+        ("records_by_name (name=?", {"name": "support", "freshness_status": "stale"}),
+        ("records_by_caller (caller=?", {"caller": "web", "freshness_status": "stale"}),
+    ],
+)
+async def test_a_count_reads_an_index_alone(
+    log: SqliteRecordLog, plan: Callable[[], str], index: str, filters: dict[str, Any]
+) -> None:
+    await log.count(RecordQuery(**filters), [START, START + timedelta(days=1)], 10)
+    assert (
+        f"SEARCH records USING COVERING INDEX {index} AND created_at>? AND created_at<?" in plan()
+    )
+
+
+async def test_records_with_a_key_are_counted_by_the_keys_alone(
+    log: SqliteRecordLog, plan: Callable[[], str]
+) -> None:
+    await log.count_found(b"key", [START, START + timedelta(days=1)], 10)
+    searched = "SEARCH record_keys USING PRIMARY KEY (key=? AND created_at>? AND created_at<?)"
+    assert searched in plan()
+
+
+async def test_records_with_a_prefix_are_found_by_the_index_of_ids_or_hashes(
+    log: SqliteRecordLog, plan: Callable[[], str]
+) -> None:
+    await log.beginning("01a1")
+    assert "(context_id>? AND context_id<?)" in plan()
+    assert "TEMP B-TREE" not in plan()
+    await log.beginning("sha256:76f7")
+    assert "(record_hash>? AND record_hash<?)" in plan()
+    assert "(context_id=?)" in plan()

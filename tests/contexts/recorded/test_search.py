@@ -287,3 +287,73 @@ async def test_contexts_are_listed_by_the_caller_that_assembled_them(store: Feat
     assert (found.context_id, found.caller) == (by_key.context_id, "billing")
     assert (await store.get_context_at(found.context_id)).caller == "billing"
     assert (await store.records.explain(found.context_id)).caller == "billing"
+
+
+async def test_contexts_are_listed_by_a_prefix_of_their_id_or_hash(shop: Shop) -> None:
+    made = [await shop.plain(text) for text in "abcd"]
+    newest = [each.context_id for each in made[::-1]]
+    prefix = newest[0][:4]
+    listed = shop.store.list_contexts
+    assert ids(await listed(prefix=prefix)) == newest
+    first = await listed(prefix=prefix, limit=3)
+    assert (ids(first), first.next_cursor) == (newest[:3], newest[2])
+    assert ids(await listed(prefix=prefix, limit=3, cursor=newest[2])) == newest[3:]
+    assert ids(await listed(prefix=f" {newest[1].upper()} ")) == [newest[1]]
+    hash_ = str(made[2].record_hash)
+    for beginning in (hash_, hash_[:20], hash_[7:20], hash_[7:]):
+        assert ids(await listed(prefix=beginning)) == [made[2].context_id]
+    assert ids(await listed(prefix=prefix, name="other")) == []
+    for unknown in ("zz", "%", "sha256:", "\0", "ä"):
+        found = ids(await listed(prefix=unknown))
+        assert found == (sorted(newest, reverse=True) if unknown == "sha256:" else [])
+    with pytest.raises(InvalidInputError, match="leave out the order"):
+        await listed(prefix=prefix, oldest_first=True)
+
+
+async def test_contexts_are_listed_oldest_first(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    made = [(await shop.asks()).context_id for _ in range(5)]
+    first = await shop.store.list_contexts(limit=2, oldest_first=True)
+    assert (ids(first), first.next_cursor) == (made[:2], made[1])
+    rest = await shop.store.list_contexts(oldest_first=True, cursor=first.next_cursor)
+    assert (ids(rest), rest.next_cursor) == (made[2:], None)
+    find = shop.store.records.find
+    first = await find(entity_id="u1", limit=2, oldest_first=True)
+    assert ids(first) == made[:2]
+    rest = await find(entity_id="u1", oldest_first=True, cursor=first.next_cursor)
+    assert ids(rest) == made[2:]
+    both = await find(feature="total", entity="User", entity_id="u1", oldest_first=True)
+    assert ids(both) == made
+
+
+async def test_contexts_with_a_provenance_are_found_in_a_span_and_by_the_filters_of_lists(
+    shop: Shop,
+) -> None:
+    await shop.spends("u1", 5)
+    made = [(await shop.asks()).context_id for _ in range(3)]
+    (_, middle, _) = (await shop.store.records.find(entity_id="u1")).contexts
+    find = shop.store.records.find
+    after = middle.created_at + timedelta(microseconds=1)
+    assert ids(await find(entity_id="u1", start=middle.created_at, end=after)) == made[::-1]
+    assert ids(await find(entity_id="u1", start=after)) == []
+    assert ids(await find(entity_id="u1", end=middle.created_at)) == []
+    assert ids(await find(entity_id="u1", prefix=made[0])) == made[:1]
+    assert ids(await find(entity_id="u1", name="support")) == made[::-1]
+    assert ids(await find(entity_id="u1", name="other")) == []
+    assert ids(await find(entity_id="u1", freshness_status="refused")) == []
+    assert ids(await find(entity_id="u1", caller="web")) == []
+
+
+async def test_lists_show_tokens_budget_and_what_happened_to_the_record(shop: Shop) -> None:
+    await shop.spends("u1", 5)
+    made = await shop.asks()
+    (listed,) = (await shop.store.list_contexts()).contexts
+    trace = await shop.store.records.explain(made.context_id)
+    assert (listed.tokens, listed.max_tokens) == (trace.tokens, trace.max_tokens)
+    assert (listed.model, listed.cost_nano_usd) == (trace.model, trace.cost_nano_usd)
+    dropped = [item for item in trace.items if item.decision == "dropped"]
+    assert listed.items_dropped == len(dropped)
+    assert (listed.is_signed, listed.is_redacted) == (False, False)
+    await shop.store.records.redact(made.context_id, "/output/content", reason="test")
+    (listed,) = (await shop.store.list_contexts()).contexts
+    assert listed.is_redacted

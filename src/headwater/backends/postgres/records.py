@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from secrets import token_bytes
 
@@ -14,22 +14,19 @@ from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.errors import ROW_ERRORS
 from headwater.backends.postgres.page_ranges import pages_of
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.record_lists import RecordLists, is_possible_ref
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import in_range
-from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError, InvalidInputError
-from headwater.errors.hints import quoted
-from headwater.ports import (
-    RecordQuery,
-    RecordSummary,
-    StoredRecord,
-    is_storable,
-    prefixed_column,
-)
+from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError
+from headwater.ports import StoredRecord
 
 _COLUMNS = StoredRecord.__struct_fields__
 _ALL = ", ".join(_COLUMNS)
-_SUMMARY = ", ".join(RecordSummary.__struct_fields__)
-_TYPES = (*["text"] * 4, "timestamptz", "text", "text", "bigint", *["bytea"] * 4)
+_TYPES = (
+    *(*["text"] * 4, "timestamptz", "text", "text", "bigint", "text"),
+    *(*["bigint"] * 4, *["boolean"] * 2, *["bytea"] * 4),
+)
+_KEYS = len(_TYPES) + 1
 
 # One statement, and so one transaction and one round trip. For a single new record, the common
 # case, it takes two thirds of the time of _ADD_MANY.
@@ -38,7 +35,7 @@ WITH added AS (
     INSERT INTO _records ({_ALL}) VALUES ({", ".join(f"${n}" for n, _ in enumerate(_TYPES, 1))})
 )
 INSERT INTO _record_keys (key, created_at, context_id) SELECT key, $5, $1
-FROM unnest($13::bytea[]) AS key
+FROM unnest(${_KEYS}::bytea[]) AS key
 """
 # Records that exist already are skipped, and so are their keys.
 _ADD_MANY = f"""
@@ -50,7 +47,7 @@ WITH added AS (
 ), found AS (
     INSERT INTO _record_keys (key, created_at, context_id)
     SELECT key, created_at, context_id
-    FROM unnest($13::text[], $14::bytea[]) AS keys (record_hash, key)
+    FROM unnest(${_KEYS}::text[], ${_KEYS + 1}::bytea[]) AS keys (record_hash, key)
     JOIN added USING (record_hash)
 )
 SELECT context_id, record_hash FROM added
@@ -60,21 +57,9 @@ SELECT context_id, record_hash FROM _records
 WHERE context_id = ANY ($1::text[]) OR record_hash = ANY ($2::text[])
 """
 _GET = f"SELECT {_ALL} FROM _records WHERE context_id = $1 OR record_hash = $1"
-_BEGINNING = "SELECT context_id FROM _records WHERE {0} >= $1 AND {0} < $2 ORDER BY {0} LIMIT $3"
-_LIST = """
-SELECT {columns} FROM {table} WHERE (created_at, context_id) < ($1, $2) AND {wanted}
-ORDER BY created_at DESC, context_id DESC LIMIT $3
-"""
-# The page is chosen by the keys alone, so that only the listed records are looked up.
-FIND = f"""
-SELECT {_SUMMARY} FROM ({
-    _LIST.format(columns="context_id", table="_record_keys", wanted="key = $4")
-}) AS page JOIN _records USING (context_id)
-ORDER BY created_at DESC, context_id DESC
-"""
-_CREATED_AT = "SELECT created_at FROM _records WHERE context_id = $1"
 _REDACT = """
-UPDATE _records SET disclosures = $3, redactions = $4 WHERE context_id = $1 AND redactions = $2
+UPDATE _records SET disclosures = $3, redactions = $4, is_redacted = true
+WHERE context_id = $1 AND redactions = $2
 RETURNING true
 """
 _COUNT = "SELECT count(*) FROM _records WHERE created_at < $1"
@@ -94,8 +79,6 @@ DELETE FROM _record_keys WHERE {pages} AND created_at < $1
 _INDEX_KEY = "SELECT index_key FROM _meta"
 _MAKE_INDEX_KEY = "UPDATE _meta SET index_key = coalesce(index_key, $1) RETURNING index_key"
 _INDEX_KEY_BYTES = 32
-_LAST_CHARACTER = "\U0010ffff"
-_NO_END = (datetime.max.replace(tzinfo=UTC), _LAST_CHARACTER)
 _CLOSING_SECONDS = 10.0
 
 RECORDS_AT_ONCE = 500
@@ -131,6 +114,9 @@ class PostgresRecordLog:
         self._connection = connection
         self._postgres = postgres
         self._check_same_store = store.raise_known_mismatch
+        lists = RecordLists(postgres, store)
+        self.beginning, self.records, self.find = lists.beginning, lists.records, lists.find
+        self.count, self.count_found = lists.count, lists.count_found
         self._waiting: list[_Append] = []
         self._writing: asyncio.Task[None] | None = None
         self._index_key: bytes | None = None
@@ -186,62 +172,10 @@ class PostgresRecordLog:
 
     async def get(self, ref: str) -> StoredRecord | None:
         self._check_same_store()
-        if not _is_possible_ref(ref):
+        if not is_possible_ref(ref):
             return None
         row = await self._postgres.run(lambda connection: connection.fetchrow(_GET, ref))
         return None if row is None else StoredRecord(**dict(row))
-
-    async def ids_beginning(self, prefix: str, limit: int) -> list[str]:
-        self._check_same_store()
-        if not _is_possible_ref(prefix):
-            return []
-        sql = _BEGINNING.format(prefixed_column(prefix))
-        rows = await self._postgres.run(
-            lambda connection: connection.fetch(sql, prefix, prefix + _LAST_CHARACTER, limit)
-        )
-        return [context_id for (context_id,) in rows]
-
-    async def records(self, query: RecordQuery) -> list[RecordSummary]:
-        # One bound and not two: with two, Postgres may start the index scan at the wrong one.
-        bound = await self._position(query.before)
-        if query.end is not None:
-            bound = min(bound, (in_range(query.end), ""))
-        texts = {
-            "name =": query.name,
-            "freshness_status =": query.freshness_status,
-            "caller =": query.caller,
-        }
-        if not all(is_storable(text) for text in texts.values() if text is not None):
-            return []
-        filters = {"created_at >=": query.start and in_range(query.start), **texts}
-        tests = {test: value for test, value in filters.items() if value is not None}
-        return await self._list(records_where(tests), *bound, query.limit, *tests.values())
-
-    async def find(
-        self, key: bytes, *, before: str | None = None, limit: int = 100
-    ) -> list[RecordSummary]:
-        return await self._list(FIND, *await self._position(before), limit, key)
-
-    async def _list(self, sql: str, *arguments: object) -> list[RecordSummary]:
-        self._check_same_store()
-        rows = await self._postgres.run(lambda connection: connection.fetch(sql, *arguments))
-        return [RecordSummary(**dict(row)) for row in rows]
-
-    async def _position(self, before: str | None) -> tuple[datetime, str]:
-        """Return the position after which a list starts: the newest, or a record."""
-        if before is None:
-            return _NO_END
-        created_at = None
-        if _is_possible_ref(before):
-            created_at = await self._postgres.run(
-                lambda connection: connection.fetchval(_CREATED_AT, before)
-            )
-        if created_at is None:
-            raise InvalidInputError(
-                f"no record has the id {quoted(before)}, so a list cannot continue after it; pass "
-                "the id of the last record of the previous list"
-            )
-        return created_at, before
 
     async def index_key(self) -> bytes:
         self._check_same_store()
@@ -253,7 +187,7 @@ class PostgresRecordLog:
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
     ) -> bool:
         self._check_same_store()
-        if not _is_possible_ref(context_id):
+        if not is_possible_ref(context_id):
             return False
 
         async def update(connection: Connection) -> bool:
@@ -268,12 +202,6 @@ class PostgresRecordLog:
         if dry_run:
             return await self._postgres.run(lambda connection: connection.fetchval(_COUNT, end))
         return await self._postgres.run(partial(_prune, before=end))
-
-
-def records_where(tests: Iterable[str]) -> str:
-    """Return the query for a list of records that pass tests such as ``name =``."""
-    wanted = [f"{test} ${number}" for number, test in enumerate(tests, 4)]
-    return _LIST.format(columns=_SUMMARY, table="_records", wanted=" AND ".join(wanted) or "true")
 
 
 async def _index_key(connection: Connection) -> bytes:
@@ -348,8 +276,3 @@ def _portions(appends: Sequence[_Append]) -> Iterator[list[_Append]]:
         size += append.size
     if portion:
         yield portion
-
-
-def _is_possible_ref(ref: str) -> bool:
-    """Return whether a text may be (part of) an id or hash; Postgres refuses some other texts."""
-    return ref.isascii() and "\0" not in ref

@@ -173,6 +173,13 @@ CREATE TABLE _records (
     freshness_status text COLLATE "C" NOT NULL,
     caller           text COLLATE "C",
     assembly_us      bigint NOT NULL,
+    model            text COLLATE "C",
+    tokens           bigint NOT NULL,
+    max_tokens       bigint,
+    cost_nano_usd    bigint,
+    items_dropped    bigint NOT NULL,
+    is_signed        boolean NOT NULL,
+    is_redacted      boolean NOT NULL,
     core             bytea NOT NULL,
     disclosures      bytea NOT NULL,
     signature        bytea,
@@ -183,10 +190,12 @@ ALTER TABLE _records
     ALTER core SET STORAGE EXTERNAL,
     ALTER disclosures SET STORAGE EXTERNAL;
 CREATE INDEX _records_by_time ON _records (created_at, context_id);
-CREATE INDEX _records_by_name ON _records (name, created_at, context_id);
+-- The included column lets contexts be counted by freshness without reading their rows.
+CREATE INDEX _records_by_name ON _records (name, created_at, context_id)
+    INCLUDE (freshness_status);
 CREATE INDEX _records_by_freshness ON _records (freshness_status, created_at, context_id);
 CREATE INDEX _records_by_caller ON _records (caller, created_at, context_id)
-    WHERE caller IS NOT NULL;
+    INCLUDE (freshness_status) WHERE caller IS NOT NULL;
 
 -- Keyed hashes of the inputs of each record, to find it by.
 CREATE TABLE _record_keys (

@@ -140,15 +140,24 @@ CREATE TABLE records (
     freshness_status TEXT NOT NULL,
     caller           TEXT,
     assembly_us      INTEGER NOT NULL,
+    model            TEXT,
+    tokens           INTEGER NOT NULL,
+    max_tokens       INTEGER,
+    cost_nano_usd    INTEGER,
+    items_dropped    INTEGER NOT NULL,
+    is_signed        INTEGER NOT NULL,
+    is_redacted      INTEGER NOT NULL,
     core             BLOB NOT NULL,
     disclosures      BLOB NOT NULL,
     signature        BLOB,
     redactions       BLOB NOT NULL
 );
 CREATE INDEX records_by_time ON records (created_at, context_id);
-CREATE INDEX records_by_name ON records (name, created_at, context_id);
+-- The last column lets contexts be counted by freshness without reading their rows.
+CREATE INDEX records_by_name ON records (name, created_at, context_id, freshness_status);
 CREATE INDEX records_by_freshness ON records (freshness_status, created_at, context_id);
-CREATE INDEX records_by_caller ON records (caller, created_at, context_id) WHERE caller IS NOT NULL;
+CREATE INDEX records_by_caller ON records (caller, created_at, context_id, freshness_status)
+    WHERE caller IS NOT NULL;
 
 -- The keys under which a record is found: the values and chunks it was made of.
 CREATE TABLE record_keys (

@@ -127,9 +127,9 @@ class _ScratchLog:
 
     def __init__(self, inner: RecordLog) -> None:
         self.appended: dict[str, StoredRecord] = {}
-        self.get, self.ids_beginning, self.records = inner.get, inner.ids_beginning, inner.records
+        self.get, self.beginning, self.records = inner.get, inner.beginning, inner.records
         self.find, self.redact, self.index_key = inner.find, inner.redact, inner.index_key
-        self.prune = inner.prune
+        self.count, self.count_found, self.prune = inner.count, inner.count_found, inner.prune
 
     async def append(self, record: StoredRecord, keys: object) -> None:
         self.appended[record.context_id] = record

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import get_args
+from functools import partial
+from typing import NamedTuple, get_args
 
 import msgspec
 
@@ -53,7 +54,11 @@ class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextQuery(msgspec.Struct, frozen=True):
-    """The provenance to search for: contexts must match all fields that are not None."""
+    """The contexts to find: they must match all fields that are not None.
+
+    The first fields are the provenance; ``start`` is inclusive, ``end`` exclusive, and ``prefix``
+    is the beginning of an id or of a record hash.
+    """
 
     feature: str | None = None
     entity: str | None = None
@@ -61,6 +66,57 @@ class ContextQuery(msgspec.Struct, frozen=True):
     chunk: str | None = None
     document: str | None = None
     index: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    name: str | None = None
+    freshness_status: str | None = None
+    caller: str | None = None
+    prefix: str | None = None
+
+    def check(self) -> None:
+        """Raise InvalidInputError if a field is invalid, or given without another one."""
+        for name, moment in (("start", self.start), ("end", self.end)):
+            if moment is not None and moment.tzinfo is None:
+                raise InvalidInputError(f"{name} needs a time zone, for example datetime.now(UTC)")
+        status, statuses = self.freshness_status, get_args(FreshnessStatus)
+        if status is not None and status not in statuses:
+            raise InvalidInputError(f"no freshness_status {status!r}; {nearest(status, statuses)}")
+        if self.entity is not None and self.entity_id is None:
+            raise InvalidInputError(
+                f"entity {self.entity!r} is given without entity_id; give entity_id as well"
+            )
+
+    def parts(self) -> Iterator[tuple[str, ...]]:
+        """Yield the parts that the provenance of a context must contain."""
+        entity_id = None if self.entity_id is None else str(self.entity_id)
+        if self.feature is not None:
+            yield ("feature", self.feature, *([] if entity_id is None else [entity_id]))
+        if self.entity is not None and entity_id is not None:
+            yield ("entity", self.entity, entity_id)
+        elif self.feature is None and entity_id is not None:
+            yield ("id", entity_id)
+        if self.chunk is not None:
+            yield ("chunk", self.chunk)
+        yield from _document_parts(self.document, self.index)
+
+    def admits(self, found: RecordSummary) -> bool:
+        """Return whether a context matches all fields besides the provenance."""
+        return (
+            (self.start is None or found.created_at >= self.start)
+            and (self.end is None or found.created_at < self.end)
+            and self.name in (None, found.name)
+            and self.freshness_status in (None, found.freshness_status)
+            and self.caller in (None, found.caller)
+            and (self.prefix is None or has_prefix(found, self.prefix))
+        )
+
+
+class Listing(NamedTuple):
+    """How many contexts are read at once, after which one, and in which order."""
+
+    size: int
+    cursor: str | None = None
+    reverse: bool = False
 
 
 class ContextSearch:
@@ -83,7 +139,8 @@ class ContextSearch:
         spelling, ref = ref, spelled(ref)
         stored = await self._records.get(ref)
         if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and HEX.issuperset(ref):
-            ids = await self._records.ids_beginning(ref, _SHOWN)
+            found = await self._records.beginning(ref, limit=_SHOWN)
+            ids = sorted(each.context_id for each in found)
             if len(ids) > 1:
                 raise AmbiguousRefError(ref, ids)
             stored = await self._records.get(ids[0]) if ids else None
@@ -100,18 +157,17 @@ class ContextSearch:
         text = spelled(text).removeprefix(HASH_PREFIX)
         if len(text) < SHORTEST_SEARCHED or not HEX.issuperset(text):
             return []
-        ids = [
-            *await self._records.ids_beginning(text, limit),
-            *await self._records.ids_beginning(HASH_PREFIX + text, limit),
+        found = [
+            *await self._records.beginning(text, limit=limit),
+            *await self._records.beginning(HASH_PREFIX + text, limit=limit),
         ]
-        limited, found = limited_caller(), []
-        for context_id in dict.fromkeys(ids):
-            stored = await self._records.get(context_id)
-            if stored is None:
-                continue
-            if limited is None or await self._visibility.is_visible(limited, stored):
-                found.append(msgspec.convert(stored, RecordSummary, from_attributes=True))
-        return found[:limit]
+        limited = limited_caller()
+        unique = {each.context_id: each for each in found}
+        return [
+            each
+            for each in unique.values()
+            if limited is None or await self._visibility.is_listed(limited, each)
+        ][:limit]
 
     async def _visible(self, ref: str, limited: LimitedCaller) -> StoredRecord:
         """Return the record of a whole id or hash, if a limited caller may read it.
@@ -131,68 +187,26 @@ class ContextSearch:
 
     async def contexts(
         self,
-        start: datetime | None,
-        end: datetime | None,
+        query: ContextQuery,
         limit: int,
-        name: str | None,
-        freshness_status: str | None,
-        caller: str | None,
-        cursor: str | None,
+        cursor: str | None = None,
+        *,
+        oldest_first: bool = False,
     ) -> ContextPage:
-        """List contexts, the newest first."""
-        _check_limit(limit)
-        _check_moments(start=start, end=end)
-        statuses = get_args(FreshnessStatus)
-        if freshness_status is not None and freshness_status not in statuses:
-            raise InvalidInputError(
-                f"no freshness_status {freshness_status!r}; {nearest(freshness_status, statuses)}"
-            )
-        query = RecordQuery(
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            before=cursor,
-            limit=limit + 1,
-        )
-        return await self._page(self._listed(query), limit)
+        """List contexts, the newest first, or the oldest first.
 
-    async def find(self, query: ContextQuery, limit: int, cursor: str | None) -> ContextPage:
-        """List contexts with this provenance, the newest first."""
-        _check_limit(limit)
-        parts = list(self._parts(query))
-        if not parts:
-            raise InvalidInputError(
-                "say what to find contexts by: feature, entity_id, chunk, document or index"
-            )
-        indexes = await self._indexes()
-        groups = [[index.key(*part) for index in indexes] for part in parts]
-        found = _in_all([self._in_any(keys, cursor, limit + 1) for keys in groups])
-        return await self._page(found, limit)
-
-    async def _listed(self, query: RecordQuery) -> AsyncIterator[RecordSummary]:
-        """Yield all contexts of a query; the next page is read when the first one is used up."""
-        while page := await self._records.records(query):
-            for summary in page:
-                yield summary
-            if len(page) < query.limit:
-                return
-            query = msgspec.structs.replace(query, before=page[-1].context_id)
-
-    async def _page(self, listed: AsyncIterator[RecordSummary], limit: int) -> ContextPage:
-        """Return a page of `limit` contexts; one more in the list means that another page follows.
-
-        A limited caller gets those that it may read. The cursor is one of them, because another
-        would reveal that hidden records exist, unless the search for them takes too long.
+        One context more than `limit` means that another page follows. The cursor is a listed
+        context, because another would reveal to limited callers that hidden ones exist, unless the
+        search takes too long.
         """
-        track_source(*_RECORDS)
-        limited = limited_caller()
+        if type(limit) is not int or not 1 <= limit <= LARGEST_PAGE:
+            raise InvalidInputError(f"limit is {limit!r}; give a number from 1 to {LARGEST_PAGE}")
         contexts: list[RecordSummary] = []
         examined = 0
-        async for summary in listed:
+        order = Listing(limit + 1, cursor, oldest_first)
+        async for summary, is_listed in self.examined(query, order):
             examined += 1
-            if limited is None or await self._visibility.is_listed(limited, summary):
+            if is_listed:
                 if len(contexts) == limit:
                     return ContextPage(contexts=contexts, next_cursor=contexts[-1].context_id)
                 contexts.append(summary)
@@ -200,22 +214,90 @@ class ContextSearch:
                 return ContextPage(contexts=contexts, next_cursor=summary.context_id)
         return ContextPage(contexts=contexts, next_cursor=None)
 
-    def _parts(self, query: ContextQuery) -> Iterator[tuple[str, ...]]:
-        """Yield the parts that the provenance of a context must contain."""
-        if query.entity is not None and query.entity_id is None:
+    async def find(
+        self,
+        query: ContextQuery,
+        limit: int,
+        cursor: str | None = None,
+        *,
+        oldest_first: bool = False,
+    ) -> ContextPage:
+        """List contexts with this provenance."""
+        query.check()
+        if not any(query.parts()):
             raise InvalidInputError(
-                f"entity {query.entity!r} is given without entity_id; give entity_id as well"
+                "say what to find contexts by: feature, entity_id, chunk, document or index"
             )
-        entity_id = None if query.entity_id is None else str(query.entity_id)
-        if query.feature is not None:
-            yield ("feature", query.feature, *([] if entity_id is None else [entity_id]))
-        if query.entity is not None and entity_id is not None:
-            yield ("entity", query.entity, entity_id)
-        elif query.feature is None and entity_id is not None:
-            yield ("id", entity_id)
-        if query.chunk is not None:
-            yield ("chunk", query.chunk)
-        yield from _document_parts(query.document, query.index)
+        return await self.contexts(query, limit, cursor, oldest_first=oldest_first)
+
+    async def examined(
+        self, query: ContextQuery, order: Listing
+    ) -> AsyncIterator[tuple[RecordSummary, bool]]:
+        """Yield contexts in order, and whether each matches and the caller may read it.
+
+        More pages are read when the first one is used up.
+        """
+        query.check()
+        track_source(*_RECORDS)
+        limited = limited_caller()
+        async for summary in await self._found(query, order):
+            is_listed = query.admits(summary) and (
+                limited is None or await self._visibility.is_listed(limited, summary)
+            )
+            yield summary, is_listed
+
+    async def _found(self, query: ContextQuery, order: Listing) -> AsyncIterator[RecordSummary]:
+        """Return the contexts that an index finds; some may not match the whole query."""
+        if groups := await self.keys(query):
+            return _in_all(
+                [self._in_any(keys, query, order) for keys in groups], oldest_first=order.reverse
+            )
+        if query.prefix is not None:
+            return self._beginning(spelled_prefix(query.prefix), order)
+        return self._listed(
+            RecordQuery(
+                start=query.start,
+                end=query.end,
+                name=query.name,
+                freshness_status=query.freshness_status,
+                caller=query.caller,
+                before=order.cursor,
+                oldest_first=order.reverse,
+                limit=order.size,
+            )
+        )
+
+    async def _listed(self, query: RecordQuery) -> AsyncIterator[RecordSummary]:
+        """Yield the contexts with given columns."""
+        while page := await self._records.records(query):
+            for summary in page:
+                yield summary
+            if len(page) < query.limit:
+                return
+            query = msgspec.structs.replace(query, before=page[-1].context_id)
+
+    async def _beginning(self, prefix: str, order: Listing) -> AsyncIterator[RecordSummary]:
+        """Yield the contexts whose id begins with a prefix or, if there are none, the hash."""
+        if order.reverse:
+            raise InvalidInputError(
+                "contexts with a prefix are listed newest first; leave out the order"
+            )
+        before, prefixes = order.cursor, [prefix]
+        if HEX.issuperset(prefix) and len(prefix) >= SHORTEST_PREFIX:
+            prefixes.append(f"{HASH_PREFIX}{prefix}")
+        for each in prefixes:
+            while page := await self._records.beginning(each, before=before, limit=order.size):
+                for summary in page:
+                    yield summary
+                before, prefixes[1:] = page[-1].context_id, []
+
+    async def keys(self, query: ContextQuery) -> list[list[bytes]]:
+        """Return the keys of each part of the provenance, in every index."""
+        parts = list(query.parts())
+        if not parts:
+            return []
+        indexes = await self._indexes()
+        return [[index.key(*part) for index in indexes] for part in parts]
 
     async def _indexes(self) -> list[ProvenanceIndex]:
         """Return the index of the settings, if any, and that of the log.
@@ -229,19 +311,24 @@ class ContextSearch:
         return [of_log] if configured is None else [configured, of_log]
 
     async def _in_any(
-        self, keys: Sequence[bytes], cursor: str | None, size: int
+        self, keys: Sequence[bytes], query: ContextQuery, order: Listing
     ) -> AsyncIterator[RecordSummary]:
-        """Yield contexts with one of the keys, the newest first, each once."""
-        pages = {key: await self._records.find(key, before=cursor, limit=size) for key in keys}
+        """Yield contexts with one of the keys in order, each once."""
+        find = partial(
+            self._records.find,
+            start=query.start,
+            end=query.end,
+            oldest_first=order.reverse,
+            limit=order.size,
+        )
+        first = min if order.reverse else max
+        pages = {key: await find(key, before=order.cursor) for key in keys}
         while any(pages.values()):
-            newest = max((page[0] for page in pages.values() if page), key=_order)
-            yield newest
+            head = first((page[0] for page in pages.values() if page), key=_order)
+            yield head
             for key, page in pages.items():
-                if page and page[0].context_id == newest.context_id:
-                    before = newest.context_id
-                    pages[key] = page[1:] or await self._records.find(
-                        key, before=before, limit=size
-                    )
+                if page and page[0].context_id == head.context_id:
+                    pages[key] = page[1:] or await find(key, before=head.context_id)
 
 
 def _document_parts(document: str | None, index: str | None) -> Iterator[tuple[str, ...]]:
@@ -254,6 +341,19 @@ def _document_parts(document: str | None, index: str | None) -> Iterator[tuple[s
         yield ("indexed", index, document)
 
 
+def spelled_prefix(prefix: str) -> str:
+    """Return the beginning of an id or hash as records write it."""
+    return prefix.strip().lower()
+
+
+def has_prefix(found: RecordSummary, prefix: str) -> bool:
+    """Return whether the id or hash of a context begins with a prefix."""
+    start = spelled_prefix(prefix)
+    return found.context_id.startswith(start) or found.record_hash.startswith(
+        (start, f"{HASH_PREFIX}{start}")
+    )
+
+
 def named(ref: str) -> str | None:
     """Return the id or hash if a reference is complete, or None for the beginning of an id."""
     return None if len(ref) < _ID_LENGTH else spelled(ref)
@@ -264,29 +364,19 @@ def _order(summary: RecordSummary) -> tuple[datetime, str]:
 
 
 async def _in_all(
-    lists: Sequence[AsyncIterator[RecordSummary]],
+    lists: Sequence[AsyncIterator[RecordSummary]], *, oldest_first: bool
 ) -> AsyncIterator[RecordSummary]:
-    """Yield the contexts that are in all lists, the newest first."""
+    """Yield the contexts that are in all lists, in their order."""
+    furthest = max if oldest_first else min
     heads = [await anext(each, None) for each in lists]
     while all(heads):
         present = [head for head in heads if head is not None]
-        oldest = min(present, key=_order)
-        if all(head.context_id == oldest.context_id for head in present):
-            yield oldest
+        target = furthest(present, key=_order)
+        if all(head.context_id == target.context_id for head in present):
+            yield target
             heads = [await anext(each, None) for each in lists]
         else:
             heads = [
-                await anext(each, None) if _order(head) > _order(oldest) else head
+                head if head.context_id == target.context_id else await anext(each, None)
                 for each, head in zip(lists, present, strict=True)
             ]
-
-
-def _check_limit(limit: int) -> None:
-    if type(limit) is not int or not 1 <= limit <= LARGEST_PAGE:
-        raise InvalidInputError(f"limit is {limit!r}; give a number from 1 to {LARGEST_PAGE}")
-
-
-def _check_moments(**moments: datetime | None) -> None:
-    for name, moment in moments.items():
-        if moment is not None and moment.tzinfo is None:
-            raise InvalidInputError(f"{name} needs a time zone, for example datetime.now(UTC)")

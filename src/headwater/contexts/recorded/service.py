@@ -11,6 +11,7 @@ from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded.causes import ContextCauses, causes_of
 from headwater.contexts.recorded.explanation import explained
 from headwater.contexts.recorded.external import ExternalContext, definition_of
+from headwater.contexts.recorded.histogram import Histograms
 from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.rerun import Replayer, check_mode
 from headwater.contexts.recorded.search import ContextSearch, named
@@ -59,6 +60,7 @@ class RecordedContexts:
         )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
         self.beginning = search.beginning
+        self.histogram = Histograms(self._records, search).histogram
 
     async def record(self, external: ExternalContext) -> Context:
         """Record a text that another program assembled."""

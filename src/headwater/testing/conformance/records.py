@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from hashlib import sha256
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
@@ -14,7 +16,7 @@ import pytest
 from headwater.core.clock import to_micros
 from headwater.core.values import LONGEST_NAME
 from headwater.errors import ImmutableRecordError, InvalidInputError
-from headwater.ports import RecordSummary, StoredRecord
+from headwater.ports import RecordQuery, RecordSummary, StoredRecord
 from headwater.testing.conformance.suite import START, Connect, Opened, Suite, after
 
 EVERY_BYTE = bytes(range(256))
@@ -95,7 +97,16 @@ class RecordLogConformance(Suite):
             disclosures=EVERY_BYTE[::-1],
             signature=EVERY_BYTE * 2,
         )
-        kept = msgspec.structs.replace(kept, redactions=b"\x00\xff[ ]")
+        kept = msgspec.structs.replace(
+            kept,
+            redactions=b"\x00\xff[ ]",
+            model="gpt-4o",
+            tokens=2**53,
+            max_tokens=3,
+            cost_nano_usd=0,
+            items_dropped=4,
+            is_signed=True,
+        )
         await store.records.append(kept, [EVERY_BYTE, b""])
         assert await store.records.get(kept.context_id) == kept
         assert await store.records.find(EVERY_BYTE) == [summary(kept)]
@@ -145,7 +156,9 @@ class RecordLogConformance(Suite):
         )
         await append(store, kept)
         found = await store.records.get(kept.context_id)
-        assert found == msgspec.structs.replace(kept, disclosures=b"[]", redactions=b"[note]")
+        assert found == msgspec.structs.replace(
+            kept, disclosures=b"[]", redactions=b"[note]", is_redacted=True
+        )
 
     async def test_a_different_record_under_the_same_id_is_refused_and_nothing_changes(
         self, store: Opened, other: Opened
@@ -250,28 +263,40 @@ class RecordLogConformance(Suite):
         await append(store, record())
         assert await store.records.get(ref) is None
 
-    async def test_ids_beginning_lists_context_ids_with_a_prefix_in_sorted_order(
+    async def test_beginning_returns_the_records_with_an_id_prefix_by_descending_id(
         self, store: Opened
     ) -> None:
         ids = [f"0190a{number:03x}-0000-7000-8000-000000000000" for number in range(20)]
         other = "0190b000-0000-7000-8000-000000000000"
-        await append(store, *(record(new_id=each) for each in [*ids[::-1], other]))
-        assert await store.records.ids_beginning("0190a", 100) == ids
-        assert await store.records.ids_beginning("0190a", 3) == ids[:3]
-        assert await store.records.ids_beginning("0190a01", 100) == ids[16:]
-        assert await store.records.ids_beginning(other, 100) == [other]
-        assert await store.records.ids_beginning("", 100) == [*ids, other]
-        for unknown in ("0190c", "%", "0190_", "ü", "\0", "\ud800"):
-            assert await store.records.ids_beginning(unknown, 100) == []
+        await append(store, *(record(new_id=each) for each in [*ids, other]))
 
-    async def test_ids_beginning_takes_a_prefix_of_record_hashes(self, store: Opened) -> None:
-        kept = sorted([record(), record(), record()], key=lambda each: each.record_hash)
+        async def beginning(prefix: str, **page: Any) -> list[str]:
+            return [each.context_id for each in await store.records.beginning(prefix, **page)]
+
+        assert await beginning("0190a") == ids[::-1]
+        assert await beginning("0190a", limit=3) == ids[:-4:-1]
+        assert await beginning("0190a", limit=3, before=ids[3]) == ids[2::-1]
+        assert await beginning("0190a01") == ids[:15:-1]
+        assert await beginning(other) == [other]
+        assert await beginning("") == [other, *ids[::-1]]
+        for unknown in ("0190c", "%", "0190_", "ü", "\0", "\ud800"):
+            assert await beginning(unknown) == []
+        with pytest.raises(InvalidInputError, match="no record has the id"):
+            await beginning("0190a", before="unknown")
+
+    async def test_beginning_finds_a_prefix_of_the_record_hash(self, store: Opened) -> None:
+        kept = [record(b"%d" % number) for number in range(30)]
         await append(store, *kept)
-        ids = [each.context_id for each in kept]
-        assert await store.records.ids_beginning("sha256:", 100) == ids
-        assert await store.records.ids_beginning("sha256:", 2) == ids[:2]
-        assert await store.records.ids_beginning(kept[0].record_hash[:-1], 100) == ids[:1]
-        assert await store.records.ids_beginning("sha256:g", 100) == []
+        digits = len("sha256:") + 1
+        by_id = sorted(kept, key=lambda each: each.context_id, reverse=True)
+        for each in kept[:5]:
+            prefix = each.record_hash[:digits]
+            found = [summary(other) for other in by_id if other.record_hash.startswith(prefix)]
+            assert await store.records.beginning(prefix) == found
+            assert await store.records.beginning(prefix, limit=1) == found[:1]
+            last = found[0].context_id
+            assert await store.records.beginning(prefix, before=last) == found[1:]
+        assert await store.records.beginning("sha256:x") == []
 
     async def test_records_are_listed_from_newest_to_oldest(self, store: Opened) -> None:
         kept = [record(at=after(number // 3 / 1_000_000)) for number in range(12)]
@@ -280,6 +305,7 @@ class RecordLogConformance(Suite):
         await append(store, *kept)
         assert await store.summaries() == newest_first(kept)
         assert await store.summaries(limit=5) == newest_first(kept)[:5]
+        assert await store.summaries(oldest_first=True) == newest_first(kept)[::-1]
 
     async def test_records_appended_meanwhile_do_not_shift_the_pages(
         self, store: Opened, other: Opened
@@ -319,6 +345,58 @@ class RecordLogConformance(Suite):
         middle = kept[3].context_id
         assert await store.summaries(start=moments[1], before=middle) == newest_first(kept[1:3])
         assert await store.summaries(end=moments[2], before=middle) == newest_first(kept[:2])
+        rising = {"oldest_first": True, "limit": 2}
+        found = await store.summaries(start=moments[1], end=moments[5], **rising)
+        assert found == newest_first(kept[1:3])[::-1]
+        found = await store.summaries(end=moments[5], before=middle, **rising)
+        assert found == newest_first(kept[4:5])
+
+    async def test_records_with_a_key_are_listed_from_start_inclusive_to_end_exclusive(
+        self, store: Opened
+    ) -> None:
+        kept = [record(at=START + number * MICROSECOND) for number in range(600)]
+        await asyncio.gather(*(store.records.append(each, [b"key"]) for each in kept))
+        await append(store, record(at=START + 3 * MICROSECOND))
+        moments = [each.created_at for each in kept]
+        find = partial(store.records.find, b"key")
+        assert await find(start=moments[2], end=moments[5]) == newest_first(kept[2:5])
+        assert await find(start=moments[595]) == newest_first(kept[595:])
+        assert await find(end=moments[2]) == newest_first(kept[:2])
+        assert await find(start=moments[3], end=moments[3]) == []
+        second = await find(start=moments[1], oldest_first=True, limit=2)
+        assert second == newest_first(kept[1:3])[::-1]
+        third = await find(end=moments[5], oldest_first=True, limit=9, before=kept[2].context_id)
+        assert third == newest_first(kept[3:5])[::-1]
+        edges = [moments[0], moments[200], moments[-1]]
+        assert await store.records.count_found(b"key", edges, 1_000) == [200, 399]
+
+    async def test_records_are_counted_between_each_edge_and_the_next(self, store: Opened) -> None:
+        kept = [
+            record(
+                at=after(number),
+                name=f"n{number % 2}",
+                freshness_status=f"f{number % 3}",
+                caller=f"c{number % 2}",
+            )
+            for number in range(12)
+        ]
+        for each in kept:
+            await store.records.append(each, [b"key", each.name.encode()])
+        edges = [after(number) for number in (-5, 0, 4, 4, 10, 50)]
+
+        async def count(most: int = 100, **filters: Any) -> list[int]:
+            return await store.records.count(RecordQuery(**filters), edges, most)
+
+        assert await count() == [0, 4, 0, 6, 2]
+        assert await count(5) == [0, 4, 0, 5, 2]
+        assert await count(name="n0") == [0, 2, 0, 3, 1]
+        assert await count(name="n0", freshness_status="f0") == [0, 1, 0, 1, 0]
+        assert await count(caller="c1", freshness_status="f1") == [0, 1, 0, 1, 0]
+        assert await count(name="n0", caller="c1") == [0] * 5
+        assert await count(name="\ud800") == [0] * 5
+        assert await store.records.count_found(b"key", edges, 100) == [0, 4, 0, 6, 2]
+        assert await store.records.count_found(b"n0", edges, 100) == [0, 2, 0, 3, 1]
+        assert await store.records.count_found(b"none", edges, 100) == [0] * 5
 
     @pytest.mark.parametrize("hours", [0, 10, -10])
     async def test_start_and_end_may_be_at_the_limits_of_the_calendar(
@@ -389,10 +467,12 @@ class RecordLogConformance(Suite):
         assert await store.records.redact(
             kept.context_id, expected=b"[]", disclosures=b"[1]", redactions=EVERY_BYTE
         )
-        redacted = msgspec.structs.replace(kept, disclosures=b"[1]", redactions=EVERY_BYTE)
+        redacted = msgspec.structs.replace(
+            kept, disclosures=b"[1]", redactions=EVERY_BYTE, is_redacted=True
+        )
         assert await other.records.get(kept.record_hash) == redacted
         assert await other.records.get(untouched.context_id) == untouched
-        assert await other.records.find(b"key") == newest_first([kept, untouched])
+        assert await other.records.find(b"key") == newest_first([redacted, untouched])
 
     async def test_redact_replaces_only_if_the_redactions_are_as_expected(
         self, store: Opened, other: Opened

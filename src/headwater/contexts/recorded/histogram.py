@@ -1,0 +1,225 @@
+"""How many recorded contexts there were over time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import get_args
+
+import msgspec
+
+from headwater.contexts.recorded.search import ContextQuery, ContextSearch, Listing
+from headwater.core.clock import from_micros, to_micros
+from headwater.errors import InvalidInputError
+from headwater.features.caller_limits import limited_caller
+from headwater.ports import RecordLog, RecordQuery, RecordSummary
+from headwater.records.lineage import FreshnessStatus
+
+MOST_BUCKETS = 500
+# Counting a million takes a tenth of a second.
+_MOST_COUNTED = 1_000_000
+# These are read one by one.
+_MOST_READ = 10_000
+_READ_AT_ONCE = 1_000
+_INTERVALS_AT_ONCE = 20
+_SECOND = 1_000_000
+_MINUTE, _HOUR, _DAY = 60 * _SECOND, 3_600 * _SECOND, 86_400 * _SECOND
+_WIDTHS = (
+    *(1_000, 10_000, 100_000),
+    *(n * _SECOND for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _MINUTE for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _HOUR for n in (1, 2, 3, 6, 12)),
+    *(n * _DAY for n in (1, 2, 7, 14, 28, 91, 365)),
+)
+
+
+class HistogramBucket(msgspec.Struct, frozen=True, kw_only=True):
+    """The contexts from ``start`` on, until the next bucket starts.
+
+    ``freshness`` is their number by freshness status, or None if there are too many to tell.
+    """
+
+    start: datetime
+    contexts: int
+    freshness: dict[FreshnessStatus, int] | None
+
+
+class ContextHistogram(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of recorded contexts in intervals of equal width, the oldest first.
+
+    ``start`` and ``end`` are the edges of the first and the last bucket, None without contexts. If
+    ``counted_from`` is not None, earlier buckets were not counted, because there are too many
+    contexts: ask for less time.
+    """
+
+    start: datetime | None
+    end: datetime | None
+    seconds: float
+    contexts: int
+    counted_from: datetime | None
+    buckets: Sequence[HistogramBucket]
+
+    def __repr__(self) -> str:
+        return f"<ContextHistogram contexts={self.contexts}, buckets={len(self.buckets)}>"
+
+
+class _Counts(msgspec.Struct):
+    """Counts of the last intervals between edges: how many, and by freshness status."""
+
+    contexts: list[int]
+    freshness: list[Counter[str]] | None
+
+
+class Histograms:
+    """Counts recorded contexts, with an index if one has all that is needed."""
+
+    def __init__(self, records: RecordLog, search: ContextSearch) -> None:
+        self._records = records
+        self._search = search
+
+    async def histogram(self, query: ContextQuery, buckets: int) -> ContextHistogram:
+        """Count the contexts of a query in at most so many buckets."""
+        if type(buckets) is not int or not 1 <= buckets <= MOST_BUCKETS:
+            raise InvalidInputError(f"buckets is {buckets!r}; give a number from 1 to 500")
+        query.check()
+        if limited_caller() is not None or query.prefix is not None:
+            return await self._of_read(query, buckets)
+        edges = edges_of(await self._extent(query), buckets)
+        if not edges:
+            return _EMPTY
+        groups = await self._search.keys(query)
+        if not groups:
+            return _histogram(edges, await self._by_status(query, edges))
+        if len(groups) > 1 or query != _without_columns(query):
+            return await self._of_read(query, buckets)
+        counts = await self._of_keys(groups[0], edges)
+        if sum(counts.contexts) <= _MOST_READ:
+            return await self._of_read(query, buckets)
+        return _histogram(edges, counts)
+
+    async def _extent(self, query: ContextQuery) -> tuple[datetime, datetime] | None:
+        """Return the first and the last moment of the histogram."""
+        moments = [query.start, query.end and query.end - timedelta(microseconds=1)]
+        for place, moment in enumerate(moments):
+            if moment is None:
+                order = Listing(1, reverse=place == 0)
+                async for found, _ in self._search.examined(query, order):
+                    moments[place] = found.created_at
+                    break
+        first, last = moments
+        return None if first is None or last is None or first > last else (first, last)
+
+    async def _by_status(self, query: ContextQuery, edges: Sequence[datetime]) -> _Counts:
+        """Count by an index, the newest intervals first."""
+        statuses = [query.freshness_status or status for status in get_args(FreshnessStatus)]
+        freshness: list[Counter[str]] = []
+        for portion in _portions(edges):
+            counted = [Counter[str]() for _ in portion[1:]]
+            for status in dict.fromkeys(statuses):
+                wanted = RecordQuery(name=query.name, caller=query.caller, freshness_status=status)
+                counts = await self._records.count(wanted, portion, _MOST_COUNTED)
+                for counter, count in zip(counted, counts, strict=True):
+                    counter[status] = count
+            freshness = counted + freshness
+            if sum(counter.total() for counter in freshness) >= _MOST_COUNTED:
+                break
+        return _Counts([counter.total() for counter in freshness], freshness)
+
+    async def _of_keys(self, keys: Iterable[bytes], edges: Sequence[datetime]) -> _Counts:
+        """Count the records with one of the keys; no record has two."""
+        counts: list[int] = []
+        for portion in _portions(edges):
+            by_key = [await self._records.count_found(key, portion, _MOST_COUNTED) for key in keys]
+            counts = [sum(each) for each in zip(*by_key, strict=True)] + counts
+            if sum(counts) >= _MOST_COUNTED:
+                break
+        return _Counts(counts, None)
+
+    async def _of_read(self, query: ContextQuery, buckets: int) -> ContextHistogram:
+        """Read the newest contexts, those that the caller may read, and count them."""
+        found: list[RecordSummary] = []
+        reached: datetime | None = None
+        examined = 0
+        async for summary, is_listed in self._search.examined(query, Listing(_READ_AT_ONCE)):
+            examined += 1
+            if examined > _MOST_READ:
+                reached = summary.created_at
+                break
+            if is_listed:
+                found.append(summary)
+        moments = [each.created_at for each in found]
+        first = query.start or min(moments, default=None)
+        last = query.end and query.end - timedelta(microseconds=1)
+        last = last or max(moments, default=None)
+        edges = edges_of(None if first is None or last is None else (first, last), buckets)
+        if not edges:
+            return _EMPTY
+        counted = [edge for edge in edges if reached is None or edge > reached] or edges[-2:]
+        freshness = [Counter[str]() for _ in counted[1:]]
+        width = to_micros(edges[1]) - to_micros(edges[0])
+        for each in found:
+            place = (to_micros(each.created_at) - to_micros(counted[0])) // width
+            if 0 <= place < len(freshness):
+                freshness[place][each.freshness_status] += 1
+        return _histogram(edges, _Counts([each.total() for each in freshness], freshness))
+
+
+_EMPTY = ContextHistogram(
+    start=None, end=None, seconds=0.0, contexts=0, counted_from=None, buckets=[]
+)
+
+
+def edges_of(extent: tuple[datetime, datetime] | None, buckets: int) -> list[datetime]:
+    """Return the edges of at most so many equal intervals that contain both moments.
+
+    They are multiples of a round width, so that the next request has the same ones.
+    """
+    if extent is None or extent[0] > extent[1]:
+        return []
+    first, last = map(to_micros, extent)
+    for width in _WIDTHS:
+        start = first // width * width
+        if (last - start) // width < buckets:
+            break
+    else:
+        start, width = first, (last - first) // buckets + 1
+    count = (last - start) // width + 1
+    return [from_micros(start + number * width) for number in range(count + 1)]
+
+
+def _without_columns(query: ContextQuery) -> ContextQuery:
+    return msgspec.structs.replace(query, name=None, freshness_status=None, caller=None)
+
+
+def _portions(edges: Sequence[datetime]) -> Iterable[Sequence[datetime]]:
+    """Yield edges of some intervals at a time, the newest first."""
+    for last in range(len(edges) - 1, 0, -_INTERVALS_AT_ONCE):
+        yield edges[max(0, last - _INTERVALS_AT_ONCE) : last + 1]
+
+
+def _histogram(edges: Sequence[datetime], counts: _Counts) -> ContextHistogram:
+    """Return the histogram of counts of the last intervals."""
+    starts = edges[-1 - len(counts.contexts) : -1]
+    freshness: Sequence[Counter[str] | None] = counts.freshness or [None] * len(starts)
+    first, second = next(pairwise(edges))
+    return ContextHistogram(
+        start=first,
+        end=edges[-1],
+        seconds=(second - first).total_seconds(),
+        contexts=sum(counts.contexts),
+        counted_from=None if starts[0] == first else starts[0],
+        buckets=[
+            HistogramBucket(
+                start=start,
+                contexts=count,
+                freshness=None if by_status is None else _all_statuses(by_status),
+            )
+            for start, count, by_status in zip(starts, counts.contexts, freshness, strict=True)
+        ],
+    )
+
+
+def _all_statuses(counted: Counter[str]) -> dict[FreshnessStatus, int]:
+    return {status: counted[status] for status in get_args(FreshnessStatus)}
