@@ -49,10 +49,17 @@ def until(condition: Callable[[], Found], seconds: float = SECONDS) -> Found:
 class Site:
     """A server with its own store, or with the one of another."""
 
-    def __init__(self, home: Path, environment: Mapping[str, str], features: Path = FEATURES):
+    def __init__(
+        self,
+        home: Path,
+        environment: Mapping[str, str],
+        features: Path = FEATURES,
+        python: Path = Path(sys.executable),
+    ) -> None:
         self.home = home
         self.environment = dict(environment)
         self.features = features
+        self.python = python
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.key: str | None = None
@@ -66,7 +73,7 @@ class Site:
         """Start the server, and return when it answers."""
         inherited = {name: text for name, text in os.environ.items() if "HEADWATER" not in name}
         log = self.home / "server.log"
-        command = [sys.executable, "-m", "headwater", "serve", str(self.features)]
+        command = [str(self.python), "-m", "headwater", "serve", str(self.features)]
         with log.open("a") as errors:
             self._process = subprocess.Popen(
                 [*command, "--port", str(self.port), "--json", *options],
