@@ -11,7 +11,7 @@ from headwater.core.callers import Caller
 from headwater.core.clock import from_micros, to_micros
 from headwater.declarations.features import FeatureDef
 from headwater.features.schedule import last_due, next_due
-from headwater.ports import DeadLetterQuery, RecordQuery
+from headwater.ports import RecordQuery
 from headwater.store.runtime import Runtime
 from headwater.store.visible_names import DeclarationKind
 
@@ -45,7 +45,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LetterCount(msgspec.Struct, frozen=True, kw_only=True):
-    """The dead letters of a feature; ``is_complete`` is whether all dead letters were counted."""
+    """The dead letters of a feature among the newest; ``is_complete`` is whether these are all."""
 
     count: int
     is_complete: bool
@@ -120,6 +120,6 @@ async def _letters(runtime: Runtime, feature: str) -> LetterCount:
     letters = (await runtime.open()).backends.dead_letters
     if not await letters.count():
         return LetterCount(count=0, is_complete=True)
-    found = await letters.letters(DeadLetterQuery(limit=SAMPLED_LETTERS))
+    found = await letters.summaries(SAMPLED_LETTERS)
     count = sum(each.feature == feature for each in found)
     return LetterCount(count=count, is_complete=len(found) < SAMPLED_LETTERS)

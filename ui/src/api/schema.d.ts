@@ -509,6 +509,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/declarations/{kind}/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read one declaration: code, options, dependencies, ages of values, last run, errors. */
+        get: operations["read_declaration"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/doctor": {
         parameters: {
             query?: never;
@@ -1299,6 +1316,22 @@ export interface components {
             result: components["schemas"]["RetainedIndex"] | null;
         };
         /**
+         * Activity
+         * @description What is known about the values, runs and errors of a declaration; null is not known.
+         *
+         *         ``last_run_at`` is when a value of the sample was last written, or a context last recorded.
+         */
+        Activity: {
+            /** @default null */
+            dead_letters: components["schemas"]["LetterCount"] | null;
+            /** @default null */
+            last_run_at: string | null;
+            /** @default null */
+            schedule: components["schemas"]["Schedule"] | null;
+            /** @default null */
+            values: components["schemas"]["ValueSample"] | null;
+        };
+        /**
          * Alive
          * @description The process is running.
          */
@@ -1937,6 +1970,51 @@ export interface components {
             since: string | null;
         };
         /**
+         * DeclarationCard
+         * @description A declaration: one of the listings is that of its kind; event types and sources have none.
+         *
+         *         ``providers`` are what it needs and ``consumers`` what needs it, directly; the counts are of
+         *         all of them, directly or not. ``breaker_open`` is null if no process knows.
+         */
+        DeclarationCard: {
+            /**
+             * @default {
+             *       "values": null,
+             *       "schedule": null,
+             *       "last_run_at": null,
+             *       "dead_letters": null
+             *     }
+             */
+            activity: components["schemas"]["Activity"];
+            /** @default null */
+            breaker_open: boolean | null;
+            /** @default null */
+            code: components["schemas"]["FunctionCode"] | null;
+            /** @default 0 */
+            consumer_count: number;
+            /** @default [] */
+            consumers: components["schemas"]["Neighbour"][];
+            /** @default null */
+            context: components["schemas"]["ContextListing"] | null;
+            /** @default null */
+            declared_at: string | null;
+            /** @default null */
+            entity: components["schemas"]["EntityListing"] | null;
+            /** @default null */
+            feature: components["schemas"]["FeatureListing"] | null;
+            /** @default null */
+            index: components["schemas"]["IndexListing"] | null;
+            /** @enum {unknown} */
+            kind: "context" | "entity" | "event" | "feature" | "index" | "retriever" | "source";
+            name: string;
+            /** @default 0 */
+            provider_count: number;
+            /** @default [] */
+            providers: components["schemas"]["Neighbour"][];
+            /** @default null */
+            retriever: components["schemas"]["RetrieverListing"] | null;
+        };
+        /**
          * Difference
          * @description A value that differs between the online store and history; None where it is missing.
          */
@@ -2421,6 +2499,14 @@ export interface components {
             used_by: string | null;
         };
         /**
+         * FunctionCode
+         * @description The source of a function; ``is_cut`` is whether only its beginning is shown.
+         */
+        FunctionCode: {
+            is_cut: boolean;
+            text: string;
+        };
+        /**
          * Generation
          * @description A generation of an index, and how far it is built.
          */
@@ -2700,6 +2786,14 @@ export interface components {
             partitions: components["schemas"]["ConsumerLag"][];
         };
         /**
+         * LetterCount
+         * @description The dead letters of a feature; ``is_complete`` is whether all dead letters were counted.
+         */
+        LetterCount: {
+            count: number;
+            is_complete: boolean;
+        };
+        /**
          * LetterGroup
          * @description Dead letters of one feature whose errors have one pattern.
          *
@@ -2765,6 +2859,15 @@ export interface components {
          */
         MetadataValue: (null | boolean | string) | number | components["schemas"]["MetadataValue"][] | {
             [key: string]: components["schemas"]["MetadataValue"];
+        };
+        /**
+         * Neighbour
+         * @description A node of the graph that is next to a declaration, and where the dependency was found.
+         */
+        Neighbour: {
+            /** @enum {unknown} */
+            found_in: "code" | "declaration";
+            node: components["schemas"]["Node"];
         };
         /**
          * NestedLineage
@@ -3283,6 +3386,14 @@ export interface components {
             sla_ms: number | null;
         };
         /**
+         * Schedule
+         * @description When a scheduled feature was last due, and when it is due again.
+         */
+        Schedule: {
+            last_due: string;
+            next_due: string;
+        };
+        /**
          * SearchBody
          * @description A search of an index.
          *
@@ -3562,6 +3673,29 @@ export interface components {
             entity_id: string;
             new: unknown | null;
             old: unknown | null;
+        };
+        /**
+         * ValueSample
+         * @description The stored values of a feature for some entities: the first ones by id.
+         *
+         *         ``is_complete`` is whether these are all entities. Ages count from ``as_of``; ``within_sla`` is
+         *         the number of values that are not older than the SLA of the feature, if it has one.
+         */
+        ValueSample: {
+            entities: number;
+            expired: number;
+            is_complete: boolean;
+            /** @default null */
+            last_written_at: string | null;
+            /** @default null */
+            median_age_ms: number | null;
+            /** @default null */
+            newest_age_ms: number | null;
+            /** @default null */
+            oldest_age_ms: number | null;
+            values: number;
+            /** @default null */
+            within_sla: number | null;
         };
         /**
          * VersionList
@@ -4379,6 +4513,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SettledLetters"];
+                };
+            };
+        };
+    };
+    read_declaration: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The kind. */
+                kind: "context" | "entity" | "event" | "feature" | "index" | "retriever" | "source";
+                /** @description The name of a declaration, an event type or a source. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeclarationCard"];
                 };
             };
         };
