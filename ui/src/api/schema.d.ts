@@ -333,6 +333,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/context/{id}/diff/{other}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Compare two recorded contexts: items, decisions, values, results, rules and text. */
+        get: operations["diff_contexts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/context/{id}/lineage": {
         parameters: {
             query?: never;
@@ -377,7 +394,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List recorded contexts from ``start`` until before ``end``, newest first. */
+        /**
+         * List recorded contexts from ``start`` until before ``end``, newest first.
+         * @description A page may have fewer contexts than the limit, or none, although more follow: read on while
+         *     there is a ``next_cursor``.
+         */
         get: operations["list_contexts"];
         put?: never;
         post?: never;
@@ -411,8 +432,74 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List recorded contexts that used all of these inputs, newest first. */
+        /**
+         * List recorded contexts that used all of these inputs, newest first.
+         * @description A page may have fewer contexts than the limit, or none, although more follow: read on while
+         *     there is a ``next_cursor``.
+         */
         get: operations["find_contexts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/contexts/by-time": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count recorded contexts over time, by freshness status.
+         * @description The widths of buckets are round, so there may be fewer of them. If ``counted_from`` is not
+         *     null, there are too many contexts to count all of them; ask for less time.
+         */
+        get: operations["count_contexts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/contexts/export-csv": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export the list of all recorded contexts that match, newest first, as CSV.
+         * @description A text that a spreadsheet would take for a formula begins with an apostrophe. The connection
+         *     is closed before the end if reading fails.
+         */
+        get: operations["export_contexts_csv"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/contexts/export-ndjson": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export the list of all recorded contexts that match, newest first, as lines of JSON.
+         * @description The connection is closed before the end if reading fails.
+         */
+        get: operations["export_contexts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1787,6 +1874,22 @@ export interface components {
             tokens_delta: number;
         };
         /**
+         * ContextHistogram
+         * @description The number of recorded contexts in intervals of equal width, the oldest first.
+         *
+         *         ``start`` and ``end`` are the edges of the first and the last bucket, None without contexts. If
+         *         ``counted_from`` is not None, earlier buckets were not counted, because there are too many
+         *         contexts: ask for less time.
+         */
+        ContextHistogram: {
+            buckets: components["schemas"]["HistogramBucket"][];
+            contexts: number;
+            counted_from: string | null;
+            end: string | null;
+            seconds: number;
+            start: string | null;
+        };
+        /**
          * ContextLineage
          * @description Everything that a context read and was offered, its tokens, its cost and its duration.
          *
@@ -2554,6 +2657,19 @@ export interface components {
             ok: boolean;
         };
         /**
+         * HistogramBucket
+         * @description The contexts from ``start`` on, until the next bucket starts.
+         *
+         *         ``freshness`` is their number by freshness status, or None if there are too many to tell.
+         */
+        HistogramBucket: {
+            contexts: number;
+            freshness: {
+                [key: string]: number;
+            } | null;
+            start: string;
+        };
+        /**
          * HistoricalValue
          * @description A value that a feature had, and its cause: an event id, ``set``, ``computed``…
          *
@@ -3107,10 +3223,24 @@ export interface components {
             caller: string | null;
             content_hash: string;
             context_id: string;
+            /** @default null */
+            cost_nano_usd: number | null;
             created_at: string;
             freshness_status: string;
+            /** @default false */
+            is_redacted: boolean;
+            /** @default false */
+            is_signed: boolean;
+            /** @default 0 */
+            items_dropped: number;
+            /** @default null */
+            max_tokens: number | null;
+            /** @default null */
+            model: string | null;
             name: string;
             record_hash: string;
+            /** @default 0 */
+            tokens: number;
         };
         /**
          * RedactBody
@@ -4238,6 +4368,31 @@ export interface operations {
             };
         };
     };
+    diff_contexts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                other: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextDiff"];
+                };
+            };
+        };
+    };
     read_lineage: {
         parameters: {
             query?: never;
@@ -4303,6 +4458,10 @@ export interface operations {
                 limit?: number;
                 /** @description The name of a declared context. */
                 name?: string;
+                /** @description Which contexts come first. */
+                order?: "newest" | "oldest";
+                /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
+                prefix?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 start?: string;
             };
@@ -4353,22 +4512,36 @@ export interface operations {
     find_contexts: {
         parameters: {
             query?: {
+                /** @description The name of the key that assembled it. */
+                caller?: string;
                 /** @description A chunk's id. */
                 chunk?: string;
                 /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
                 cursor?: string;
                 /** @description A document's id. */
                 document?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                end?: string;
                 /** @description The name of a declared entity. */
                 entity?: string;
                 /** @description An entity's id. */
                 entity_id?: string;
                 /** @description The name of a declared feature. */
                 feature?: string;
+                /** @description A freshness status. */
+                freshness_status?: "degraded" | "guaranteed" | "refused";
                 /** @description The name of an index. */
                 index?: string;
                 /** @description How many at most. */
                 limit?: number;
+                /** @description The name of a declared context. */
+                name?: string;
+                /** @description Which contexts come first. */
+                order?: "newest" | "oldest";
+                /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
+                prefix?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                start?: string;
             };
             header?: never;
             path?: never;
@@ -4383,6 +4556,143 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ContextPage"];
+                };
+            };
+        };
+    };
+    count_contexts: {
+        parameters: {
+            query?: {
+                /** @description How many buckets at most. */
+                buckets?: number;
+                /** @description The name of the key that assembled it. */
+                caller?: string;
+                /** @description A chunk's id. */
+                chunk?: string;
+                /** @description A document's id. */
+                document?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                end?: string;
+                /** @description The name of a declared entity. */
+                entity?: string;
+                /** @description An entity's id. */
+                entity_id?: string;
+                /** @description The name of a declared feature. */
+                feature?: string;
+                /** @description A freshness status. */
+                freshness_status?: "degraded" | "guaranteed" | "refused";
+                /** @description The name of an index. */
+                index?: string;
+                /** @description The name of a declared context. */
+                name?: string;
+                /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
+                prefix?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                start?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextHistogram"];
+                };
+            };
+        };
+    };
+    export_contexts_csv: {
+        parameters: {
+            query?: {
+                /** @description The name of the key that assembled it. */
+                caller?: string;
+                /** @description A chunk's id. */
+                chunk?: string;
+                /** @description A document's id. */
+                document?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                end?: string;
+                /** @description The name of a declared entity. */
+                entity?: string;
+                /** @description An entity's id. */
+                entity_id?: string;
+                /** @description The name of a declared feature. */
+                feature?: string;
+                /** @description A freshness status. */
+                freshness_status?: "degraded" | "guaranteed" | "refused";
+                /** @description The name of an index. */
+                index?: string;
+                /** @description The name of a declared context. */
+                name?: string;
+                /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
+                prefix?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                start?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                };
+            };
+        };
+    };
+    export_contexts: {
+        parameters: {
+            query?: {
+                /** @description The name of the key that assembled it. */
+                caller?: string;
+                /** @description A chunk's id. */
+                chunk?: string;
+                /** @description A document's id. */
+                document?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                end?: string;
+                /** @description The name of a declared entity. */
+                entity?: string;
+                /** @description An entity's id. */
+                entity_id?: string;
+                /** @description The name of a declared feature. */
+                feature?: string;
+                /** @description A freshness status. */
+                freshness_status?: "degraded" | "guaranteed" | "refused";
+                /** @description The name of an index. */
+                index?: string;
+                /** @description The name of a declared context. */
+                name?: string;
+                /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
+                prefix?: string;
+                /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
+                start?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["RecordSummary"];
                 };
             };
         };
