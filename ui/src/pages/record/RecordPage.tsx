@@ -1,5 +1,192 @@
-import { PageHead } from "~/design";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useParams, useSearchParams } from "wouter";
 
+import { api, body } from "~/api/client";
+import { ProblemError } from "~/api/problems";
+import {
+  Button,
+  ButtonLink,
+  Card,
+  CopyAs,
+  Dim,
+  Empty,
+  ErrorPanel,
+  Id,
+  PageHead,
+  Skeleton,
+  StateBadge,
+  Time,
+  UserText,
+  type Call,
+} from "~/design";
+import { duration, money } from "~/design/format";
+import { download, Proof, recordText, subjectOf, useVerified, Xray, type Trace } from "~/xray";
+
+import css from "./Record.module.css";
+
+/** One recorded context: what the model saw, why, and the proof. */
 export default function RecordPage() {
-  return <PageHead tab="Record" title="Record" />;
+  const { id = "" } = useParams();
+  const [search, setSearch] = useSearchParams();
+  const explained = useQuery({
+    queryKey: ["explain", id],
+    queryFn: async ({ signal }) =>
+      body(await api.GET("/context/{id}/explain", { params: { path: { id } }, signal })),
+    staleTime: 60_000,
+  });
+  if (explained.data === undefined) {
+    return explained.isError ? (
+      <Failed id={id} error={explained.error} retry={() => void explained.refetch()} />
+    ) : (
+      <Loading id={id} />
+    );
+  }
+  const item = Number(search.get("item") ?? 0);
+  return (
+    <>
+      <Head trace={explained.data} />
+      <Xray
+        key={id}
+        trace={explained.data}
+        selected={Number.isInteger(item) && item >= 0 ? item : 0}
+        onSelect={(index) =>
+          setSearch(
+            (current) => {
+              current.set("item", String(index));
+              return current;
+            },
+            { replace: true },
+          )
+        }
+      />
+    </>
+  );
+}
+
+function Head({ trace }: { trace: Trace }) {
+  const { name, context_id: id } = trace;
+  const subject = subjectOf(trace);
+  return (
+    <PageHead
+      tab={subject === null ? name : `${name} for ${subject}`}
+      title={
+        <>
+          {name}
+          {subject !== null && (
+            <>
+              {" "}
+              <span className={css.for}>for</span> <UserText>{subject}</UserText>
+            </>
+          )}
+        </>
+      }
+      subtitle={<Facts trace={trace} />}
+      actions={
+        <>
+          <Freshness trace={trace} />
+          <Verified trace={trace} />
+          <ButtonLink href={`/compare?a=${id}`}>Compare…</ButtonLink>
+          <CopyAs call={callOf(id)} />
+          <Button look="primary" onClick={() => void download(id, "bundle")}>
+            Export bundle
+          </Button>
+        </>
+      }
+    />
+  );
+}
+
+function Facts({ trace }: { trace: Trace }) {
+  const cost = trace.cost_nano_usd;
+  return (
+    <span className={css.facts}>
+      <Id value={trace.context_id} />
+      <span>
+        <Time at={trace.created_at} show="exact" />, <Time at={trace.created_at} />
+      </span>
+      <span>{trace.model ?? <Dim>no model</Dim>}</span>
+      {cost !== null && <span>{money(cost)}</span>}
+      <span>{duration(trace.assembly_ms)}</span>
+      {trace.caller !== null && <span>by {trace.caller}</span>}
+      {trace.version !== null && <span>version {trace.version}</span>}
+    </span>
+  );
+}
+
+function Freshness({ trace }: { trace: Trace }) {
+  const status = trace.freshness_status;
+  const state = { guaranteed: "fresh", degraded: "ageing", refused: "failed" } as const;
+  return <StateBadge state={state[status]}>{status}</StateBadge>;
+}
+
+/** The result of the proof, in a word; it is computed once for the whole page. */
+function Verified({ trace }: { trace: Trace }) {
+  const record = useQuery(recordText(trace.context_id));
+  const answer = useVerified(record.data, "", trace.record_hash);
+  if (answer === null) return <StateBadge state="unknown">verifying</StateBadge>;
+  if ("problem" in answer) return <StateBadge state="unknown">not verified</StateBadge>;
+  if (!answer.report.ok) return <StateBadge state="failed">broken</StateBadge>;
+  return (
+    <>
+      <StateBadge state="fresh">verified</StateBadge>
+      {trace.redacted.length > 0 && <StateBadge state="unknown">redacted</StateBadge>}
+      {trace.redacted.length === 0 && trace.withheld.length > 0 && (
+        <StateBadge state="unknown">private</StateBadge>
+      )}
+    </>
+  );
+}
+
+function Failed({ id, error, retry }: { id: string; error: unknown; retry: () => void }) {
+  const status = error instanceof ProblemError ? error.status : 0;
+  const isDamaged = error instanceof ProblemError && error.problem.type.endsWith("damaged-record");
+  return (
+    <>
+      <PageHead
+        tab="Record"
+        title="Record"
+        subtitle={<Id value={id} />}
+        actions={isDamaged && <StateBadge state="failed">broken</StateBadge>}
+      />
+      {status === 404 ? (
+        <Empty title="No record has this id">
+          It may have been pruned, or the id is incomplete.{" "}
+          <Link href="/records">See all records</Link>
+        </Empty>
+      ) : (
+        <Card flush>
+          <ErrorPanel error={error} retry={retry} />
+        </Card>
+      )}
+      {isDamaged && (
+        <div className={css.proof}>
+          <Proof contextId={id} recordHash={null} />
+        </div>
+      )}
+    </>
+  );
+}
+
+function Loading({ id }: { id: string }) {
+  return (
+    <>
+      <PageHead tab="Record" title="Record" subtitle={<Id value={id} />} />
+      <div className={css.loading}>
+        <Card>
+          <Skeleton lines={1} height={40} />
+        </Card>
+        <Card>
+          <Skeleton lines={8} />
+        </Card>
+      </div>
+    </>
+  );
+}
+
+function callOf(id: string): Call {
+  return {
+    path: `/context/${id}/explain`,
+    cli: ["context", "show", id],
+    python: `records.explain(${JSON.stringify(id)})`,
+  };
 }

@@ -1,0 +1,198 @@
+import type { ReactNode, Ref } from "react";
+import { Link } from "wouter";
+
+import { ButtonLink, Card, Id, KeyValues, Mono, StateBadge, Time, UserText } from "~/design";
+import { count, duration, inline, plural } from "~/design/format";
+
+import { absenceText } from "./absence";
+import { historyOf, impactOf } from "./links";
+import type { Cause, ItemView, Quoted, TraceView } from "./model";
+import { staleOf, valuesOf } from "./model";
+import { Reads } from "./Reads";
+import css from "./Inspector.module.css";
+
+type Props = {
+  view: TraceView;
+  item: ItemView | undefined;
+  /** The events behind the values, by place; undefined until they are known. */
+  causes: ReadonlyMap<string, Cause> | undefined;
+  ref?: Ref<HTMLDivElement>;
+};
+
+/** The selected item: the decision, its reason, and where its text came from. */
+export function Inspector({ view, item, causes, ref }: Props) {
+  if (item === undefined) return null;
+  const stale = staleOf(view.trace, item);
+  return (
+    <div ref={ref} tabIndex={-1} className={css.inspector} aria-live="polite">
+      <Card
+        title={
+          <>
+            {item.kind} · <bdi>{item.label}</bdi>
+          </>
+        }
+        aside={
+          stale > 0 ? (
+            <StateBadge state="failed">{plural(stale, "stale input")}</StateBadge>
+          ) : undefined
+        }
+      >
+        <KeyValues rows={[...decisionRows(view, item), ...sourceRows(view, item, causes)]} />
+        <Links view={view} item={item} />
+      </Card>
+    </div>
+  );
+}
+
+type Row = readonly [name: string, value: ReactNode];
+
+function decisionRows({ trace, absent }: TraceView, view: ItemView): Row[] {
+  const { item, place } = view;
+  const why = item.why.replace(", because ", ": ").replace("; max_tokens", "; the budget");
+  return [
+    ["Decision", why],
+    ["Tokens", tokensOf(trace, view)],
+    ["Priority", item.required ? "required" : count(item.priority)],
+    ["Section", item.section === null ? null : <UserText>{item.section}</UserText>],
+    ["If too long", item.truncate ? "it may be shortened" : null],
+    [
+      "Text",
+      absent(`/items/${place}/content`) === null ? null : (
+        <em>{absenceText(absent(`/items/${place}/content`) ?? "withheld")}</em>
+      ),
+    ],
+  ];
+}
+
+function tokensOf(trace: TraceView["trace"], { item }: ItemView): string {
+  const how = trace.exact
+    ? `exact (${trace.tokenizer})`
+    : `estimated with ${trace.tokenizer}, ${trace.margin_percent} % kept free`;
+  const alone = `${count(item.tokens)}, ${how}`;
+  if (item.decision === "truncated") return `${count(item.emitted_tokens)} of ${alone}`;
+  if (item.width === null || item.width === item.tokens) return alone;
+  return `${alone}; ${count(item.width)} with its separator`;
+}
+
+function sourceRows(view: TraceView, item: ItemView, causes: Props["causes"]): Row[] {
+  const { trace } = view;
+  if (item.quoted) return chunkRows(item.quoted);
+  if (item.nested) {
+    return [
+      ["Context", <Link href={`/records/${item.nested.context_id}`}>{item.nested.name}</Link>],
+      ["Freshness", item.nested.freshness_status],
+      ["Record", <Id value={item.nested.record_hash} head={13} />],
+    ];
+  }
+  if (item.kind !== "template") {
+    const { source_ref: ref } = item.item;
+    return [["Source", ref === null ? null : <UserText mono>{inline(ref)}</UserText>]];
+  }
+  const text = item.item.source_ref;
+  return [
+    [
+      "Template",
+      typeof text === "string" ? (
+        <UserText mono>{text}</UserText>
+      ) : (
+        <em>{absenceText(view.absent(`/items/${item.place}/source/ref`) ?? "withheld")}</em>
+      ),
+    ],
+    ["Reads", item.item.reads.length > 0 ? <Reads view={view} reads={item.item.reads} /> : null],
+    ["Changed by", causes && <Causes trace={trace} reads={item.item.reads} causes={causes} />],
+  ];
+}
+
+function chunkRows({ search, found, rank }: Quoted): Row[] {
+  const cached = search.cache_hit ? `from the cache, ${duration(search.age_ms)} old` : "new search";
+  return [
+    ["Document", found.document === null ? null : <UserText mono>{found.document}</UserText>],
+    ["Position", found.position === null ? null : `chunk ${count(found.position)}`],
+    ["Version", found.version === null ? null : count(found.version)],
+    ["Indexed", found.indexed_at === null ? null : <Time at={found.indexed_at} />],
+    [
+      "Score",
+      `${found.score === null ? "none" : shortScore(found.score)}, rank ${rank + 1} of ${search.count}`,
+    ],
+    ["Found by", <Mono>{search.retriever}</Mono>],
+    [
+      "Index",
+      search.index === null ? null : (
+        <>
+          <Mono>{search.index}</Mono> version <Mono>{search.index_version}</Mono>
+        </>
+      ),
+    ],
+    ["Query", search.query === null ? null : <UserText>{search.query}</UserText>],
+    ["Search", `${cached}, ${duration(search.latency_ms)}`],
+  ];
+}
+
+const shortScore = (score: string): string =>
+  Number.isFinite(Number(score)) ? String(Number(Number(score).toPrecision(4))) : score;
+
+type CausesProps = {
+  trace: TraceView["trace"];
+  reads: readonly number[];
+  causes: ReadonlyMap<string, Cause>;
+};
+
+/** The events behind the values of an item, each once, the latest first. */
+function Causes({ trace, reads, causes }: CausesProps) {
+  const events = new Map<string, NonNullable<Cause["event"]>>();
+  for (const { read, event } of causes.values()) {
+    if (event && reads.includes(read)) events.set(event.event_id, event);
+  }
+  if (events.size === 0) return <span className={css.dim}>no event that the log still has</span>;
+  const made = Date.parse(trace.created_at);
+  const latest = [...events.values()].sort((one, two) =>
+    two.timestamp.localeCompare(one.timestamp),
+  );
+  return (
+    <ul className={css.events}>
+      {latest.slice(0, 5).map((event) => (
+        <li key={event.event_id}>
+          <Mono>{event.event_type}</Mono> <Id value={event.event_id} head={4} tail={4} />{" "}
+          <span className={css.dim}>
+            {duration(Math.max(0, made - Date.parse(event.timestamp)))} before
+          </span>
+        </li>
+      ))}
+      {latest.length > 5 && <li className={css.dim}>and {latest.length - 5} more</li>}
+    </ul>
+  );
+}
+
+function Links({ view, item }: { view: TraceView; item: ItemView }) {
+  const links = linksOf(view, item).filter((pair): pair is [string, string] => pair[1] !== null);
+  if (links.length === 0) return null;
+  return (
+    <div className={css.links}>
+      {links.map(([label, href]) => (
+        <ButtonLink key={label} href={href}>
+          {label}
+        </ButtonLink>
+      ))}
+    </div>
+  );
+}
+
+function linksOf(
+  { trace }: TraceView,
+  { item, quoted, nested }: ItemView,
+): [string, string | null][] {
+  if (nested) return [["Open this context", `/records/${nested.context_id}`]];
+  if (quoted) {
+    const { id: chunk, document } = quoted.found;
+    return [["Who else saw it", impactOf({ chunk, document, index: quoted.search.index })]];
+  }
+  // A value that was computed has no history, but those it was computed from have one.
+  const values = item.reads.flatMap((read) => valuesOf(trace, read)).map(({ value }) => value);
+  const stored = values.find(({ written_at: at }) => at !== null) ?? values[0];
+  if (stored === undefined) return [];
+  const history = stored.written_at === null ? null : historyOf(stored);
+  return [
+    ["History", history],
+    ["Who else saw it", impactOf(stored)],
+  ];
+}

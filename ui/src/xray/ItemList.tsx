@@ -1,0 +1,187 @@
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { memo, useEffect, useRef, useState } from "react";
+
+import { Card, useCopied, Button } from "~/design";
+import { count } from "~/design/format";
+
+import { absenceText } from "./absence";
+import { SpannedText } from "./SpannedText";
+import { noteOf, type ItemView, type TraceView } from "./model";
+import { moving, useSelection } from "./selection";
+import css from "./ItemList.module.css";
+
+/** Characters of one item that are shown at once. */
+const LONGEST = 4_000;
+
+/** The text as the model got it, item by item, and after it what was dropped. */
+export function ItemList({ view, open }: { view: TraceView; open: () => void }) {
+  const selection = useSelection();
+  const scroller = useRef<HTMLDivElement>(null);
+  const { items, kept, trace } = view;
+  // eslint-disable-next-line react-hooks/incompatible-library -- nothing here is memoised by the compiler
+  const rows = useVirtualizer({
+    count: items.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => 52,
+    overscan: 12,
+    getItemKey: (index) => items[index]?.place ?? index,
+  });
+  const { selected } = selection;
+  useEffect(() => {
+    if (items.length > 0) rows.scrollToIndex(selected, { align: "auto" });
+  }, [rows, selected, items.length]);
+  return (
+    <Card title="What the model was given" aside={<Aside content={trace.content} />} flush>
+      {items.length === 0 ? (
+        <p className={css.none}>This record has no items: its text was assembled elsewhere.</p>
+      ) : (
+        <div
+          ref={scroller}
+          className={css.scroll}
+          role="listbox"
+          aria-label="Items in the order of the text"
+          aria-activedescendant={`item-${selection.active}`}
+          tabIndex={0}
+          onKeyDown={moving(selection, items.length, open)}
+          onPointerLeave={() => selection.hover(null)}
+        >
+          <div className={css.rows} style={{ height: rows.getTotalSize() }}>
+            {rows.getVirtualItems().map(({ index, start, key }) => {
+              const item = items[index];
+              return (
+                item && (
+                  <div
+                    key={key}
+                    ref={rows.measureElement}
+                    data-index={index}
+                    className={css.slot}
+                    style={{ transform: `translateY(${start}px)` }}
+                    onPointerMove={() => {
+                      if (selection.active !== index) selection.hover(index);
+                    }}
+                    onClick={() => selection.select(index)}
+                  >
+                    <Row
+                      view={view}
+                      item={item}
+                      index={index}
+                      isActive={index === selection.active}
+                      isSelected={index === selected}
+                      isFirstDropped={index === kept}
+                    />
+                  </div>
+                )
+              );
+            })}
+          </div>
+        </div>
+      )}
+    </Card>
+  );
+}
+
+function Aside({ content }: { content: string | null }) {
+  const [copied, copy] = useCopied();
+  return (
+    <>
+      <span className={css.hint}>
+        <kbd>↑</kbd> <kbd>↓</kbd> to move, <kbd>Enter</kbd> to open
+      </span>
+      {content !== null && (
+        <Button look="quiet" onClick={() => copy(content)}>
+          {copied ? "Copied" : "Copy text"}
+        </Button>
+      )}
+    </>
+  );
+}
+
+type RowProps = {
+  view: TraceView;
+  item: ItemView;
+  index: number;
+  isActive: boolean;
+  isSelected: boolean;
+  isFirstDropped: boolean;
+};
+
+const Row = memo(function Row({
+  view,
+  item,
+  index,
+  isActive,
+  isSelected,
+  isFirstDropped,
+}: RowProps) {
+  const { item: traced, isDropped } = item;
+  const classes = [
+    css.row,
+    isActive && css.active,
+    isDropped && css.dropped,
+    isFirstDropped && index > 0 && css.border,
+  ];
+  return (
+    <div
+      id={`item-${index}`}
+      role="option"
+      aria-selected={isSelected}
+      className={classes.filter(Boolean).join(" ")}
+    >
+      <span
+        className={css.gutter}
+        style={isDropped ? undefined : { background: item.color }}
+        aria-hidden
+      />
+      <span className={css.meta}>
+        <bdi className={css.label} title={item.label}>
+          {item.label}
+        </bdi>
+        <span className={css.note}>{noteOf(item)}</span>
+      </span>
+      <span className={css.text} dir="auto">
+        {item.absence !== null ? (
+          <em className={css.absent}>{absenceText(item.absence)}</em>
+        ) : (
+          <Text view={view} item={item} />
+        )}
+        {traced.decision === "truncated" && traced.content !== null && (
+          <span className={css.cut}> {restOf(traced.content, traced.emitted ?? "")}</span>
+        )}
+      </span>
+    </div>
+  );
+});
+
+function Text({ view, item }: { view: TraceView; item: ItemView }) {
+  const [isWhole, setWhole] = useState(false);
+  const text = item.text ?? "";
+  const isLong = text.length > LONGEST && !isWhole;
+  return (
+    <>
+      <SpannedText
+        trace={view.trace}
+        text={isLong ? text.slice(0, LONGEST) : text}
+        spans={item.item.spans}
+      />
+      {isLong && (
+        <button
+          type="button"
+          className={css.more}
+          onClick={(event) => {
+            event.stopPropagation();
+            setWhole(true);
+          }}
+        >
+          … show all {count(text.length)} characters
+        </button>
+      )}
+    </>
+  );
+}
+
+/** The beginning of what a shortened item left out. */
+function restOf(content: string, emitted: string): string {
+  const kept = emitted.replace(/ …$/, "");
+  const rest = content.startsWith(kept) ? content.slice(kept.length).trim() : content;
+  return rest.length > 160 ? `${rest.slice(0, 160)} …` : rest;
+}

@@ -1,0 +1,66 @@
+import { Link } from "wouter";
+
+import { Mono, stateOfAge, StateWord, UserText, type State } from "~/design";
+import { duration, inline } from "~/design/format";
+
+import { historyOf } from "./links";
+import {
+  placeKey,
+  pointerOf,
+  valuesOf,
+  type PlacedValue,
+  type TraceView,
+  type Value,
+} from "./model";
+import css from "./Inspector.module.css";
+
+/** The values that a template read, with those they were computed from. */
+export function Reads({ view, reads }: { view: TraceView; reads: readonly number[] }) {
+  const values = reads.flatMap((read) => valuesOf(view.trace, read));
+  return (
+    <ul className={css.reads}>
+      {values.map((placed) => (
+        <li key={placeKey(placed)} className={placed.input === null ? css.read : css.input}>
+          <Name value={placed.value} /> <Shown view={view} placed={placed} />{" "}
+          <Age value={placed.value} />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Name({ value }: { value: Value }) {
+  const href = historyOf(value);
+  return href === null || value.written_at === null ? (
+    <Mono>{value.feature}</Mono>
+  ) : (
+    <Link href={href}>
+      <Mono>{value.feature}</Mono>
+    </Link>
+  );
+}
+
+function Shown({ view, placed }: { view: TraceView; placed: PlacedValue }) {
+  const absence = view.absent(`${pointerOf(placed)}/value`);
+  if (absence !== null) return <em className={css.dim}>{absence}</em>;
+  if (placed.value.source === "missing") return <em className={css.dim}>missing</em>;
+  const text = inline(placed.value.value);
+  return <UserText>{text.length > 120 ? `${text.slice(0, 120)} …` : text}</UserText>;
+}
+
+/** How old a value was, in the state that the freshness rules gave it. */
+export function Age({ value }: { value: Value }) {
+  const { age_ms: age, source } = value;
+  const text = source === "computed" ? "computed" : age === null ? source : duration(age);
+  const state = stateOf(value);
+  if (state === "fresh" || state === "unknown") return <span className={css.dim}>{text}</span>;
+  return <StateWord state={state}>{age === null ? source : duration(age)}</StateWord>;
+}
+
+/** The state of a value as the record judged it; a fresh one may be close to its limit. */
+export function stateOf({ fresh, age_ms: age, sla_ms: sla }: Judged): State {
+  if (!fresh) return "failed";
+  return age === null ? "unknown" : stateOfAge(age, sla);
+}
+
+type Judged = Pick<Value, "fresh" | "age_ms" | "sla_ms">;

@@ -1,0 +1,153 @@
+import { useElementSize } from "@mantine/hooks";
+import { memo, useMemo, type MouseEvent } from "react";
+
+import { Card, StateWord } from "~/design";
+import { count, plural } from "~/design/format";
+
+import { barOf, budgetOf, segmentAt, type Segment } from "./bar";
+import type { ItemView, TraceView } from "./model";
+import { moving, useSelection } from "./selection";
+import css from "./TokenBar.module.css";
+
+/** A segment narrower than this has no text, one narrower than the second only its number. */
+const NUMBER_PX = 26;
+const LABEL_PX = 64;
+
+/** The items as wide as their tokens, the budget as a line, and behind it what was dropped. */
+export function TokenBar({ view, open }: { view: TraceView; open: () => void }) {
+  const selection = useSelection();
+  const { ref, width } = useElementSize();
+  const bar = useMemo(() => barOf(view), [view]);
+  const { items, trace } = view;
+  const at = (event: MouseEvent<HTMLElement>): number | null => {
+    const box = event.currentTarget.getBoundingClientRect();
+    const share = (event.clientX - box.left) / box.width;
+    const index = segmentAt(bar, share);
+    const found = bar.segments[index];
+    return found && found.start <= share && share < found.end ? index : null;
+  };
+  const active = bar.segments[selection.active];
+  const shown = items[selection.active];
+  return (
+    <Card>
+      <div className={css.head}>
+        <Used view={view} />
+        <Missing view={view} />
+      </div>
+      <div
+        ref={ref}
+        className={css.track}
+        role="listbox"
+        aria-label="Items by their tokens"
+        aria-orientation="horizontal"
+        aria-activedescendant={active && `segment-${active.index}`}
+        tabIndex={0}
+        onKeyDown={moving(selection, items.length, open)}
+        onPointerMove={(event) => selection.hover(at(event))}
+        onPointerLeave={() => selection.hover(null)}
+        onClick={(event) => {
+          const index = at(event);
+          if (index !== null) selection.select(index);
+        }}
+      >
+        {bar.segments.map((segment) => {
+          const item = items[segment.index];
+          return (
+            item && (
+              <Part
+                key={segment.index}
+                segment={segment}
+                item={item}
+                width={(segment.end - segment.start) * width}
+                isSelected={segment.index === selection.selected}
+              />
+            )
+          );
+        })}
+        {active && (
+          <div
+            className={css.active}
+            style={{ left: percent(active.start), width: percent(active.end - active.start) }}
+          />
+        )}
+        {bar.budget !== null && <div className={css.line} style={{ left: percent(bar.budget) }} />}
+      </div>
+      <div className={css.foot}>
+        {bar.budget !== null && trace.max_tokens !== null && (
+          <span
+            className={css.budget}
+            style={{ left: percent(bar.budget) }}
+            data-end={bar.budget > 0.5}
+          >
+            budget {count(trace.max_tokens)}
+            {bar.isFreeCut && ", not to scale"}
+          </span>
+        )}
+        {shown && shown.item.short_by > 0 && (
+          <span className={css.short}>
+            +{plural(shown.item.short_by, "token")} would have kept it
+          </span>
+        )}
+      </div>
+    </Card>
+  );
+}
+
+function Used({ view: { trace, kept, items } }: { view: TraceView }) {
+  const shortened = trace.items.filter(({ decision }) => decision === "truncated").length;
+  const dropped = items.length - kept;
+  const usable =
+    trace.max_tokens !== null && trace.margin_percent > 0
+      ? budgetOf(trace.max_tokens, trace.margin_percent)
+      : null;
+  return (
+    <p>
+      <strong>{count(trace.tokens)}</strong>
+      {trace.max_tokens === null ? " tokens, no budget" : ` of ${count(trace.max_tokens)} tokens`}
+      {usable !== null && ` (${count(usable)} usable, because the count is an estimate)`}
+      {` · ${count(kept - shortened)} kept`}
+      {shortened > 0 && `, ${count(shortened)} shortened`}
+      {dropped > 0 && `, ${count(dropped)} dropped`}
+    </p>
+  );
+}
+
+function Missing({ view: { trace, kept, items } }: { view: TraceView }) {
+  if (trace.overflow) {
+    return <StateWord state="ageing">Required items alone exceed the budget</StateWord>;
+  }
+  if (trace.short_by === null || trace.short_by === 0) {
+    return items.length === kept ? <p className={css.dim}>Nothing was dropped</p> : null;
+  }
+  return <p className={css.dim}>+{plural(trace.short_by, "token")} would have kept everything</p>;
+}
+
+type PartProps = { segment: Segment; item: ItemView; width: number; isSelected: boolean };
+
+const Part = memo(function Part({ segment, item, width, isSelected }: PartProps) {
+  const { start, end, index } = segment;
+  const tokens = count(item.tokens);
+  return (
+    <div
+      id={`segment-${index}`}
+      role="option"
+      aria-selected={isSelected}
+      aria-label={`${item.label}, ${tokens} tokens, ${item.item.decision}`}
+      className={item.isDropped ? css.dropped : css.kept}
+      style={{
+        left: percent(start),
+        width: percent(end - start),
+        ...(item.isDropped ? {} : { background: item.color }),
+      }}
+    >
+      {width >= NUMBER_PX && (
+        <span className={css.label}>
+          {tokens}
+          {width >= LABEL_PX && item.kind !== "literal" && <bdi> {item.label}</bdi>}
+        </span>
+      )}
+    </div>
+  );
+});
+
+const percent = (share: number): string => `${share * 100}%`;

@@ -1,0 +1,8 @@
+/** The X-ray of one context, for the record page and the playground. */
+export { Proof } from "./Proof";
+export { ProofLadder } from "./ProofLadder";
+export { KeyField } from "./KeyField";
+export { subjectOf, type Trace } from "./model";
+export { verified, useVerified, type Answer } from "./verification";
+export { download, recordText } from "./exports";
+export { Xray } from "./Xray";
