@@ -122,4 +122,4 @@ async def test_the_route_returns_the_same_values(
         described = (await client.get("/openapi.json")).json()["paths"]
         parameters = described["/v1/features/{name}/history"]["get"]["parameters"]
         names = [parameter["name"] for parameter in parameters]
-        assert names == ["name", "entity_id", "start", "end", "limit"]
+        assert names == ["name", "entity_id", "start", "end", "limit", "events"]

@@ -55,7 +55,7 @@ export const PAGES: readonly Page[] = [
     label: "Lookup",
     icon: IconSearch,
     section: "",
-    needs: "POST /v1/features",
+    needs: "GET /v1/entities/{entity}/{entity_id}",
     key: "l",
     component: lazy(() => import("~/pages/lookup/LookupPage")),
   },

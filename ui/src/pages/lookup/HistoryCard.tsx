@@ -1,0 +1,132 @@
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { useSearchParams } from "wouter";
+
+import type { Schema } from "~/api/client";
+import { ProblemError } from "~/api/problems";
+import { Button, Card, CopyAs, ErrorPanel, Skeleton } from "~/design";
+import { plural } from "~/design/format";
+
+import { HistoryChart } from "./HistoryChart";
+import css from "./Lookup.module.css";
+import { history, valueBefore } from "./queries";
+import { StepList } from "./StepList";
+import { merged, RANGES, rangeOf, segments, startOf, stepKey, type Range } from "./steps";
+
+type Props = {
+  entity: string;
+  id: string;
+  feature: string;
+  listing: Schema<"FeatureListing"> | undefined;
+};
+
+/** One value over time, and the events behind its steps. */
+export function HistoryCard(props: Props) {
+  const [search, setSearch] = useSearchParams();
+  const range = rangeOf(search.get("range"));
+  const choose = (chosen: Range) =>
+    setSearch((before) => {
+      const after = new URLSearchParams(before);
+      after.set("range", chosen);
+      return after;
+    });
+  return (
+    <Card title="History" aside={<Ranges range={range} onChange={choose} />}>
+      {/* A new range begins with another clock and no selected step. */}
+      <History key={range} range={range} {...props} />
+    </Card>
+  );
+}
+
+function Ranges({ range, onChange }: { range: Range; onChange: (range: Range) => void }) {
+  return (
+    <div className={css.ranges} role="radiogroup" aria-label="Time range">
+      {RANGES.map(([each, label]) => (
+        <label key={each} className={each === range ? css.chosen : undefined}>
+          <input
+            type="radio"
+            name="range"
+            className="visually-hidden"
+            checked={each === range}
+            onChange={() => onChange(each)}
+          />
+          {label}
+        </label>
+      ))}
+    </div>
+  );
+}
+
+function History({ id, feature, range, listing }: Props & { range: Range }) {
+  const [now] = useState(() => Date.now());
+  const [selected, setSelected] = useState<string | null>(null);
+  const start = startOf(range, now);
+  const pages = useInfiniteQuery(history(feature, id, start));
+  const before = useQuery(valueBefore(feature, id, start));
+  if (pages.isError && pages.data === undefined) {
+    return <NoHistory error={pages.error} retry={() => void pages.refetch()} />;
+  }
+  if (pages.data === undefined) return <Skeleton lines={1} height={200} />;
+  const steps = merged(pages.data.pages.map(({ values }) => values));
+  const held = before.data ?? null;
+  if (steps.length === 0 && held === null) {
+    return <NoSteps range={range} triggers={listing?.triggers ?? []} />;
+  }
+  const found = segments(steps, held, start, now);
+  const index = found.findIndex(({ step }) => stepKey(step) === selected);
+  const select = (place: number) => {
+    const chosen = found[place];
+    if (chosen !== undefined) setSelected(stepKey(chosen.step));
+  };
+  return (
+    <div className={css.stack}>
+      <HistoryChart segments={found} selected={index} onSelect={select} />
+      <StepList segments={found} selected={index} onSelect={select} />
+      <div className={css.actions}>
+        {pages.hasNextPage && (
+          <Button busy={pages.isFetchingNextPage} onClick={() => void pages.fetchNextPage()}>
+            Load older values
+          </Button>
+        )}
+        <CopyAs call={callOf(feature, id, start)} />
+        <span className={css.hint}>
+          {plural(steps.length, "step")}
+          {pages.hasNextPage ? " so far" : ""}
+        </span>
+      </div>
+    </div>
+  );
+}
+
+function NoSteps({ range, triggers }: { range: Range; triggers: readonly string[] }) {
+  if (range !== "all") return <p className={css.none}>No value in this range.</p>;
+  return (
+    <p className={css.none}>
+      No value was ever stored.
+      {triggers.length > 0 && <> The first event of type {triggers.join(" or ")} stores one.</>}
+    </p>
+  );
+}
+
+function callOf(feature: string, id: string, start: number | null) {
+  const moment = start === null ? null : new Date(start).toISOString();
+  const query = new URLSearchParams({ entity_id: id, events: "true" });
+  if (moment !== null) query.set("start", moment);
+  return {
+    path: `/v1/features/${feature}/history?${query.toString()}`,
+    cli: ["features", "history", feature, id, ...(moment === null ? [] : ["--since", moment])],
+    python: `get_feature_history(${JSON.stringify(feature)}, ${JSON.stringify(id)})`,
+  };
+}
+
+/** A feature without a history says why; anything else is a failure. */
+function NoHistory({ error, retry }: { error: unknown; retry: () => void }) {
+  if (error instanceof ProblemError && error.status === 422) {
+    return (
+      <p className={css.none}>
+        <bdi>{error.message}.</bdi>
+      </p>
+    );
+  }
+  return <ErrorPanel error={error} retry={retry} />;
+}

@@ -1,0 +1,68 @@
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+
+import { api, body, type Schema } from "~/api/client";
+
+import type { Step } from "./steps";
+
+export type EntityValue = Schema<"EntityValue">;
+
+const PAGE = 200;
+
+/** All values of one entity. */
+export function entityValues(entity: string, id: string) {
+  return queryOptions({
+    queryKey: ["entity", entity, id],
+    queryFn: async ({ signal }) =>
+      body(
+        await api.GET("/v1/entities/{entity}/{entity_id}", {
+          params: { path: { entity, entity_id: id } },
+          signal,
+        }),
+      ),
+    enabled: entity !== "" && id !== "",
+    refetchInterval: 10_000,
+  });
+}
+
+/** One value over time from a moment on, newest first, with the events behind its steps. */
+export function history(feature: string, id: string, start: number | null) {
+  return infiniteQueryOptions({
+    queryKey: ["history", feature, id, start],
+    queryFn: async ({ signal, pageParam }) =>
+      body(
+        await api.GET("/v1/features/{name}/history", {
+          params: {
+            path: { name: feature },
+            query: {
+              entity_id: id,
+              limit: PAGE,
+              events: true,
+              ...(start === null ? {} : { start: new Date(start).toISOString() }),
+              ...(pageParam === null ? {} : { end: pageParam }),
+            },
+          },
+          signal,
+        }),
+      ),
+    initialPageParam: null as string | null,
+    getNextPageParam: (last) => last.next_end,
+  });
+}
+
+/** The value that counted at the beginning of a range. */
+export function valueBefore(feature: string, id: string, moment: number | null) {
+  return queryOptions({
+    queryKey: ["value before", feature, id, moment],
+    queryFn: async ({ signal }): Promise<Step | null> => {
+      const end = new Date(moment ?? 0).toISOString();
+      const found = body(
+        await api.GET("/v1/features/{name}/history", {
+          params: { path: { name: feature }, query: { entity_id: id, limit: 1, end } },
+          signal,
+        }),
+      );
+      return found.values[0] ?? null;
+    },
+    enabled: moment !== null,
+  });
+}

@@ -1,0 +1,40 @@
+import { stateOfAge, type State } from "~/design";
+
+import type { EntityValue } from "./queries";
+
+export type Judgement = { state: State; word: string };
+
+/** Return the state of a value and the word for it. */
+export function judged(value: EntityValue, now: number): Judgement {
+  if (value.problem !== null) return { state: "failed", word: "failed" };
+  if (value.is_fresh === false) return { state: "failed", word: lateness(value) };
+  if (value.source === "missing") return { state: "unknown", word: "no value" };
+  if (value.source === "default") return { state: "unknown", word: "default" };
+  if (value.is_fresh === null) return { state: "unknown", word: "no SLA" };
+  const state = stateOfAge(ageOf(value, now), value.sla_ms);
+  return state === "ageing" ? { state, word: "ageing" } : { state: "fresh", word: "fresh" };
+}
+
+function lateness({ violations, sla_ms, feature }: EntityValue): string {
+  const [first] = violations;
+  if (first === undefined || first.name === feature) {
+    return first?.reason === "stale" || first === undefined ? "too old" : "no value";
+  }
+  return sla_ms === null ? "stale input" : "too old";
+}
+
+/** Return the age that freshness counts: since the value was known to be current. */
+export function ageOf({ current_at, as_of }: EntityValue, now: number): number | null {
+  const moment = current_at ?? as_of;
+  return moment === null ? null : Math.max(0, now - Date.parse(moment));
+}
+
+/** Return how many values are in each state, in one line: `9 fresh, 1 too old`. */
+export function summary(values: readonly EntityValue[], now: number): string {
+  const counts = new Map<string, number>();
+  for (const value of values) {
+    const { word } = judged(value, now);
+    counts.set(word, (counts.get(word) ?? 0) + 1);
+  }
+  return [...counts].map(([word, count]) => `${count} ${word}`).join(", ");
+}
