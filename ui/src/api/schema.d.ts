@@ -2903,7 +2903,7 @@ export interface components {
         };
         /**
          * LetterCount
-         * @description The dead letters of a feature; ``is_complete`` is whether all dead letters were counted.
+         * @description The dead letters of a feature among the newest; ``is_complete`` is whether these are all.
          */
         LetterCount: {
             count: number;
