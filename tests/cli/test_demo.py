@@ -1,10 +1,13 @@
 """`headwater demo`: it ends without input, prints its steps and removes its folder."""
 
+import asyncio
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,7 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 from rich.console import Console
 
+from headwater import verify_record
+from headwater.cli.demo.shop_folder import Filling, write_shop
 from headwater.cli.demo.tour import DemoError, DemoServer, Tour
+from headwater.cli.demo.trickle import send
+from headwater.cli.demo.week import Event, Question, plan
 from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
 from tests.cli.conftest import Start, wait_until
@@ -37,6 +44,7 @@ def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
     )
     assert (shown.returncode, shown.stderr) == (0, "")
     for line in (
+        "While the tour lasts, its web UI is at http://127.0.0.1:",
         "async def total_spend(user_id: str, event: ServiceEvent) -> float:",
         "→ 100.0",
         '→ "gold customer: 100.0 spent, 3 past orders"',
@@ -61,11 +69,10 @@ def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
     assert list(temp.iterdir()) == []
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGHUP])
-def test_the_demo_prints_json_and_keeps_running_with_keep(
-    temp: Path, start: Start, end: signal.Signals
+def test_the_demo_keeps_a_shop_with_keep(
+    temp: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    demo = start("demo", "--keep", TMPDIR=str(temp))
+    demo = start("demo", "--keep", "--days", "1", TMPDIR=str(temp))
     shown = demo.document()
     assert shown["url"].startswith("http://127.0.0.1:")
     titles = [step["title"] for step in shown["steps"]]
@@ -77,11 +84,83 @@ def test_the_demo_prints_json_and_keeps_running_with_keep(
     assert "POST /v1/search/help" in "\n".join(searched["lines"])
     assert "$ headwater context verify" in "\n".join(assembled["lines"])
     assert "within two days" in "\n".join(changed["lines"])
-    assert demo.end(end).code == 0
+    server = DemoServer(temp, urlsplit(shown["url"]).port or 0)
+    newest = _newest_event(server)
+    wait_until(lambda: _newest_event(server) != newest)
+    asked = Question("support", {"user_id": "ada", "question": "Why?"}, is_helpful=True)
+    rated = asked.rating(send(server, asked))
+    wait_until(lambda: rated.payload in _payloads(server, "answer_rated"))
+    assert demo.end(signal.SIGHUP).code == 0
     with pytest.raises(DemoError, match="does not respond"):
-        DemoServer(temp, urlsplit(shown["url"]).port or 0).request("GET", "/healthz")
+        server.request("GET", "/healthz")
     (kept,) = temp.iterdir()
-    assert (kept / "features.py").exists()
+    monkeypatch.chdir(kept)
+    asyncio.run(_check_contents())
+
+
+def _newest_event(server: DemoServer) -> object:
+    return server.request("GET", "/v1/events?limit=1")["events"]
+
+
+def _payloads(server: DemoServer, event_type: str) -> list[object]:
+    found = server.request("GET", f"/v1/events?limit=10&event_type={event_type}")
+    return [logged["event"]["payload"] for logged in found["events"]]
+
+
+async def _check_contents() -> None:
+    """Check that the store of the working directory has something of everything."""
+    async with load_store("features.py") as store:
+        recorded = (await store.list_contexts(limit=1_000)).contexts
+        assert {each.name for each in recorded} == {
+            "customer_brief",
+            "fraud_brief",
+            "newsletter",
+            "onboarding",
+            "support",
+        }
+        assert {each.freshness_status for each in recorded} >= {"degraded", "guaranteed"}
+        records = [await store.get_record(each.context_id) for each in recorded]
+        assert all(verify_record(record, store.settings.signing_key).ok for record in records)
+        assert all(record.signature for record in records)
+        assert [record.redactions[0].by for record in records if record.redactions] == ["dpo"]
+        past = [await store.get_context_at(each.context_id) for each in recorded]
+        decisions = {item.decision for each in past for item in each.lineage.items}
+        assert decisions == {"kept", "dropped", "truncated"}
+        (index,) = await store.indexes.list()
+        assert [each.state for each in index.generations] == ["retired", "active"]
+        document = await store.indexes.get_document("help", "refunds")
+        assert document is not None
+        assert document.version == 2
+        letters = await store.dead_letters.list()
+        assert len({letter.error.partition(":")[0] for letter in letters}) >= 2
+        assert [each.state for each in await store.catalog.versions("total_spend")] == [
+            "retired",
+            "active",
+        ]
+        assert 0 < await store.get_feature("helpful_share", "support") < 1
+
+
+def test_the_week_is_the_same_each_time() -> None:
+    end = datetime(2026, 11, 16, 12, tzinfo=UTC)
+    week = plan(end, 7)
+    assert week == plan(end, 7)
+    assert [each.at for each in week] == sorted(each.at for each in week)
+    assert timedelta(days=6, hours=23) < week[-1].at - week[0].at < timedelta(days=7)
+    events = [each.what for each in week if isinstance(each.what, Event)]
+    assert len(events) > 3_000
+    busiest, (_, second) = Counter(event.entity_id for event in events).most_common(2)
+    assert busiest[0] == "grace"
+    assert busiest[1] > 2 * second
+
+
+def test_a_shop_that_cannot_be_filled_says_why(folder: Path) -> None:
+    write_shop(folder)
+    (folder / "features.py").write_text("1 / 0\n")
+    with (
+        pytest.raises(DemoError, match=r"(?s)could not be written.*ZeroDivisionError"),
+        Filling(folder, 1) as filling,
+    ):
+        filling.finish()
 
 
 def test_the_demo_is_in_colour_on_a_terminal(
@@ -124,10 +203,13 @@ def test_without_the_local_model_the_demo_says_that_search_is_lexical(
     assert "within two days" in changed
 
 
-def test_a_demo_that_is_interrupted_cleans_up(temp: Path, start: Start) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_interrupted_cleans_up(
+    temp: Path, start: Start, end: signal.Signals
+) -> None:
     demo = start("demo", TMPDIR=str(temp))
     wait_until(lambda: list(temp.glob("*/server.log")))
-    assert demo.end(signal.SIGTERM).code == 130
+    assert demo.end(end).code == 130
     assert list(temp.iterdir()) == []
 
 

@@ -142,7 +142,9 @@ class Tour:
     def run(self) -> None:
         self._server.start()
         self._console.print(Text("Headwater demo", "bold cyan"))
-        self._console.print(f"A small shop runs at {self._server.url}, in a temporary folder.")
+        url = self._server.url
+        self._console.print(f"A small shop runs at {url}, in a temporary folder.")
+        self._console.print(f"While the tour lasts, its web UI is at {url}/")
         self.events()
         self.composed_values()
         self.dead_letters()
