@@ -6,7 +6,8 @@ import { defineConfig } from "vite";
 const path = (relative: string) => fileURLToPath(new URL(relative, import.meta.url));
 
 export default defineConfig({
-  base: "/ui/",
+  // Links are relative, so that a proxy may add a prefix to the path.
+  base: "./",
   plugins: [react()],
   resolve: { alias: { "~": path("src"), "@verifier": path("../verifier") } },
   build: {

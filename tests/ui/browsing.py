@@ -53,6 +53,7 @@ class Tab:
         self.expected: list[str] = []
         """Patterns of errors that the test causes on purpose."""
         self.errors: list[str] = []
+        self.route = context.route
         context.set_default_timeout(_MILLISECONDS)
         context.add_init_script(_VIOLATIONS)
         context.on("console", lambda message: self._note(message.type, message.text))

@@ -1,5 +1,6 @@
 import createClient, { type Middleware } from "openapi-fetch";
 
+import { SERVER } from "./address";
 import { problemOf, UnreachableError } from "./problems";
 import type { components, paths } from "./schema";
 import { currentKey } from "./session";
@@ -30,7 +31,7 @@ const jsonOnly: Middleware = {
 };
 
 /** The typed routes of the server that serves this page. */
-export const api = createClient<paths>({ baseUrl: location.origin, fetch: send });
+export const api = createClient<paths>({ baseUrl: SERVER, fetch: send });
 api.use(jsonOnly);
 
 /** Return the body of a successful answer: `body(await api.GET("/v1/me"))`. */

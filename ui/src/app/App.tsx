@@ -3,6 +3,7 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { useState } from "react";
 import { Router } from "wouter";
 
+import { BASE } from "~/api/address";
 import { makeQueryClient } from "~/api/queries";
 
 import { Shell } from "./Shell";
@@ -20,7 +21,7 @@ export function App() {
       withStaticClasses={false}
     >
       <QueryClientProvider client={client}>
-        <Router base="/ui">
+        <Router base={BASE}>
           <Shell />
         </Router>
       </QueryClientProvider>

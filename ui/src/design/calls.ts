@@ -1,3 +1,5 @@
+import { SERVER } from "~/api/address";
+
 /** A request of the API in three notations, for a terminal, a script or a ticket. */
 export type Call = {
   method?: "GET" | "POST" | "PUT" | "DELETE";
@@ -15,7 +17,7 @@ export function quoted(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
-export function asCurl({ method = "GET", path, body }: Call, origin = location.origin): string {
+export function asCurl({ method = "GET", path, body }: Call, origin = SERVER): string {
   const words = ["curl", "-s"];
   if (method !== "GET") words.push("-X", method);
   words.push("-H", '"X-API-Key: $HEADWATER_CLIENT_KEY"');
@@ -25,12 +27,12 @@ export function asCurl({ method = "GET", path, body }: Call, origin = location.o
   return [...words, quoted(origin + path)].join(" ");
 }
 
-export function asCli({ cli }: Call, origin = location.origin): string | null {
+export function asCli({ cli }: Call, origin = SERVER): string | null {
   if (!cli) return null;
   return ["headwater", ...cli.map(quoted), "--url", quoted(origin)].join(" ");
 }
 
-export function asPython({ python }: Call, origin = location.origin): string | null {
+export function asPython({ python }: Call, origin = SERVER): string | null {
   if (!python) return null;
   return [
     "from headwater.client import Client",
