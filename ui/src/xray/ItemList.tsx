@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { memo, useEffect, useRef, useState } from "react";
+import { memo, useCallback, useEffect, useRef, useState } from "react";
 
 import { Card, useCopied, Button } from "~/design";
 import { count } from "~/design/format";
@@ -24,7 +24,7 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
     getScrollElement: () => scroller.current,
     estimateSize: () => 52,
     overscan: 12,
-    getItemKey: (index) => items[index]?.place ?? index,
+    getItemKey: useCallback((index: number) => items[index]?.place ?? index, [items]),
   });
   const { selected } = selection;
   useEffect(() => {
