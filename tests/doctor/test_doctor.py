@@ -78,7 +78,7 @@ async def test_waiting_events_and_dead_letters_are_reported(
     assert found["workload: partitions"].severity == "error"
     assert "1 event waits, the oldest for " in found["workload: lag"].found
     assert found["workload: lag"].severity == "warning"
-    assert found["workload: dead letters"].found == "1, of broken"
+    assert found["workload: dead letters"].found == "1, of broken: ValueError: no"
     assert "headwater dlq list" in found["workload: dead letters"].remedy
     assert "open for broken" in found["workload: circuit breakers"].found
 

@@ -12,6 +12,7 @@ from headwater import FeatureStore
 from headwater.http.app import create_app
 from headwater.http.routes import Route
 from tests.http.conftest import MakeStore, Serving, client_of, damage, wait_until
+from tests.http.key_files import add_key
 
 READ = "/v1/features/visits?entity_id=u1"
 
@@ -52,11 +53,39 @@ async def test_a_probe_gets_no_details_if_other_routes_need_a_key(
     make_store: MakeStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    async with client_of(make_store(home=str(tmp_path / "file"))) as client:
+    store = make_store(home=str(tmp_path / "file"))
+    for key in (None, "a wrong key"):
+        async with client_of(store, key) as client:
+            response = await client.get("/readyz")
+        assert response.status_code == 503
+        assert str(tmp_path) not in response.text
+        assert str(tmp_path) in capsys.readouterr().err
+
+
+async def test_a_key_for_metrics_gets_the_details_of_a_failed_part(
+    make_store: MakeStore, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    keys = tmp_path / "keys.json"
+    details = {
+        scope: await detail_for(
+            add_key(keys, scope, scope),
+            make_store(home=str(tmp_path / "file"), api_key="", keys_file=str(keys)),
+        )
+        for scope in ("metrics", "admin", "read")
+    }
+    assert str(tmp_path) in details["metrics"]
+    assert str(tmp_path) in details["admin"]
+    assert details["read"] == ""
+
+
+async def detail_for(key: str, store: FeatureStore) -> str:
+    """Return the detail of the failed part that a key is shown."""
+    async with client_of(store, key) as client:
         response = await client.get("/readyz")
     assert response.status_code == 503
-    assert str(tmp_path) not in response.text
-    assert str(tmp_path) in capsys.readouterr().err
+    detail: str = response.json()["parts"][0]["detail"]
+    return detail
 
 
 async def test_metrics_count_events_and_requests(

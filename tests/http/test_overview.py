@@ -1,11 +1,13 @@
 """The routes that show how a store is and was in the last hour."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from headwater import FeatureStore
-from tests.http.conftest import Serving, wait_until
+from tests.http.conftest import MakeStore, Serving, client_of, damage, wait_until
+from tests.http.key_files import add_key
 
 
 async def test_a_server_has_a_series_from_its_start(store: FeatureStore, serving: Serving) -> None:
@@ -26,3 +28,80 @@ async def series_of(client: httpx.AsyncClient) -> dict[str, Any]:
     assert response.status_code == 200
     body: dict[str, Any] = response.json()
     return body
+
+
+async def test_the_overview_names_what_to_look_at_first(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    ready = await overview_of(client)
+    assert (ready["status"], ready["title"]) == ("attention", "17 of 17 partitions have no worker")
+    await client.post("/ingest/purchase", json={"entity_id": "u1", "payload": {"amount": "none"}})
+    await store.drain()
+    await client.post("/ingest/visit", json={"entity_id": "u1"})
+
+    async def is_failing() -> bool:
+        return bool((await overview_of(client))["status"] == "failing")
+
+    await wait_until(is_failing)
+    failing = await overview_of(client)
+    assert failing["subtitle"] == "17 of 17 partitions have no worker; 1 event waits."
+    worst, letters = failing["findings"]
+    assert (worst["severity"], worst["check"]) == ("error", "partitions")
+    assert letters["subject"] == "1 dead letter"
+    assert letters["summary"] == "of total_spend"
+    assert letters["detail"].startswith("ValueError")
+    assert letters["page"] == "dead-letters"
+    assert letters["params"]["feature"] == "total_spend"
+    assert failing["since"] <= failing["at"]
+    (part,) = failing["stores"]
+    assert part["name"] == "sqlite"
+    assert part["ok"]
+    assert "GiB free" in part["description"]
+
+
+async def overview_of(client: httpx.AsyncClient) -> dict[str, Any]:
+    response = await client.get("/v1/overview")
+    assert response.status_code == 200, response.text
+    body: dict[str, Any] = response.json()
+    return body
+
+
+async def test_a_server_with_a_worker_is_healthy(store: FeatureStore, serving: Serving) -> None:
+    async with serving(store) as client:
+
+        async def is_healthy() -> bool:
+            return bool((await overview_of(client))["status"] == "healthy")
+
+        await wait_until(is_healthy)
+        assert (await overview_of(client))["title"] == "Ready for the first event"
+        await client.post("/ingest/visit", json={"entity_id": "u1"})
+
+        async def is_handled() -> bool:
+            return bool((await overview_of(client))["title"] == "Everything works")
+
+        await wait_until(is_handled)
+        overview = await overview_of(client)
+        (worker,) = overview["workers"]
+        assert worker["partitions"] == list(range(17))
+        assert worker["heartbeat_seconds"] < 60
+        assert overview["findings"] == []
+
+
+async def test_the_overview_of_a_store_that_cannot_be_used_says_so(
+    store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    await damage(store)
+    overview = await overview_of(client)
+    assert overview["status"] == "failing"
+    assert overview["title"] == "Store is not ready"
+    assert overview["findings"][0]["check"] == "health"
+
+
+async def test_the_overview_needs_the_scope_of_metrics(
+    make_store: MakeStore, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.json"
+    key = add_key(keys, "reader", "read")
+    async with client_of(make_store(keys_file=str(keys)), key) as client:
+        for route in ("/v1/overview", "/v1/series"):
+            assert (await client.get(route)).status_code == 403

@@ -15,7 +15,7 @@ from headwater.access.local_requests import check_local, is_loopback
 from headwater.access.rate_limits import BucketTable, TokenBucket
 from headwater.access.wrong_keys import WrongKeys
 from headwater.core.callers import Caller
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, HeadwaterError
 from headwater.settings.schema import Settings
 
 if TYPE_CHECKING:
@@ -80,6 +80,15 @@ class Guard:
         if known.bucket:
             known.bucket.take(now, f"the key {known.caller.name!r}")
         return known.caller
+
+    async def recognize(self, scope: Scope) -> Caller | None:
+        """Return the caller of a request that needs no key, or None without a valid one."""
+        if not request_key(scope["headers"]):
+            return None
+        try:
+            return await self.admit(scope)
+        except HeadwaterError:
+            return None
 
     async def _admit_token(self, tokens: Tokens, token: bytes, now: float) -> Caller:
         # Tokens are not guessed, so wrong ones do not slow their address down.

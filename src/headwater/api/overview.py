@@ -8,9 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from headwater.core.findings import Finding
-
 Numbers = Sequence[float | None]
+OverviewStatus = Literal["healthy", "attention", "failing"]
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,16 +70,33 @@ class ContextState(msgspec.Struct, frozen=True, kw_only=True):
     """The share of fresh contexts in each two minutes; null if there was none."""
 
 
+class OverviewFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to look at; ``subject`` and ``summary`` make a sentence.
+
+    ``page`` and ``params`` name the view of the web UI that shows it.
+    """
+
+    severity: Literal["warning", "error"]
+    check: str
+    subject: str
+    summary: str
+    detail: str
+    remedy: str
+    page: str
+    params: dict[str, str]
+    since: datetime | None
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """How a store is, and what to look at first."""
 
-    status: Literal["healthy", "attention", "failing"]
+    status: OverviewStatus
     since: datetime | None
     """Since when, as far as it is known."""
     title: str
     subtitle: str
     at: datetime
-    findings: Sequence[Finding]
+    findings: Sequence[OverviewFinding]
     """What needs attention, the worst first."""
     partitions: int
     unowned: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -11,8 +12,25 @@ Severity = Literal["ok", "unknown", "warning", "error"]
 safely; ``error`` if it does not work."""
 
 
+class Concern(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem in a few words: ``subject`` and ``summary`` make a sentence.
+
+    ``page`` and ``params`` name the view of the web UI that shows it.
+    """
+
+    subject: str
+    summary: str
+    detail: str = ""
+    page: str = "doctor"
+    params: dict[str, str] = {}
+    since: datetime | None = None
+
+
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check: its place, what was found, and the remedy."""
+    """The result of one check: its place, what was found, and the remedy.
+
+    ``concern`` is set for a problem of the running store.
+    """
 
     area: str
     check: str
@@ -20,6 +38,7 @@ class Finding(msgspec.Struct, frozen=True):
     looked_at: str
     found: str
     remedy: str = ""
+    concern: Concern | None = None
 
 
 class Findings:
@@ -46,9 +65,29 @@ class Findings:
         """Add something that does not work."""
         self._add("error", check, found, remedy, looked_at)
 
-    def _add(self, severity: Severity, check: str, found: str, remedy: str, looked_at: str) -> None:
+    def concern(
+        self,
+        severity: Severity,
+        check: str,
+        found: str,
+        remedy: str,
+        concern: Concern,
+        looked_at: str = "",
+    ) -> None:
+        """Add a problem of the running store."""
+        self._add(severity, check, found, remedy, looked_at, concern)
+
+    def _add(
+        self,
+        severity: Severity,
+        check: str,
+        found: str,
+        remedy: str,
+        looked_at: str,
+        concern: Concern | None = None,
+    ) -> None:
         place = looked_at or self._looked_at
-        self.all.append(Finding(self.area, check, severity, place, found, remedy))
+        self.all.append(Finding(self.area, check, severity, place, found, remedy, concern))
 
 
 CLOCK_TOLERANCE_SECONDS = 1.0

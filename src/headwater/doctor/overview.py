@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
-from headwater.api.overview import Series
+from collections.abc import Sequence
+
+from msgspec.structs import asdict
+
+from headwater.api.overview import (
+    ContextState,
+    Overview,
+    OverviewFinding,
+    Series,
+    StoreState,
+    WorkerState,
+)
 from headwater.core.clock import from_micros
+from headwater.core.findings import Concern, Finding
+from headwater.doctor.headlines import RANKS, status_of, subtitle_of, title_of
+from headwater.doctor.workload import Workload
 from headwater.engine import hour_series as hour
 from headwater.engine.last_hour import STEP
+from headwater.ports import Health
+from headwater.retrieval.reindexing import IndexStatus
 
 _MICROS = 1_000_000
+_PER_MINUTE = 60 // STEP
+_PART = 120 // STEP
+
+# What each part of the store is described by: the area of its findings, and their checks.
+_DESCRIBED = {
+    "sqlite": ("embedded store", ("SQLite", "disk")),
+    "redis": ("message bus", ("connection", "memory")),
+    "postgres": ("relational store", ("connection", "connections")),
+}
+# Warnings about servers and disks that become problems; others are choices of the installation.
+_GROWING = frozenset({"clock", "connections", "disk", "memory", "outbox", "write-ahead log"})
 
 
 def series_of(end: int, samples: hour.Samples) -> Series:
@@ -25,3 +52,120 @@ def series_of(end: int, samples: hour.Samples) -> Series:
         fresh_percent=[None if each is None else each.fresh_percent for each in minutes],
         assembly_p99_ms=[None if each is None else each.p99_ms for each in minutes],
     )
+
+
+def overview_of(
+    workload: Workload,
+    findings: Sequence[Finding],
+    inspected: Sequence[Finding],
+    indexes: Sequence[IndexStatus],
+    samples: hour.Samples,
+) -> Overview:
+    """Return the state of a store; ``inspected`` are the findings about its backends."""
+    concerns = _concerns([*findings, *inspected])
+    return Overview(
+        status=status_of(concerns),
+        since=min((each.since for each in concerns if each.since), default=None),
+        title=title_of(concerns, workload, samples),
+        subtitle=subtitle_of(concerns, workload, samples),
+        at=workload.at,
+        findings=concerns,
+        partitions=len(workload.lags),
+        unowned=sum(lag.owner is None for lag in workload.lags),
+        workers=_workers(workload, samples),
+        stores=[*(_part(each, inspected) for each in workload.health), *map(_index, indexes)],
+        contexts=_contexts(samples),
+    )
+
+
+def _concerns(findings: Sequence[Finding]) -> list[OverviewFinding]:
+    """Return the findings that need attention, the worst first."""
+    found = [each for each in findings if _matters(each)]
+    found.sort(key=lambda each: (each.severity == "warning", RANKS.get(each.check, len(RANKS))))
+    return list(map(_concern, found))
+
+
+def _matters(finding: Finding) -> bool:
+    is_growing = finding.severity == "warning" and finding.check in _GROWING
+    return finding.severity == "error" or is_growing or finding.concern is not None
+
+
+def _concern(finding: Finding) -> OverviewFinding:
+    concern = finding.concern or Concern(
+        subject=finding.check, summary=f"of the {finding.area}", detail=finding.found
+    )
+    return OverviewFinding(
+        severity="error" if finding.severity == "error" else "warning",
+        check=finding.check,
+        remedy=finding.remedy,
+        **asdict(concern),
+    )
+
+
+def _workers(workload: Workload, samples: hour.Samples) -> list[WorkerState]:
+    """Return the live workers, those with the most partitions first."""
+    rates = hour.partition_rates(samples)
+    held: dict[str, list[int]] = {}
+    for lag in workload.lags:
+        held.setdefault(lag.owner or "", []).append(lag.partition)
+    workers = [
+        WorkerState(
+            id=worker,
+            group=group.name,
+            partitions=held.get(worker, []),
+            events_per_second=sum(rates[each] for each in held.get(worker, [])) if rates else None,
+            heartbeat_seconds=workload.age(heartbeat),
+        )
+        for group in workload.groups
+        for worker, heartbeat in zip(group.workers, group.heartbeats, strict=True)
+    ]
+    return sorted(workers, key=lambda each: (-len(each.partitions), each.group, each.id))
+
+
+def _part(part: Health, inspected: Sequence[Finding]) -> StoreState:
+    area, checks = _DESCRIBED.get(part.name, ("", ()))
+    described = [
+        each.found
+        for each in inspected
+        if each.area == area and each.check in checks and each.severity == "ok"
+    ]
+    return StoreState(
+        name=part.name,
+        description=", ".join(described),
+        ok=part.ok,
+        needed=part.needed,
+        detail=part.detail,
+    )
+
+
+def _index(index: IndexStatus) -> StoreState:
+    chunks = "1 chunk" if index.chunks == 1 else f"{index.chunks:,} chunks"
+    documents = "1 document" if index.documents == 1 else f"{index.documents:,} documents"
+    generation = next((each.number for each in index.generations if each.state == "active"), None)
+    version = "" if generation is None else f"v{generation}, "
+    return StoreState(
+        name=f"index {index.name}",
+        description=f"{version}{chunks} of {documents}",
+        ok=not index.outdated,
+        needed=False,
+        detail=f"{index.outdated:,} documents have to be embedded again" if index.outdated else "",
+    )
+
+
+def _contexts(samples: hour.Samples) -> list[ContextState]:
+    """Return the contexts of the last hour, the most frequent first."""
+    parts = [samples[first : first + _PART] for first in range(0, len(samples), _PART)]
+    by_part = [hour.by_context(part) for part in parts]
+    known = sum(each is not None for each in samples)
+    found = [
+        ContextState(
+            name=name,
+            total=counts.total,
+            per_minute=round(counts.total * _PER_MINUTE / known, 2),
+            p99_ms=counts.p99_ms,
+            fresh_percent=counts.fresh_percent,
+            fresh_series=[part[name].fresh_percent if name in part else None for part in by_part],
+        )
+        for name, counts in hour.by_context(samples).items()
+    ]
+    return sorted(found, key=lambda each: (-each.total, each.name))

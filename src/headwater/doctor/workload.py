@@ -1,96 +1,279 @@
-"""Checks of a running store: health, workers, lag, dead letters, breakers."""
+"""Checks of a running store: health, workers, lag, schedules, dead letters, breakers, contexts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from statistics import median
+from typing import NamedTuple
 
 from headwater.core.durations import format_duration
-from headwater.core.findings import Finding, Findings
+from headwater.core.findings import Concern, Finding, Findings
+from headwater.declarations.runtime import runtime_of
+from headwater.engine.hour_series import Samples, by_context
 from headwater.errors import HeadwaterError
-from headwater.ports import ConsumerLag
+from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
+from headwater.ports import ConsumerGroup, ConsumerLag, Health
 from headwater.store.feature_store import FeatureStore
+from headwater.store.letter_groups import LetterGroups
 
 _LATE_SECONDS = 60.0
-_LETTERS_SHOWN = 1_000
+_SLOW_SECONDS = 5.0
+_SLOWER_THAN_OTHERS = 5
+_MISSED_RUNS = 2
+_GRACE = timedelta(minutes=1)
+_DEGRADED_PERCENT = 1.0
+_GROUPS_SHOWN = 5
+
+
+class Workload(NamedTuple):
+    """The state of a running store at a moment."""
+
+    at: datetime
+    health: Sequence[Health]
+    lags: Sequence[ConsumerLag]
+    groups: Sequence[ConsumerGroup]
+    letters: LetterGroups
+    refreshes: Mapping[str, RefreshOutcome]
+    """Of all scheduled features."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of events that wait."""
+        return sum(lag.waiting for lag in self.lags)
+
+    def age(self, moment: datetime | None) -> float:
+        """Return the seconds since a moment; not negative, as the server's clock may be ahead."""
+        return 0.0 if moment is None else max(0.0, (self.at - moment).total_seconds())
+
+
+async def observe(store: FeatureStore, health: Sequence[Health]) -> Workload:
+    """Read the state of a store that can be opened."""
+    engine = await runtime_of(store).open()
+    scheduled = [feature.name for feature in engine.registry.scheduled()]
+    return Workload(
+        at=store.clock.now(),
+        health=health,
+        lags=await store.admin.lag(),
+        groups=await store.admin.groups(),
+        letters=await store.dead_letters.groups(),
+        refreshes=await RefreshOutcomes(engine.backends.notes, engine.clock).read(scheduled),
+    )
+
+
+def unobserved(store: FeatureStore, health: Sequence[Health]) -> Workload:
+    """Return the state of a store of which nothing is known but the health."""
+    nothing = LetterGroups([], letters=0, grouped=0, others=0)
+    return Workload(store.clock.now(), health, [], [], nothing, {})
 
 
 async def findings(store: FeatureStore, open_breakers: Sequence[str] | None) -> list[Finding]:
     """Examine the work of a store that can be opened."""
-    found = Findings("workload", f"consumer group {store.settings.worker.consumer_group}")
     try:
-        await _add_health(store, found)
-        await _add_lag(store, found)
-        await _add_dead_letters(store, found)
+        workload = await observe(store, await store.admin.health())
     except HeadwaterError as error:
+        found = Findings("workload", f"consumer group {store.settings.worker.consumer_group}")
         found.error("store", str(error), "see the message; `headwater doctor` changes nothing")
+        _add_breakers(open_breakers, found)
+        return found.all
+    return judge(store, workload, open_breakers)
+
+
+def judge(
+    store: FeatureStore,
+    workload: Workload,
+    open_breakers: Sequence[str] | None,
+    samples: Samples = (),
+) -> list[Finding]:
+    """Return what is right and wrong with the work of a store; ``samples`` are of the last hour."""
+    found = Findings("workload", f"consumer group {store.settings.worker.consumer_group}")
+    _add_health(workload.health, found)
+    _add_partitions(workload, found)
+    _add_oldest(workload, found)
+    _add_slow_partition(workload, found)
+    _add_groups(workload, found)
+    _add_schedules(store, workload, found)
+    _add_dead_letters(workload.letters, found)
     _add_breakers(open_breakers, found)
+    _add_contexts(samples, found)
     return found.all
 
 
-async def _add_health(store: FeatureStore, found: Findings) -> None:
-    for part in await store.admin.health():
+def _add_health(parts: Sequence[Health], found: Findings) -> None:
+    for part in parts:
         if part.ok:
             found.ok("health", f"{part.name} can be read and written", part.name)
         else:
             remedy = "see the message" if part.needed else "events are still accepted meanwhile"
-            found.error("health", part.detail, remedy, part.name)
+            concern = Concern(subject=part.name, summary="is not ready", detail=part.detail)
+            found.concern("error", "health", part.detail, remedy, concern, part.name)
 
 
-async def _add_lag(store: FeatureStore, found: Findings) -> None:
-    partitions = await store.admin.lag()
+def _add_partitions(workload: Workload, found: Findings) -> None:
+    partitions, waiting = workload.lags, workload.waiting
     unowned = [each for each in partitions if each.owner is None]
-    waiting = sum(each.waiting for each in partitions)
-    if unowned and waiting:
-        found.error(
-            "partitions",
-            f"{len(unowned)} of {len(partitions)} have no worker, and {_waiting_text(waiting)}",
-            "start `headwater worker FILE`, or see the logs of the workers",
-        )
-    elif unowned:
-        found.warning(
-            "partitions",
-            f"{len(unowned)} of {len(partitions)} have no worker; nothing waits yet",
-            "start `headwater serve FILE` or `headwater worker FILE`",
-        )
-    else:
+    if not unowned:
         owners = len({each.owner for each in partitions})
         workers = "1 worker has" if owners == 1 else f"{owners} workers have"
         found.ok("partitions", f"{workers} all {len(partitions)}")
-    _add_oldest(partitions, waiting, store.clock.now(), found)
+        return
+    number = f"{len(unowned)} of {len(partitions)}"
+    concern = Concern(
+        subject=f"{number} partitions",
+        summary="have no worker",
+        detail=waiting_text(waiting) if waiting else "No event waits yet",
+    )
+    if waiting:
+        found.concern(
+            "error",
+            "partitions",
+            f"{number} have no worker, and {waiting_text(waiting)}",
+            "start `headwater worker FILE`, or see the logs of the workers",
+            concern,
+        )
+    else:
+        found.concern(
+            "warning",
+            "partitions",
+            f"{number} have no worker; nothing waits yet",
+            "start `headwater serve FILE` or `headwater worker FILE`",
+            concern,
+        )
 
 
-def _add_oldest(
-    partitions: Sequence[ConsumerLag], waiting: int, now: datetime, found: Findings
-) -> None:
-    oldest = min((each.oldest_at for each in partitions if each.oldest_at), default=None)
+def _add_oldest(workload: Workload, found: Findings) -> None:
+    oldest = min((each.oldest_at for each in workload.lags if each.oldest_at), default=None)
     if oldest is None:
         found.ok("lag", "no event waits")
         return
-    seconds = max(0.0, (now - oldest).total_seconds())
-    shown = f"{_waiting_text(waiting)}, the oldest for {format_duration(round(seconds * 1_000))}"
-    if seconds > _LATE_SECONDS:
-        found.warning("lag", shown, "add workers, or look for slow handlers in `headwater lag`")
-    else:
+    seconds, waiting = workload.age(oldest), waiting_text(workload.waiting)
+    shown = f"{waiting}, the oldest for {shown_duration(seconds)}"
+    if seconds <= _LATE_SECONDS:
         found.ok("lag", shown)
-
-
-def _waiting_text(number: int) -> str:
-    return "1 event waits" if number == 1 else f"{number} events wait"
-
-
-async def _add_dead_letters(store: FeatureStore, found: Findings) -> None:
-    letters = await store.dead_letters.list(limit=_LETTERS_SHOWN)
-    if not letters:
-        found.ok("dead letters", "none")
         return
-    features = sorted({letter.feature or "(all)" for letter in letters})
-    number = f"{len(letters)}{' or more' if len(letters) == _LETTERS_SHOWN else ''}"
-    found.warning(
-        "dead letters",
-        f"{number}, of {', '.join(features[:5])}",
-        "read the errors with `headwater dlq list`, then redrive or discard them",
+    concern = Concern(
+        subject=waiting,
+        summary=f"for up to {shown_duration(seconds)}",
+        detail="Features that these events trigger are older than that",
+        page="events",
+        since=oldest,
     )
+    remedy = "add workers, or look for slow handlers in `headwater lag`"
+    found.concern("warning", "lag", shown, remedy, concern)
+
+
+def _add_slow_partition(workload: Workload, found: Findings) -> None:
+    """Add the partition whose oldest event waits much longer than those of the others."""
+    ages = {each.partition: workload.age(each.oldest_at) for each in workload.lags if each.owner}
+    if len(ages) <= 1:
+        return
+    slowest = max(ages, key=lambda each: ages[each])
+    seconds, others = ages[slowest], median(age for each, age in ages.items() if each != slowest)
+    if not (seconds > _SLOW_SECONDS and seconds > _SLOWER_THAN_OTHERS * others):
+        return
+    lag = workload.lags[slowest]
+    concern = Concern(
+        subject=f"partition {slowest}",
+        summary=f"waits {shown_duration(seconds)}, others {shown_duration(others)}",
+        detail=f"{waiting_text(lag.waiting)} for worker {lag.owner}",
+        page="events",
+        since=lag.oldest_at,
+    )
+    found.concern(
+        "warning",
+        "slow partition",
+        f"{concern.subject} {concern.summary}; {concern.detail}",
+        "look for a slow handler, or for one entity with most of the events, in `headwater lag`",
+        concern,
+    )
+
+
+def _add_groups(workload: Workload, found: Findings) -> None:
+    """Add the consumer groups without workers that hold back events."""
+    for group in workload.groups:
+        seconds = workload.age(group.oldest_at)
+        if group.workers or not group.waiting or seconds < _LATE_SECONDS:
+            continue
+        concern = Concern(
+            subject=group.name,
+            summary=f"has no workers; {waiting_text(group.waiting)} for it",
+            detail=f"The oldest has been kept for {shown_duration(seconds)}",
+            since=group.oldest_at,
+        )
+        found.concern(
+            "warning",
+            "consumer groups",
+            f"{concern.subject} {concern.summary}",
+            f"start its workers, or run `headwater groups drop {group.name}`",
+            concern,
+        )
+
+
+def _add_schedules(store: FeatureStore, workload: Workload, found: Findings) -> None:
+    scheduled = runtime_of(store).registry.scheduled()
+    is_late = False
+    for feature in scheduled:
+        outcome = workload.refreshes.get(feature.name, RefreshOutcome())
+        concern = _late(feature.name, feature.refresh or timedelta(), outcome, workload)
+        if concern is not None:
+            is_late = True
+            found.concern(
+                "warning",
+                "schedules",
+                f"{concern.subject} {concern.summary}: {concern.detail}",
+                f"correct the error, then run `headwater refresh {feature.name}`",
+                concern,
+            )
+    if scheduled and not is_late:
+        number = "1 feature is" if len(scheduled) == 1 else f"{len(scheduled)} features are"
+        found.ok("schedules", f"{number} refreshed in time")
+
+
+def _late(
+    feature: str, interval: timedelta, outcome: RefreshOutcome, workload: Workload
+) -> Concern | None:
+    page, params = "store", {"kind": "feature", "name": feature}
+    if outcome.failing_since is not None:
+        return Concern(
+            subject=feature,
+            summary=f"refresh fails since {outcome.failing_since:%d %b %H:%M} UTC",
+            detail=outcome.error,
+            page=page,
+            params=params,
+            since=outcome.succeeded_at or outcome.failing_since,
+        )
+    seconds = workload.age(outcome.succeeded_at)
+    if seconds <= (_MISSED_RUNS * interval + _GRACE).total_seconds():
+        return None
+    return Concern(
+        subject=feature,
+        summary=f"has not been refreshed for {shown_duration(seconds)}",
+        detail=f"It is due every {shown_duration(interval.total_seconds())}",
+        page=page,
+        params=params,
+        since=outcome.succeeded_at,
+    )
+
+
+def _add_dead_letters(letters: LetterGroups, found: Findings) -> None:
+    if not letters.letters:
+        found.ok("dead letters", "none")
+    for group in letters.groups[:_GROUPS_SHOWN]:
+        feature = group.feature or "(all)"
+        found.concern(
+            "warning",
+            "dead letters",
+            f"{group.count:,}, of {feature}: {group.sample}",
+            "read the errors with `headwater dlq list`, then redrive or discard them",
+            Concern(
+                subject="1 dead letter" if group.count == 1 else f"{group.count:,} dead letters",
+                summary=f"of {feature}",
+                detail=group.sample,
+                page="dead-letters",
+                params={"feature": group.feature, "error": group.error},
+                since=group.first_failed_at,
+            ),
+        )
 
 
 def _add_breakers(open_breakers: Sequence[str] | None, found: Findings) -> None:
@@ -101,10 +284,51 @@ def _add_breakers(open_breakers: Sequence[str] | None, found: Findings) -> None:
             "ask a running server: `headwater doctor --url URL`",
         )
     elif open_breakers:
-        found.warning(
+        names = ", ".join(sorted(open_breakers))
+        found.concern(
+            "warning",
             "circuit breakers",
-            f"open for {', '.join(sorted(open_breakers))}: their events get one attempt each",
+            f"open for {names}: their events get one attempt each",
             "read their errors with `headwater dlq list`; a success closes the breaker",
+            Concern(
+                subject=names,
+                summary="keeps failing" if len(open_breakers) == 1 else "keep failing",
+                detail="Events get one attempt each until one succeeds",
+                page="dead-letters",
+                params={"feature": open_breakers[0]} if len(open_breakers) == 1 else {},
+            ),
         )
     else:
         found.ok("circuit breakers", "all closed")
+
+
+def _add_contexts(samples: Samples, found: Findings) -> None:
+    """Add the contexts of which many were not fresh in the last hour."""
+    for name, counts in by_context(samples).items():
+        percent = 100 * counts.degraded / counts.total
+        if percent < _DEGRADED_PERCENT:
+            continue
+        concern = Concern(
+            subject=name,
+            summary=f"was not fresh in {percent:.0f} % of {counts.total:,} contexts",
+            detail="An input was older than its SLA allows, missing or a default",
+            page="records",
+            params={"name": name, "freshness_status": "degraded"},
+        )
+        found.concern(
+            "warning",
+            "contexts",
+            f"{concern.subject} {concern.summary} of the last hour",
+            "see which inputs with `headwater context list` and `headwater context explain`",
+            concern,
+        )
+
+
+def waiting_text(number: int) -> str:
+    """Return how many events wait, as a clause."""
+    return "1 event waits" if number == 1 else f"{number:,} events wait"
+
+
+def shown_duration(seconds: float) -> str:
+    """Format seconds for people, without a false precision."""
+    return format_duration(round(seconds * 1_000 if seconds < 1 else round(seconds) * 1_000))

@@ -54,6 +54,15 @@ def each_minute(samples: Samples) -> list[ContextCounts | None]:
     return [summed(minute) if minute else None for minute in minutes]
 
 
+def by_context(samples: Samples) -> dict[str, ContextCounts]:
+    """Return the contexts of all samples by their names."""
+    found: dict[str, list[ContextCounts]] = {}
+    for sample in samples:
+        for name, counts in sample.contexts.items() if sample else ():
+            found.setdefault(name, []).append(counts)
+    return {name: summed(counts) for name, counts in found.items()}
+
+
 def partition_rates(samples: Samples) -> list[float]:
     """Return the events per second of each partition in the last step; none if unknown."""
     before, after = (each.backlog if each else None for each in samples[-2:])

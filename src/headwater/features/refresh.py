@@ -32,6 +32,7 @@ from headwater.features.cells import is_same_value
 from headwater.features.failure_texts import FailureTexts, own_error
 from headwater.features.frame import Frame
 from headwater.features.query_rows import query_columns, query_values
+from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.services import Services
 from headwater.ports import (
     Change,
@@ -80,6 +81,7 @@ class Refresh:
         self._group = services.settings.worker.consumer_group
         self._running: dict[tuple[str, int], _Run] = {}
         self._texts = FailureTexts(private=services.settings.record.is_private)
+        self._outcomes = RefreshOutcomes(services.backends.notes, services.clock)
 
     async def handle(self, state: BatchState, delivery: Delivery, lease: Lease) -> Refreshed:
         """Run a tick, or the next page of one."""
@@ -91,20 +93,8 @@ class Refresh:
         if feature is None or not feature.refresh:
             log.info("tick of an unscheduled feature", feature=tick.feature)
         elif not skipped:
-            self._observe_delay(tick)
-            try:
-                if feature.sql is None:
-                    updated, failure, after = await self._run_code(
-                        state, feature, tick, partition, delivery.event.event_id
-                    )
-                else:
-                    updated, failure = await self._run_sql(feature, delivery.event.event_id)
-            except BackendError:
-                raise  # the batch runs again, as for any event
-            except HeadwaterError as error:
-                hidden = self._texts.is_hidden(error)
-                failure = type(error).__name__ if hidden else str(error)
-                log.error("refresh failed", feature=feature.name, error=failure)
+            cause = delivery.event.event_id
+            updated, failure, after = await self._run(state, feature, tick, partition, cause)
         handled = Handled(
             delivery.event,
             time.perf_counter() - began,
@@ -120,6 +110,29 @@ class Refresh:
         self._running[tick.feature, partition] = _Run(lease.epoch, tick.due)
         rest = msgspec.structs.replace(tick, after=after, group=self._group)
         return Refreshed(handled, ticks.event_of(rest, self._clock.now()))
+
+    async def _run(
+        self, state: BatchState, feature: FeatureDef, tick: ticks.Due, partition: int, cause: str
+    ) -> tuple[int, str, str | None]:
+        """Run a feature; return the updated entities, the failure, and where to continue."""
+        self._observe_delay(tick)
+        updated, failure, after = 0, "", None
+        try:
+            if feature.sql is None:
+                updated, failure, after = await self._run_code(
+                    state, feature, tick, partition, cause
+                )
+            else:
+                updated, failure = await self._run_sql(feature, cause)
+        except BackendError:
+            raise  # the batch runs again, as for any event
+        except HeadwaterError as error:
+            hidden = self._texts.is_hidden(error)
+            failure = type(error).__name__ if hidden else str(error)
+            log.error("refresh failed", feature=feature.name, error=failure)
+        if failure or after is None:
+            await self._outcomes.write(feature.name, tick.due, failure)
+        return updated, failure, after
 
     def _observe_delay(self, tick: ticks.Due) -> None:
         if not tick.after:

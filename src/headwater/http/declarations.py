@@ -11,7 +11,7 @@ from headwater.api.kinds import DeclaredName, SearchLimit, SearchText
 from headwater.core.callers import current_caller
 from headwater.declarations.runtime import runtime_of
 from headwater.http.doctor import open_breakers
-from headwater.http.process_reports import ServerProcesses
+from headwater.http.process_reports import ServerProcesses, all_reports
 from headwater.http.routes import Route
 from headwater.store.activity import activity_of
 from headwater.store.feature_store import FeatureStore
@@ -48,5 +48,5 @@ class DeclarationCards:
         activity = await activity_of(runtime_of(self._store), kind, name, caller)
         breaker_open = None
         if card.feature is not None and card.feature.triggers:
-            breaker_open = name in await open_breakers(self._processes)
+            breaker_open = name in open_breakers(await all_reports(self._processes))
         return msgspec.structs.replace(card, activity=activity, breaker_open=breaker_open)

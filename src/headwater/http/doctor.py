@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from itertools import chain
 
 from headwater.api.doctor import Examination
-from headwater.http.process_reports import Family, ServerProcesses, all_reports
+from headwater.http.process_reports import Report, ServerProcesses, all_reports
 from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
@@ -25,20 +26,17 @@ class Doctor:
 
     async def examine_installation(self) -> Examination:
         """Examine configuration, installation, servers and workload."""
-        breakers = await open_breakers(self._processes)
+        reports = await all_reports(self._processes)
         # Loaded on first use: the checks of embeddings load NumPy.
         doctor = import_module("headwater.doctor.examination")
-        examination: Examination = await doctor.examine(self._store, open_breakers=breakers)
+        examination: Examination = await doctor.examine(
+            self._store, open_breakers=open_breakers(reports)
+        )
         return examination
 
 
-async def open_breakers(processes: ServerProcesses | None) -> list[str]:
-    """Return the features whose circuit breaker is open in a process of the server."""
-    families = chain.from_iterable(report.metrics for report in await all_reports(processes))
-    return sorted({feature for family in families for feature in _open_in(family)})
-
-
-def _open_in(family: Family) -> list[str]:
-    if family.name != _BREAKERS:
-        return []
-    return [labels["feature"] for _, labels, value in family.samples if value == 1]
+def open_breakers(reports: Sequence[Report]) -> list[str]:
+    """Return the features whose circuit breaker is open in a process."""
+    families = [each for report in reports for each in report.metrics if each.name == _BREAKERS]
+    samples = chain.from_iterable(family.samples for family in families)
+    return sorted({labels["feature"] for _, labels, value in samples if value == 1})

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from headwater.access.guard import has_access_control
 from headwater.api.health import Alive, Readiness
+from headwater.core.callers import current_caller
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
 from headwater.http.process_reports import MergedMetrics, ServerProcesses, all_reports
@@ -57,7 +58,11 @@ class Probes:
         return Alive()
 
     async def ready(self) -> ApiResponse:
-        """Return the health of each part of the store; 503 if a required part has failed."""
+        """Return the health of each part of the store; 503 if a required part has failed.
+
+        If requests need keys, the details of a failed part are only for keys with the scope
+        `metrics`.
+        """
         parts, reports = await asyncio.gather(self._probe.parts(), all_reports(self._processes))
         own = [] if self._worker is None else [self._worker.health()]
         parts = [*parts, *own, *(each.health for each in reports if each.health)]
@@ -66,7 +71,7 @@ class Probes:
         failed = [part for part in parts if not part.ok]
         for part in failed:
             log.warning("not ready", part=part.name, detail=part.detail)
-        if failed and self._has_keys:
+        if failed and self._has_keys and not _sees_details():
             # Probes send no key, and details name folders and hosts: they stay in the log.
             parts = [msgspec.structs.replace(part, detail="") for part in parts]
         if any(part.needed for part in failed):
@@ -79,3 +84,9 @@ class Probes:
         self._metrics.flush()
         merged = MergedMetrics(await all_reports(self._processes))
         return ApiResponse(generate_latest(merged), media_type=CONTENT_TYPE_LATEST)
+
+
+def _sees_details() -> bool:
+    """Return whether the request has a key that may read metrics."""
+    caller = current_caller()
+    return caller is not None and caller.may("metrics")

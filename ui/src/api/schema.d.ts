@@ -198,7 +198,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Return the health of each part of the store; 503 if a required part has failed. */
+        /**
+         * Return the health of each part of the store; 503 if a required part has failed.
+         * @description If requests need keys, the details of a failed part are only for keys with the scope
+         *     `metrics`.
+         */
         get: operations["ready"];
         put?: never;
         post?: never;
@@ -1071,6 +1075,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read how the store is and since when, what to look at first, and its parts. */
+        get: operations["read_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/prune": {
         parameters: {
             query?: never;
@@ -1232,7 +1253,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Return the numbers of the last hour in steps of ten seconds.
+         * Read the numbers of the last hour in steps of ten seconds.
          * @description The server keeps them in the store, so that they survive a restart.
          */
         get: operations["read_series"];
@@ -1794,6 +1815,26 @@ export interface components {
             sampled_entities: number;
         };
         /**
+         * Concern
+         * @description A problem in a few words: ``subject`` and ``summary`` make a sentence.
+         *
+         *         ``page`` and ``params`` name the view of the web UI that shows it.
+         */
+        Concern: {
+            /** @default  */
+            detail: string;
+            /** @default doctor */
+            page: string;
+            /** @default {} */
+            params: {
+                [key: string]: string;
+            };
+            /** @default null */
+            since: string | null;
+            subject: string;
+            summary: string;
+        };
+        /**
          * ConsumerGroup
          * @description A consumer group: its live workers, its waiting events, and the time of its last commit.
          *
@@ -1937,6 +1978,18 @@ export interface components {
         ContextPage: {
             contexts: components["schemas"]["RecordSummary"][];
             next_cursor: string | null;
+        };
+        /**
+         * ContextState
+         * @description The recorded contexts of one name in the last hour.
+         */
+        ContextState: {
+            fresh_percent: number | null;
+            fresh_series: (number | null)[];
+            name: string;
+            p99_ms: number | null;
+            per_minute: number;
+            total: number;
         };
         /**
          * ContextTrace
@@ -2502,10 +2555,14 @@ export interface components {
         /**
          * Finding
          * @description The result of one check: its place, what was found, and the remedy.
+         *
+         *         ``concern`` is set for a problem of the running store.
          */
         Finding: {
             area: string;
             check: string;
+            /** @default null */
+            concern: components["schemas"]["Concern"] | null;
             found: string;
             looked_at: string;
             /** @default  */
@@ -3053,6 +3110,44 @@ export interface components {
             /** @enum {unknown} */
             source: "computed" | "default" | "missing" | "online";
             value: unknown;
+        };
+        /**
+         * Overview
+         * @description How a store is, and what to look at first.
+         */
+        Overview: {
+            at: string;
+            contexts: components["schemas"]["ContextState"][];
+            findings: components["schemas"]["OverviewFinding"][];
+            partitions: number;
+            since: string | null;
+            /** @enum {unknown} */
+            status: "attention" | "failing" | "healthy";
+            stores: components["schemas"]["StoreState"][];
+            subtitle: string;
+            title: string;
+            unowned: number;
+            workers: components["schemas"]["WorkerState"][];
+        };
+        /**
+         * OverviewFinding
+         * @description Something to look at; ``subject`` and ``summary`` make a sentence.
+         *
+         *         ``page`` and ``params`` name the view of the web UI that shows it.
+         */
+        OverviewFinding: {
+            check: string;
+            detail: string;
+            page: string;
+            params: {
+                [key: string]: string;
+            };
+            remedy: string;
+            /** @enum {unknown} */
+            severity: "error" | "warning";
+            since: string | null;
+            subject: string;
+            summary: string;
         };
         /**
          * ParameterListing
@@ -3725,6 +3820,18 @@ export interface components {
             retrievers: components["schemas"]["RetrieverListing"][];
         };
         /**
+         * StoreState
+         * @description A part of the store: its health, and what is known about it.
+         */
+        StoreState: {
+            description: string;
+            /** @default  */
+            detail: string;
+            name: string;
+            needed: boolean;
+            ok: boolean;
+        };
+        /**
          * SwitchBody
          * @description The version to serve; without one, that of the backfill.
          */
@@ -3848,6 +3955,17 @@ export interface components {
             state: "active" | "building" | "joining" | "ready" | "retired";
             type: string;
             version: number;
+        };
+        /**
+         * WorkerState
+         * @description A worker of the consumer group, or of another one.
+         */
+        WorkerState: {
+            events_per_second: number | null;
+            group: string;
+            heartbeat_seconds: number;
+            id: string;
+            partitions: number[];
         };
     };
     responses: never;
@@ -5553,6 +5671,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CallerReport"];
+                };
+            };
+        };
+    };
+    read_overview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overview"];
                 };
             };
         };
