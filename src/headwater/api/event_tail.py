@@ -1,21 +1,10 @@
-"""Server-sent events of the live tail of the event log."""
+"""Messages of the live tail of the event log."""
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
-from headwater.core.values import ServiceEvent
-
 EVENT_STREAM = "text/event-stream"
-
-
-class TailedEvent(msgspec.Struct, frozen=True):
-    """The data of a message without a type: an accepted event, and when it was accepted."""
-
-    event: ServiceEvent
-    received_at: datetime
 
 
 class TailGap(msgspec.Struct, frozen=True):

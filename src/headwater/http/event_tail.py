@@ -16,7 +16,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headwater.api.event_tail import EVENT_STREAM, TailedEvent, TailGap
+from headwater.api.event_tail import EVENT_STREAM, TailGap
 from headwater.api.kinds import EntityIdFilter, EventTypeFilter
 from headwater.core.codec import encode_custom
 from headwater.errors import HeadwaterError
@@ -25,7 +25,7 @@ from headwater.http.problems import log_problem, problem_response
 from headwater.http.request_errors import TooManyTailsError
 from headwater.http.request_ids import HEADER
 from headwater.http.routes import Route
-from headwater.ports import EventPage
+from headwater.ports import EventPage, LoggedEvent
 from headwater.store.feature_store import FeatureStore
 
 _POLL_SECONDS = 0.5
@@ -82,7 +82,7 @@ class EventTail:
                 "admin",
                 self.tail_events,
                 returns=EVENT_STREAM,
-                documents=(TailedEvent, TailGap),
+                documents=(LoggedEvent, TailGap),
             )
         ]
 
@@ -181,8 +181,7 @@ def _messages(page: EventPage) -> Iterator[bytes]:
     if page.skipped:
         yield b"event: gap\ndata: %s\n\n" % _encode(TailGap(page.skipped))
     for each in page.events:
-        data = _encode(TailedEvent(each.logged.event, each.logged.received_at))
-        yield b"id: %s\ndata: %s\n\n" % (each.position.encode(), data)
+        yield b"id: %s\ndata: %s\n\n" % (each.position.encode(), _encode(each.logged))
 
 
 def _heartbeat(page: EventPage) -> bytes:

@@ -3849,14 +3849,6 @@ export interface components {
             version: number;
         };
         /**
-         * TailedEvent
-         * @description The data of a message without a type: an accepted event, and when it was accepted.
-         */
-        TailedEvent: {
-            event: components["schemas"]["ServiceEvent"];
-            received_at: string;
-        };
-        /**
          * TailGap
          * @description The data of a message of the type ``gap``: events that were left out.
          *
@@ -5071,7 +5063,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["TailedEvent"] | components["schemas"]["TailGap"];
+                    "text/event-stream": components["schemas"]["LoggedEvent"] | components["schemas"]["TailGap"];
                 };
             };
         };
