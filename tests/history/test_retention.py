@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from headwater import FeatureStore, ServiceEvent, Worker, context, entity, feature
 from headwater.declarations.runtime import runtime_of
+from headwater.engine.auditing import audited
 from headwater.engine.backfills import begin_backfill
 from headwater.errors import InvalidInputError, UnknownContextError
 from headwater.history.nightly_pruning import NightlyPruning
@@ -70,8 +72,18 @@ async def backends_of(store: FeatureStore) -> Backends:
 
 async def nightly(store: FeatureStore) -> NightlyPruning:
     """Return the nightly pruning of another worker."""
+    return await _nightly(store, is_by_month=False)
+
+
+async def _nightly(store: FeatureStore, *, is_by_month: bool) -> NightlyPruning:
     engine = await runtime_of(store).open()
-    return NightlyPruning(engine.backends, engine.catalog, NIGHTLY, is_by_month=False)
+    return NightlyPruning(
+        engine.backends,
+        engine.catalog,
+        NIGHTLY,
+        partial(audited, engine),
+        is_by_month=is_by_month,
+    )
 
 
 async def count_events(store: FeatureStore) -> int:
@@ -202,13 +214,14 @@ async def test_the_nightly_run_happens_once_a_day_for_all_workers(
     assert len(await run_all()) == 1
     assert await run_all() == []
     assert await (await nightly(store)).run(clock.now()) is None
+    entries = (await store.audit_log(action="admin.prune")).entries
+    assert [(each.target, each.outcome) for each in entries] == [("nightly", "done")] * 2
 
 
 async def test_by_month_a_nightly_run_keeps_the_rows_of_a_month_that_is_not_over(
     store: FeatureStore, clock: ManualClock
 ) -> None:
-    engine = await runtime_of(store).open()
-    worker = NightlyPruning(engine.backends, engine.catalog, NIGHTLY, is_by_month=True)
+    worker = await _nightly(store, is_by_month=True)
     await worker.run(clock.now())
     await buy_daily(store, clock, 3)
     clock.advance(20 * DAY)

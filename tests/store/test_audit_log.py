@@ -38,6 +38,10 @@ def shop(store: FeatureStore) -> FeatureStore:
     def broken(user_id: str, event: ServiceEvent) -> int:
         raise ValueError("no")
 
+    @store.feature(User, refresh="1d")
+    def rank(user_id: str) -> int:
+        return 1
+
     Index(store, "docs", embedder="lexical")
     return store
 
@@ -68,6 +72,7 @@ async def test_every_administrative_verb_stands_in_the_log(shop: FeatureStore) -
     await shop.backfills.run("total", switch=True)
     await shop.backfills.run("total")
     await shop.backfills.cancel("total")
+    await shop.admin.refresh("rank")
     await shop.admin.rebuild()
     await shop.admin.prune(records="30d", dry_run=True)
     await shop.admin.prune(records="30d")
@@ -85,6 +90,7 @@ async def test_every_administrative_verb_stands_in_the_log(shop: FeatureStore) -
         ("backfills.switch", "total", "done"),
         ("backfills.run", "total", "done"),
         ("backfills.cancel", "total", "done"),
+        ("admin.refresh", "rank", "done"),
         ("admin.rebuild", "", "done"),
         ("admin.prune", "", "done"),
         ("catalog.rename", "total", "done"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from headwater.core.logging import Outage, log
+from headwater.engine.auditing import audited
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError
 from headwater.history.nightly_pruning import NightlyPruning
@@ -38,7 +40,11 @@ async def prune_nightly(engine: Engine) -> None:
     # Servers keep a table for each month, which is dropped faster than its rows are deleted.
     is_by_month = on_servers(settings)
     pruning = NightlyPruning(
-        engine.backends, engine.catalog, settings.retention, is_by_month=is_by_month
+        engine.backends,
+        engine.catalog,
+        settings.retention,
+        partial(audited, engine),
+        is_by_month=is_by_month,
     )
     outage = Outage("pruning")
     while pruning.is_wanted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -18,7 +20,8 @@ _CLAIM = timedelta(minutes=10)
 class NightlyPruning:
     """Prunes once a day for the whole store, however many workers call it.
 
-    By month, it removes rows only when their month can be removed as a whole.
+    By month, it removes rows only when their month can be removed as a whole. Each run is logged
+    as an administrative action.
     """
 
     def __init__(
@@ -26,11 +29,13 @@ class NightlyPruning:
         backends: Backends,
         catalog: FollowedCatalog,
         settings: RetentionSettings,
+        audited: Callable[..., AbstractAsyncContextManager[None]],
         *,
         is_by_month: bool,
     ) -> None:
         self._backends = backends
         self._catalog = catalog
+        self._audited = audited
         self._retention = Retention.configured(settings)
         self._hour = settings.hour
         self._is_by_month = is_by_month
@@ -55,7 +60,8 @@ class NightlyPruning:
         wanted = self._retention.horizons(now)
         if self._is_by_month:
             wanted = month_starts(wanted)
-        report = await prune(self._backends, self._catalog, wanted)
+        async with self._audited("admin.prune", "nightly", before=wanted):
+            report = await prune(self._backends, self._catalog, wanted)
         await self._catalog.change(lambda state: replace(state, retention=NightlyRun(due)))
         return report
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from headwater.core.durations import Duration
 from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying
@@ -18,7 +19,6 @@ from headwater.features.schedule import tick_now
 from headwater.history.forget_report import ForgetReport
 from headwater.history.retention import PruneReport, Retention, prune
 from headwater.ports import ConsumerGroup, ConsumerLag, Health
-from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
@@ -58,7 +58,9 @@ class AdminVerbs:
         check_not_replaying("refresh")
         feature = self._runtime.registry.feature(feature_name(name))
         engine = await self._runtime.open()
-        await engine.backends.bus.publish_ticks([tick_now(feature, self._runtime.clock.now())])
+        tick = tick_now(feature, self._runtime.clock.now())
+        async with audited(engine, "admin.refresh", feature.name):
+            await engine.backends.bus.publish_ticks([tick])
 
     async def groups(self) -> list[ConsumerGroup]:
         """Return each consumer group with its live workers, its waiting events and their age.

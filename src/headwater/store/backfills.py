@@ -12,11 +12,11 @@ import msgspec
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import declared_entry
+from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
 from headwater.features.frame import check_not_replaying
 from headwater.history.backfill.reports import BackfillReport, SwitchReport
 from headwater.ports import CatalogState, FeatureVersion
-from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.engine.auditing import audited
 from headwater.features.frame import check_not_replaying
-from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from headwater.core.logging import log
 from headwater.core.values import ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.engine.auditing import audited
 from headwater.errors import EventConflict, EventConflictError
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying, track_source
@@ -21,7 +22,6 @@ from headwater.ports import (
     LoggedEvent,
     PublishResult,
 )
-from headwater.store.audit_log import audited
 from headwater.store.event_log import FOLLOWED, EventQuery, check_limit, find_events
 from headwater.store.letter_groups import MOST_GROUPED, LetterGroups, group_letters
 from headwater.store.runtime import Runtime

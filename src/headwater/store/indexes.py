@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from headwater.core.progress import OnStep
 from headwater.declarations.indexes import IndexRef, index_name
+from headwater.engine.auditing import audited
 from headwater.features.caller_limits import check_index_limits, limited_caller
 from headwater.features.frame import check_not_replaying, track_source
 from headwater.ports import StoredDocument
-from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 

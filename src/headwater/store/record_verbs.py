@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.engine.auditing import audited
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying
 from headwater.records.lineage import ContextTrace
-from headwater.store.audit_log import audited
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 

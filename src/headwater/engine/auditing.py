@@ -1,0 +1,82 @@
+"""Logging of administrative actions: an entry before an action starts, and its outcome after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.core.callers import current_actor
+from headwater.core.logging import log
+from headwater.core.values import LONGEST_NAME, new_id
+from headwater.errors import BackendError
+from headwater.ports import AuditEntry, AuditOutcome
+
+if TYPE_CHECKING:
+    from headwater.engine.engine import Engine
+
+
+@asynccontextmanager
+async def audited(
+    engine: Engine, action: str, target: str = "", **parameters: Any
+) -> AsyncIterator[None]:
+    """Log an action before it starts, and its outcome; raise if it cannot be logged.
+
+    Parameters must not contain personal values: the log cannot be redacted.
+    """
+    entry = AuditEntry(
+        id=new_id(),
+        at=engine.clock.now(),
+        actor=_storable_text(current_actor()),
+        action=action,
+        target=_storable_text(target),
+        parameters={name: _storable(value) for name, value in parameters.items()},
+    )
+    await engine.backends.audit_log.append(entry)
+    try:
+        yield
+    except asyncio.CancelledError:
+        await _finish(engine, entry, "cancelled")
+        raise
+    except Exception as error:
+        await _finish(engine, entry, "failed", type(error).__name__)
+        raise
+    await _finish(engine, entry, "done")
+
+
+async def _finish(
+    engine: Engine, entry: AuditEntry, outcome: AuditOutcome, error: str | None = None
+) -> None:
+    """Add the outcome; the action itself is in the log already and cannot be undone."""
+    ended = replace(entry, outcome=outcome, finished_at=engine.clock.now(), error=error)
+    try:
+        await engine.backends.audit_log.append(ended)
+    except BackendError as problem:
+        log.error(
+            "audit outcome not stored",
+            action=entry.action,
+            id=entry.id,
+            outcome=outcome,
+            error=str(problem),
+        )
+
+
+def _storable(value: object) -> Any:
+    """Return a value as JSON, with texts that every database can store."""
+    match msgspec.to_builtins(value):
+        case str() as text:
+            return _storable_text(text)
+        case dict() as fields:
+            return {name: _storable(each) for name, each in fields.items()}
+        case list() | tuple() as items:
+            return [_storable(each) for each in items]
+        case other:
+            return other
+
+
+def _storable_text(text: str) -> str:
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")[:LONGEST_NAME]
