@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from io import StringIO
 
 import pytest
@@ -16,6 +17,9 @@ from soak.sampling import Sample
 from soak.verdict import Findings, checks
 
 MEGABYTE = 1 << 20
+MEMORY = "memory, last quarter"
+TOOTH = (0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 14, 5)
+"""Memory that is used and given back, in megabytes, from one sample to the next."""
 
 
 # The server starts before the load and handles its events after it.
@@ -44,12 +48,24 @@ def test_steady_memory_and_descriptors_are_kept() -> None:
 
 
 def test_memory_that_grows_in_the_second_half_is_a_leak() -> None:
-    assert broken(findings(samples(growth=MEGABYTE))) == ["memory, 2nd half"]
+    assert broken(findings(samples(growth=MEGABYTE))) == [MEMORY]
 
 
 def test_memory_that_grows_only_in_the_first_half_is_not_a_leak() -> None:
     first, second = samples(growth=MEGABYTE)[:20], samples(level=300 * MEGABYTE)[20:]
     assert broken(findings([*first, *second])) == []
+
+
+@pytest.mark.parametrize("phase", range(len(TOOTH)))
+def test_memory_that_goes_up_and_down_below_a_bound_is_not_a_leak(phase: int) -> None:
+    filled = [min(100 + 2 * n, 160) for n in range(80)]
+    assert broken(findings(shaped(sawtooth(filled, phase)))) == []
+
+
+@pytest.mark.parametrize("phase", range(len(TOOTH)))
+def test_a_slow_leak_under_a_sawtooth_is_found(phase: int) -> None:
+    leaking = [min(100 + 2 * n, 160) + n for n in range(80)]
+    assert broken(findings(shaped(sawtooth(leaking, phase)))) == [MEMORY]
 
 
 def test_descriptors_that_grow_are_a_leak() -> None:
@@ -80,10 +96,24 @@ def test_requests_that_were_not_answered_in_time_break_the_soak() -> None:
     assert broken(found) == ["requests answered"]
 
 
-def samples(level: int = 100 * MEGABYTE, growth: int = 0, descriptors: int = 0) -> list[Sample]:
+def samples(
+    level: int = 100 * MEGABYTE, growth: int = 0, descriptors: int = 0, number: int = 40
+) -> list[Sample]:
     return [
         Sample(float(n), 1, level + n * growth, level + n * growth, 50 + n * descriptors, 0, 0.001)
-        for n in range(40)
+        for n in range(number)
+    ]
+
+
+def sawtooth(levels: Sequence[int], phase: int) -> list[int]:
+    return [level + TOOTH[(n + phase) % len(TOOTH)] for n, level in enumerate(levels)]
+
+
+def shaped(levels: Sequence[int]) -> list[Sample]:
+    """Return samples of memory in megabytes."""
+    return [
+        sample._replace(anonymous=level * MEGABYTE)
+        for sample, level in zip(samples(number=len(levels)), levels, strict=True)
     ]
 
 
