@@ -7,7 +7,6 @@ import random
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -22,6 +21,7 @@ from headwater.client.problems import error_of
 from headwater.client.stream_lines import OnLine, StreamLine
 from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
+from headwater.core.retry_after import retry_after_seconds
 from headwater.errors import (
     ConfigError,
     ConnectionLostError,
@@ -275,7 +275,8 @@ class Server:
         is_refused = isinstance(error, RateLimitedError | OverloadedError)
         is_temporary = is_refused or response.status_code in _GATEWAY_STATUSES
         is_retried = is_temporary and (is_refused or request.is_repeatable)
-        return FailedAttempt(error, is_retried, _retry_after(response, self._clock.now()))
+        wanted = retry_after_seconds(response.headers.get("retry-after", ""), self._clock.now())
+        return FailedAttempt(error, is_retried, wanted or 0.0)
 
     def _error(self, response: httpx.Response) -> HeadwaterError:
         media_type = response.headers.get("content-type", "").partition(";")[0]
@@ -350,13 +351,3 @@ def _pause(attempt: int) -> float:
     """Return a random pause, so that clients that failed together do not return together."""
     longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt)
     return random.uniform(longest / 2, longest)
-
-
-def _retry_after(response: httpx.Response, now: datetime) -> float:
-    """Return the seconds to wait that the server asks for, or 0."""
-    text = response.headers.get("retry-after", "")
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    with suppress(ValueError):
-        return max(0.0, (parsedate_to_datetime(text) - now).total_seconds())
-    return 0.0

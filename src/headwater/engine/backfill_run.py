@@ -36,6 +36,7 @@ from headwater.engine.backfills import (
     backfill_folder,
     backfill_of,
     backfills_folder,
+    begin_backfill,
     drop_group,
     exported_files,
     group_named,
@@ -110,8 +111,9 @@ class BackfillRun:
         self.failures: Sequence[DeadLetter] = ()
         """The first events that failed in the replay."""
 
-    async def run(self, version: FeatureVersion) -> FeatureVersion:
-        """Continue a backfill until its version is ready."""
+    async def run(self, since: datetime | None) -> FeatureVersion:
+        """Begin a backfill, or continue it, until its version is ready."""
+        version = await begin_backfill(self._engine, self._feature, since)
         variant = replace(self._feature, series=version.series)
         with step(self._engine.tracer, "backfill", {FEATURE: variant.name, SERIES: variant.series}):
             if version.state == "building":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from headwater.access.errors import ScopeError
@@ -37,70 +39,31 @@ class Contexts:
         self._store = store
 
     def routes(self) -> list[Route]:
+        external = Route(
+            "POST", "/v1/record", "assemble", self.record_external, documents=Assembled
+        )
+        return [*self._assembling(), *self._reading(), external]
+
+    def _assembling(self) -> list[Route]:
+        """Return the routes that assemble a context."""
+        route = partial(Route, "POST", scope="assemble", documents=Assembled, applies_limits=True)
         return [
-            Route(
-                "POST",
-                "/v1/contexts/{name}",
-                "assemble",
-                self.assemble_context,
-                documents=Assembled,
-                applies_limits=True,
-            ),
-            Route(
-                "POST",
-                "/api/context/assemble",
-                "assemble",
-                self.assemble,
-                documents=Assembled,
-                applies_limits=True,
-            ),
-            Route(
-                "GET",
-                "/v1/context/{id}",
-                "records",
-                self.read_context,
-                documents=PastContext,
-                applies_limits=True,
-            ),
-            Route(
-                "GET",
-                "/v1/context/{id}/lineage",
-                "records",
-                self.read_lineage,
-                documents=ContextLineage,
-                applies_limits=True,
-            ),
-            Route(
-                "GET",
-                "/context/{id}/explain",
-                "records",
-                self.explain_context,
-                documents=ContextTrace,
-                applies_limits=True,
-            ),
-            Route(
-                "GET",
-                "/v1/context/{id}/causes",
-                "records",
-                self.read_causes,
-                applies_limits=True,
-            ),
-            Route(
-                "GET",
-                "/v1/context/{id}/diff/{other}",
-                "records",
-                self.diff_contexts,
-                documents=ContextDiff,
-                applies_limits=True,
-            ),
-            Route(
-                "POST",
-                "/v1/context/{id}/replay",
-                "records",
-                self.replay_context,
-                documents=Replay,
-            ),
-            Route("POST", "/v1/record", "assemble", self.record_external, documents=Assembled),
+            route("/v1/contexts/{name}", function=self.assemble_context),
+            route("/api/context/assemble", function=self.assemble),
+        ]
+
+    def _reading(self) -> list[Route]:
+        """Return the routes that read a record."""
+        route = partial(Route, "GET", scope="records", applies_limits=True)
+        one = "/v1/context/{id}"
+        replay = Route("POST", f"{one}/replay", "records", self.replay_context, documents=Replay)
+        return [
+            route(one, function=self.read_context, documents=PastContext),
+            route(f"{one}/lineage", function=self.read_lineage, documents=ContextLineage),
+            route("/context/{id}/explain", function=self.explain_context, documents=ContextTrace),
+            route(f"{one}/causes", function=self.read_causes),
+            route(f"{one}/diff/{{other}}", function=self.diff_contexts, documents=ContextDiff),
+            replay,
         ]
 
     async def assemble_context(self, name: ContextName, body: AssembleBody) -> ApiResponse:

@@ -21,7 +21,8 @@ from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
-    from headwater.engine.backfill_run import OnProgress
+    from headwater.declarations.features import FeatureDef
+    from headwater.engine.backfill_run import BackfillRun, OnProgress
     from headwater.engine.backfills import BackfillStatus
     from headwater.engine.engine import Engine
     from headwater.history.backfill.compare import Comparison
@@ -66,26 +67,14 @@ class BackfillVerbs:
         """
         check_not_replaying("backfill")
         _check_span(since, until, switch=switch)
-        from headwater.backends.inline_runner import InlineRunner  # noqa: PLC0415
-        from headwater.engine.backfill_run import BackfillRun  # noqa: PLC0415 - loaded with the engine
-        from headwater.engine.backfills import begin_backfill  # noqa: PLC0415
-
         engine = await self._runtime.open()
         await engine.catalog.follow()
         definition = self._runtime.registry.feature(feature_name(feature))
-        run = BackfillRun(
-            self,
-            engine,
-            definition,
-            source or OpenStore(self._runtime),
-            runner or InlineRunner(),
-            files,
-            progress or _ignore,
-        )
+        run = self._new_run(engine, definition, source, runner, files, progress)
         number = None
         async with audited(engine, "backfills.run", definition.name, since=since, until=until):
             if until is None:
-                number = (await run.run(await begin_backfill(engine, definition, since))).number
+                number = (await run.run(since)).number
             else:
                 await run.fill(since, until)
         if switch:
@@ -96,6 +85,28 @@ class BackfillVerbs:
             is_served=switch,
             replayed=run.report,
             failures=run.failures,
+        )
+
+    def _new_run(
+        self,
+        engine: Engine,
+        definition: FeatureDef,
+        source: StoreSource | None,
+        runner: Runner | None,
+        files: int,
+        progress: OnProgress | None,
+    ) -> BackfillRun:
+        from headwater.backends.inline_runner import InlineRunner  # noqa: PLC0415
+        from headwater.engine.backfill_run import BackfillRun  # noqa: PLC0415 - loaded with the engine
+
+        return BackfillRun(
+            self,
+            engine,
+            definition,
+            source or OpenStore(self._runtime),
+            runner or InlineRunner(),
+            files,
+            progress or _ignore,
         )
 
     async def status(self, feature: FeatureRef) -> BackfillStatus:

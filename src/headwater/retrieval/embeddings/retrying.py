@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from http.client import responses
 from typing import NamedTuple
 
 import msgspec
+
+from headwater.core.retry_after import retry_after_seconds
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
@@ -93,24 +93,11 @@ def pause_before(attempt: int, failure: RequestFailure) -> float:
 
 def requested_pause(headers: Mapping[str, str], now: datetime) -> float | None:
     """Return the seconds after which the server wants to be asked again, if it says so."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name, "")
-        try:
-            seconds = float(text) * unit
-        except ValueError:
-            continue
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
-    if date := headers.get("retry-after"):
-        return _until(date, now)
-    return _until_reset(headers)
-
-
-def _until(date: str, now: datetime) -> float | None:
-    try:
-        return max(0.0, (parsedate_to_datetime(date) - now) / timedelta(seconds=1))
-    except (TypeError, ValueError):
-        return None
+    milliseconds = retry_after_seconds(headers.get("retry-after-ms", ""), now)
+    if milliseconds is not None:
+        return milliseconds / 1000
+    seconds = retry_after_seconds(headers.get("retry-after", ""), now)
+    return _until_reset(headers) if seconds is None else seconds
 
 
 def _until_reset(headers: Mapping[str, str]) -> float | None:
