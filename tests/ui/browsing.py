@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,9 @@ addEventListener("securitypolicyviolation", (event) => {
         + `${event.sourceFile}:${event.lineNumber}`);
 });
 """
+
+# An empty page, which every tab begins with, has no storage.
+_KEY = "if (location.host) sessionStorage.setItem('headwater.key', %s);"
 
 expect.set_options(timeout=_MILLISECONDS)
 
@@ -107,8 +111,8 @@ def new_tab(
         reduced_motion="reduce",
         has_touch=size == "phone",
     )
-    if key is not None:
-        context.add_init_script(f"sessionStorage.setItem('headwater.key', {key!r})")
+    if key:
+        context.add_init_script(_KEY % json.dumps(key))
     try:
         tab = Tab(context, url)
         yield tab

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -16,13 +17,22 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from dev.browser import find_chromium, running_chromium
+from headwater.core.callers import AccessScope
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
+from tests.http.key_files import add_key
 from tests.ui.browsing import Size, Tab, Theme, new_tab
 from tests.ui.site import Site
 
 NO_BROWSER_TEST = "test_a_browser_is_installed"
 TEST_SECONDS = 300
 """The longest time of a test; its fixtures may start servers and a browser on a busy machine."""
+
+ROLES: tuple[tuple[str, tuple[AccessScope, ...], datetime | None], ...] = (
+    ("operator", ("admin",), None),
+    ("reader", ("read",), None),
+    ("auditor", ("records",), None),
+    ("expired", ("admin",), datetime.now(UTC) - timedelta(days=1)),
+)
 
 OpenTab = Callable[..., Tab]
 
@@ -62,6 +72,27 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
             site.close()
 
 
+@pytest.fixture(scope="package")
+def keyed_site() -> Iterator[Site]:
+    """Yield a filled server that requires keys: ``site.keys["reader"]`` is one of them.
+
+    Each key has the name and the scope of a role; ``expired`` was valid until yesterday.
+    """
+    with _folder() as folder:
+        home = Path(folder)
+        site = Site(home, {"HEADWATER_KEYS_FILE": str(home / "keys.toml")})
+        site.keys = {
+            role: add_key(home / "keys.toml", role, *scopes, expires=expires)
+            for role, scopes, expires in ROLES
+        }
+        site.key = site.keys["operator"]
+        site.start()
+        try:
+            yield site.fill()
+        finally:
+            site.close()
+
+
 @pytest.fixture
 def own_site() -> Iterator[Site]:
     """Yield a server with an empty store, which the test may change and stop."""
@@ -82,7 +113,7 @@ def open_tab(browser: Browser) -> Iterator[OpenTab]:
             at: Site, *, size: Size = "laptop", theme: Theme = "light", key: str | None = None
         ) -> Tab:
             return stack.enter_context(
-                new_tab(browser, at.url, size=size, theme=theme, key=key or at.key)
+                new_tab(browser, at.url, size=size, theme=theme, key=at.key if key is None else key)
             )
 
         yield open_tab

@@ -63,7 +63,9 @@ class Site:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.key: str | None = None
-        """The key that ``api`` sends."""
+        """The key that requests send."""
+        self.keys: dict[str, str] = {}
+        """Keys of the server by the name of their role."""
         self.records: list[str] = []
         """Ids of the contexts that ``fill`` has assembled, oldest first."""
         self._process: subprocess.Popen[str] | None = None
