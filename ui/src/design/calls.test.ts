@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 
-import { asCli, asCurl, asPython, quoted } from "./calls";
+import { asCli, asCurl, asPython, pythonValue, quoted } from "./calls";
 
 const ORIGIN = "http://127.0.0.1:8000";
 
@@ -24,4 +24,8 @@ it("leaves out what has no such notation", () => {
   expect(asCli({ path: "/", cli: ["features", "get", "a b"] }, ORIGIN)).toBe(
     "headwater features get 'a b' --url http://127.0.0.1:8000",
   );
+});
+
+it("writes JSON as a literal of Python", () => {
+  expect(pythonValue({ a: [true, null, "x"], b: 1.5 })).toBe('{"a": [True, None, "x"], "b": 1.5}');
 });

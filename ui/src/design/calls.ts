@@ -32,6 +32,18 @@ export function asCli({ cli }: Call, origin = SERVER): string | null {
   return ["headwater", ...cli.map(quoted), "--url", quoted(origin)].join(" ");
 }
 
+/** Return a JSON value as a literal of Python. */
+export function pythonValue(value: unknown): string {
+  if (value === null || value === undefined) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (Array.isArray(value)) return `[${value.map(pythonValue).join(", ")}]`;
+  if (typeof value !== "object") return JSON.stringify(value);
+  const items = Object.entries(value).map(
+    ([name, item]) => `${JSON.stringify(name)}: ${pythonValue(item)}`,
+  );
+  return `{${items.join(", ")}}`;
+}
+
 export function asPython({ python }: Call, origin = SERVER): string | null {
   if (!python) return null;
   return [

@@ -142,7 +142,7 @@ function WholeValue({ value }: { value: EntityValue }) {
   }
   const text = typeof value.value === "string" ? value.value : JSON.stringify(value.value);
   return (
-    <p className={text.length <= 24 ? `${css.value} ${css.large}` : css.value}>
+    <p dir="auto" className={text.length <= 24 ? `${css.value} ${css.large}` : css.value}>
       <UserText mono>{text === "" ? "“”" : text}</UserText>
     </p>
   );

@@ -12,6 +12,7 @@ import css from "./Lookup.module.css";
 import { history, valueBefore } from "./queries";
 import { StepList } from "./StepList";
 import { merged, RANGES, rangeOf, segments, startOf, stepKey, type Range } from "./steps";
+import { whyNoHistory } from "./values";
 
 type Props = {
   entity: string;
@@ -22,6 +23,7 @@ type Props = {
 
 /** One value over time, and the events behind its steps. */
 export function HistoryCard(props: Props) {
+  const { listing } = props;
   const [search, setSearch] = useSearchParams();
   const range = rangeOf(search.get("range"));
   const choose = (chosen: Range) =>
@@ -30,10 +32,15 @@ export function HistoryCard(props: Props) {
       after.set("range", chosen);
       return after;
     });
+  const reason = listing === undefined ? null : whyNoHistory(listing);
   return (
-    <Card title="History" aside={<Ranges range={range} onChange={choose} />}>
+    <Card title="History" aside={reason === null && <Ranges range={range} onChange={choose} />}>
       {/* A new range begins with another clock and no selected step. */}
-      <History key={range} range={range} {...props} />
+      {reason === null ? (
+        <History key={range} range={range} {...props} />
+      ) : (
+        <p className={css.none}>{reason}</p>
+      )}
     </Card>
   );
 }

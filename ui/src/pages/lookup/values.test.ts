@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { EntityValue } from "./queries";
-import { judged, summary } from "./values";
+import { judged, summary, whyNoHistory } from "./values";
 
 const NOW = Date.UTC(2026, 0, 1);
 const value = (more: Partial<EntityValue>): EntityValue => ({
@@ -63,5 +63,31 @@ describe("summary", () => {
   it("counts each state", () => {
     const all = [value({}), value({}), value({ is_fresh: null, source: "missing" })];
     expect(summary(all, NOW)).toBe("2 fresh, 1 no value");
+  });
+});
+
+describe("whyNoHistory", () => {
+  const listing = (more: object) =>
+    ({
+      template: null,
+      needs: [],
+      derived: false,
+      triggers: [],
+      refresh_ms: null,
+      ttl_ms: null,
+      log: false,
+      ...more,
+    }) as unknown as Parameters<typeof whyNoHistory>[0];
+
+  it.each([{ triggers: ["purchase"] }, { refresh_ms: 5 }, { ttl_ms: 5 }, { log: true }])(
+    "finds a history of %o",
+    (more) => {
+      expect(whyNoHistory(listing(more))).toBeNull();
+    },
+  );
+
+  it("names the features to look at instead", () => {
+    expect(whyNoHistory(listing({ template: "{tier}", needs: ["tier"] }))).toContain("of tier");
+    expect(whyNoHistory(listing({}))).toContain("log=True");
   });
 });

@@ -1,3 +1,4 @@
+import type { Schema } from "~/api/client";
 import { stateOfAge, type State } from "~/design";
 
 import type { EntityValue } from "./queries";
@@ -37,4 +38,17 @@ export function summary(values: readonly EntityValue[], now: number): string {
     counts.set(word, (counts.get(word) ?? 0) + 1);
   }
   return [...counts].map(([word, count]) => `${count} ${word}`).join(", ");
+}
+
+/** Return why no past values of a feature are stored; null if they are. */
+export function whyNoHistory(feature: Schema<"FeatureListing">): string | null {
+  const { template, needs, derived, triggers, refresh_ms, ttl_ms, log } = feature;
+  if (template !== null) {
+    return `A template is composed at every read and never stored. Look at the history of ${needs.join(", ")}.`;
+  }
+  if (derived) {
+    return "A derived feature is computed at every read and never stored. Look at the features that it reads.";
+  }
+  if (triggers.length > 0 || refresh_ms !== null || ttl_ms !== null || log) return null;
+  return "It is computed at every read and not stored. Declare it with log=True to keep the values that are served.";
 }

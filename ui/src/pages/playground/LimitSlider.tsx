@@ -1,0 +1,28 @@
+import { useId } from "react";
+
+import { PLACES } from "./limits";
+import css from "./LimitSlider.module.css";
+
+type Props = { label: string; place: number; words: string; onChange: (place: number) => void };
+
+/** A limit that can be tightened; at its right end it is as declared. */
+export function LimitSlider({ label, place, words, onChange }: Props) {
+  const id = useId();
+  return (
+    <div className={css.slider}>
+      <label htmlFor={id}>
+        {label}
+        <output htmlFor={id}>{words}</output>
+      </label>
+      <input
+        id={id}
+        type="range"
+        min={0}
+        max={PLACES}
+        value={place}
+        aria-valuetext={words}
+        onChange={(event) => onChange(Number(event.target.value))}
+      />
+    </div>
+  );
+}

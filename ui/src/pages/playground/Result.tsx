@@ -1,0 +1,50 @@
+import { useQuery } from "@tanstack/react-query";
+
+import { api, body } from "~/api/client";
+import { useCan } from "~/api/me";
+import { ButtonLink, Card, Code, Id, Loaded, Skeleton } from "~/design";
+import { count, duration, money } from "~/design/format";
+import { Xray } from "~/xray";
+
+import css from "./Playground.module.css";
+import type { Run } from "./runs";
+
+/** The X-ray of a run; without the scope to read records, its text. */
+export function Result({ id, run }: { id: string; run: Run | undefined }) {
+  const mayExplain = useCan("GET /context/{id}/explain");
+  const explained = useQuery({
+    queryKey: ["explain", id],
+    queryFn: async ({ signal }) =>
+      body(await api.GET("/context/{id}/explain", { params: { path: { id } }, signal })),
+    staleTime: 60_000,
+    enabled: mayExplain,
+  });
+  return (
+    <>
+      <div className={css.facts}>
+        <Id value={id} />
+        {run !== undefined && <span>{factsOf(run)}</span>}
+        {mayExplain && <ButtonLink href={`/records/${id}`}>Open the record</ButtonLink>}
+      </div>
+      {mayExplain ? (
+        <Loaded query={explained} loading={<Skeleton lines={10} />}>
+          {(trace) => <Xray trace={trace} />}
+        </Loaded>
+      ) : (
+        run !== undefined && (
+          <Card title="What the model is given">
+            <Code text={run.result.content} label="Copy the text" />
+          </Card>
+        )
+      )}
+    </>
+  );
+}
+
+function factsOf({ result, took }: Run): string {
+  return [
+    `${count(result.tokens)} tokens`,
+    `assembled in ${duration(took)}`,
+    ...(result.cost_nano_usd === null ? [] : [money(result.cost_nano_usd)]),
+  ].join(" · ");
+}
