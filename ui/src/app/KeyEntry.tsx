@@ -42,7 +42,7 @@ export function KeyEntry({ error }: { error: ProblemError }) {
           Continue
         </Button>
         <p className={css.hint}>
-          An operator makes one with <code>headwater keys add</code>. A page that a key may not use
+          An operator makes one with <code>headwater keys create</code>. A page that a key may not use
           is not shown.
         </p>
       </form>

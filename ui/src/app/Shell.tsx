@@ -63,8 +63,8 @@ function Pages({ operations }: { operations: readonly string[] }) {
 function Forbidden() {
   return (
     <Empty title="Your key may not see this page">
-      Pages that it may see are at the left. An operator gives a key more scopes with `headwater
-      keys`.
+      The menu has the pages that it may see. An operator makes a key with more scopes:{" "}
+      <code>headwater keys create</code>.
     </Empty>
   );
 }
