@@ -12,15 +12,13 @@ UNREACHABLE = "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ER
 FOCUS_IS_VISIBLE = """() => {
     const focused = document.activeElement;
     if (focused === null || focused === document.body) return "nothing has the focus";
-    const style = getComputedStyle(focused), box = focused.getBoundingClientRect();
-    const isMarked = style.outlineStyle !== "none" || style.boxShadow !== "none"
-        || focused.closest(":focus-within") !== null && [...document.querySelectorAll(":focus-within")]
-            .some((each) => getComputedStyle(each).outlineStyle !== "none"
-                || getComputedStyle(each).boxShadow !== "none");
-    const name = focused.outerHTML.slice(0, 200);
+    const name = focused.outerHTML.slice(0, 200), box = focused.getBoundingClientRect();
+    const isMarked = [...document.querySelectorAll(":focus-within")].some((each) => {
+        const style = getComputedStyle(each);
+        return style.outlineStyle !== "none" || style.boxShadow !== "none";
+    });
     if (!isMarked) return `no mark of the focus: ${name}`;
-    if (box.width === 0 || box.height === 0) return `invisible: ${name}`;
-    return null;
+    return box.width * box.height === 0 ? `invisible: ${name}` : null;
 }"""
 
 

@@ -42,8 +42,8 @@ export function KeyEntry({ error }: { error: ProblemError }) {
           Continue
         </Button>
         <p className={css.hint}>
-          An operator makes one with <code>headwater keys create</code>. A page that a key may not use
-          is not shown.
+          An operator makes one with <code>headwater keys create</code>. A page that a key may not
+          use is not shown.
         </p>
       </form>
     </main>

@@ -2,6 +2,7 @@ import { Spotlight } from "@mantine/spotlight";
 import { useLocation } from "wouter";
 
 import { useAllowedPages } from "./allowed";
+import css from "./Palette.module.css";
 
 /** The palette: go to a page, or to a thing by its name or id. */
 export function Palette() {
@@ -19,6 +20,8 @@ export function Palette() {
       nothingFound="Nothing found."
       searchProps={{ placeholder: "Feature, context, entity id, record id or hash" }}
       transitionProps={{ duration: 0 }}
+      attributes={{ content: { "aria-label": "Search" } }}
+      classNames={{ action: css.action }}
     />
   );
 }

@@ -28,7 +28,7 @@ export function TopBar() {
         </span>
       )}
       <Health />
-      <button type="button" className={css.search} onClick={openSpotlight}>
+      <button type="button" className={css.search} title="Search" onClick={openSpotlight}>
         <IconSearch size={14} aria-hidden />
         <span>Feature, context, entity id, record id or hash</span>
         <kbd>{/Mac|iPhone|iPad/.test(navigator.userAgent) ? "⌘ K" : "Ctrl K"}</kbd>
@@ -57,7 +57,8 @@ function ZoneButton() {
 }
 
 function ThemeButton() {
-  const { setColorScheme } = useMantineColorScheme();
+  // Without it Mantine stops transitions by a style made at run time, which the policy refuses.
+  const { setColorScheme } = useMantineColorScheme({ keepTransitions: true });
   const isDark = useComputedColorScheme("light") === "dark";
   return (
     <IconButton

@@ -9,7 +9,13 @@ export const theme = createTheme({
       defaultProps: { openDelay: 300, events: { hover: true, focus: true, touch: true } },
     },
     // Mantine locks scrolling by a style made at run time; base.css does it by a rule.
-    Modal: { defaultProps: { lockScroll: false, transitionProps: { duration: 0 } } },
+    Modal: {
+      defaultProps: {
+        lockScroll: false,
+        transitionProps: { duration: 0 },
+        closeButtonProps: { "aria-label": "Close" },
+      },
+    },
     Spotlight: {
       defaultProps: {
         lockScroll: false,
