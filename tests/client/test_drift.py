@@ -20,7 +20,7 @@ REMOTE = {
     "": {"declarations", "iter_contexts", "me", "publisher"},
     "bus": {"send"},
     "records": {"iter"},
-    "admin": {"is_alive", "readiness", "doctor"},
+    "admin": {"is_alive", "readiness", "doctor", "overview", "series"},
 }
 # Arguments that cannot be sent.
 OMITTED = {

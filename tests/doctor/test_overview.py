@@ -48,7 +48,7 @@ async def test_a_schedule_that_fails_is_late_until_it_succeeds(
     (late,) = [each for each in overview.findings if each.check == "schedules"]
     assert f"{late.subject} {late.summary}" == f"rank refresh fails since {began:%d %b %H:%M} UTC"
     assert late.detail.startswith("failed for ")
-    assert (late.page, late.params) == ("store", {"kind": "feature", "name": "rank"})
+    assert (late.page, late.params) == ("store", {"feature": "rank"})
     problem.clear()
     clock.advance("1h")
     await store.drain()
@@ -83,8 +83,8 @@ async def test_the_title_says_how_things_are_and_the_subtitle_why(
         found(overview).items()
         >= {
             "partitions": "5 of 5 partitions have no worker",
-            "dead letters": "1 dead letter of total_spend",
-            "contexts": "support was not fresh in 50 % of 2 contexts",
+            "dead letters": "1 dead letter of `total_spend`",
+            "contexts": "support was not fresh in 1 of 2 contexts",
         }.items()
     )
     assert overview.status == "attention"

@@ -48,7 +48,7 @@ async def test_the_overview_names_what_to_look_at_first(
     worst, letters = failing["findings"]
     assert (worst["severity"], worst["check"]) == ("error", "partitions")
     assert letters["subject"] == "1 dead letter"
-    assert letters["summary"] == "of total_spend"
+    assert letters["summary"] == "of `total_spend`"
     assert letters["detail"].startswith("ValueError")
     assert letters["page"] == "dead-letters"
     assert letters["params"]["feature"] == "total_spend"

@@ -7,6 +7,7 @@ from datetime import timedelta
 from headwater.api.admin import AuditBody, ForgetBody, GroupList, LagList, PruneBody, RebuildBody
 from headwater.api.doctor import Examination
 from headwater.api.health import Alive, Readiness
+from headwater.api.overview import Overview, Series
 from headwater.api.problems import UNAVAILABLE
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted
@@ -56,6 +57,22 @@ class AdminCalls:
         'ok'
         """
         return await self._server.get(Examination, "/v1/doctor")
+
+    async def overview(self) -> Overview:
+        """Return how the store is and what to look at first, with its workers and parts.
+
+        >>> (await client.admin.overview()).title
+        'Everything works'
+        """
+        return await self._server.get(Overview, "/v1/overview")
+
+    async def series(self) -> Series:
+        """Return the numbers of the last hour, in steps of ten seconds.
+
+        >>> (await client.admin.series()).step_seconds
+        10
+        """
+        return await self._server.get(Series, "/v1/series")
 
     async def lag(self) -> list[ConsumerLag]:
         """Return for each partition its worker, its waiting events and the time of the oldest.

@@ -85,6 +85,8 @@ class BlockingAdminCalls(Blocking[AdminCalls]):
 
     is_alive = blocking(AdminCalls.is_alive)
     readiness = blocking(AdminCalls.readiness)
+    overview = blocking(AdminCalls.overview)
+    series = blocking(AdminCalls.series)
     health = blocking(AdminCalls.health)
     doctor = blocking(AdminCalls.doctor)
     lag = blocking(AdminCalls.lag)

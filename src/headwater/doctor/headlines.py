@@ -56,6 +56,8 @@ def subtitle_of(
     if not concerns:
         return f"{_flow(workload)} {_contexts(contexts)}"
     worst = concerns[0]
+    if worst.check == "dead letters":
+        return f"{_flow(workload)} {_contexts(contexts)}"
     meaning = ""
     if worst.check in _LATE and contexts.degraded:
         percent = 100 * contexts.degraded / contexts.total
@@ -79,7 +81,14 @@ def _flow(workload: Workload) -> str:
     number = workload.letters.letters
     if not number:
         return f"{flow} and nothing is lost."
-    return f"{flow}; {number:,} dead letter{' waits' if number == 1 else 's wait'} for a decision."
+    feature = workload.letters.groups[0].feature
+    share = "" if number == 1 else "all " if _is_one_feature(workload) else "most "
+    letters = f"{number:,} dead letter{' waits' if number == 1 else 's wait'} for a decision"
+    return f"{flow}; {letters}, {share}of `{feature}`."
+
+
+def _is_one_feature(workload: Workload) -> bool:
+    return len({group.feature for group in workload.letters.groups}) == 1
 
 
 def _contexts(counts: ContextCounts) -> str:
@@ -93,4 +102,6 @@ def _contexts(counts: ContextCounts) -> str:
 
 def _has_worked(workload: Workload, samples: hour.Samples) -> bool:
     """Return whether an event was ever handled, or a context recorded in the last hour."""
-    return bool(sum(lag.committed for lag in workload.lags) or hour.by_context(samples))
+    # The last partition has the ticks of schedules, which run without any event.
+    handled = sum(lag.committed for lag in workload.lags[:-1])
+    return bool(handled or hour.by_context(samples))

@@ -11,6 +11,7 @@ from headwater.core.durations import format_duration
 from headwater.core.findings import Concern, Finding, Findings
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.hour_series import Samples, by_context
+from headwater.engine.last_hour import ContextCounts
 from headwater.errors import HeadwaterError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
 from headwater.ports import ConsumerGroup, ConsumerLag, Health
@@ -24,6 +25,7 @@ _MISSED_RUNS = 2
 _GRACE = timedelta(minutes=1)
 _DEGRADED_PERCENT = 1.0
 _GROUPS_SHOWN = 5
+_FEW = 100
 
 
 class Workload(NamedTuple):
@@ -232,7 +234,7 @@ def _add_schedules(store: FeatureStore, workload: Workload, found: Findings) -> 
 def _late(
     feature: str, interval: timedelta, outcome: RefreshOutcome, workload: Workload
 ) -> Concern | None:
-    page, params = "store", {"kind": "feature", "name": feature}
+    page, params = "store", {"feature": feature}
     if outcome.failing_since is not None:
         return Concern(
             subject=feature,
@@ -267,7 +269,7 @@ def _add_dead_letters(letters: LetterGroups, found: Findings) -> None:
             "read the errors with `headwater dlq list`, then redrive or discard them",
             Concern(
                 subject="1 dead letter" if group.count == 1 else f"{group.count:,} dead letters",
-                summary=f"of {feature}",
+                summary=f"of `{feature}`",
                 detail=group.sample,
                 page="dead-letters",
                 params={"feature": group.feature, "error": group.error},
@@ -310,7 +312,7 @@ def _add_contexts(samples: Samples, found: Findings) -> None:
             continue
         concern = Concern(
             subject=name,
-            summary=f"was not fresh in {percent:.0f} % of {counts.total:,} contexts",
+            summary=f"was not fresh in {_share(counts)}",
             detail="An input was older than its SLA allows, missing or a default",
             page="records",
             params={"name": name, "freshness_status": "degraded"},
@@ -322,6 +324,14 @@ def _add_contexts(samples: Samples, found: Findings) -> None:
             "see which inputs with `headwater context list` and `headwater context explain`",
             concern,
         )
+
+
+def _share(counts: ContextCounts) -> str:
+    """Return how many of the contexts were degraded."""
+    if counts.total < _FEW:
+        noun = "context" if counts.total == 1 else "contexts"
+        return f"{counts.degraded} of {counts.total} {noun}"
+    return f"{100 * counts.degraded / counts.total:.0f} % of {counts.total:,} contexts"
 
 
 def waiting_text(number: int) -> str:

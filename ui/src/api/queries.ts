@@ -42,3 +42,10 @@ export const declarations = queryOptions({
   queryFn: async ({ signal }) => body(await api.GET("/api/store", { signal })),
   staleTime: 60_000,
 });
+
+/** How the store is, and what to look at first; the server reads it at most once a second. */
+export const overview = queryOptions({
+  queryKey: ["overview"],
+  queryFn: async ({ signal }) => body(await api.GET("/v1/overview", { signal })),
+  refetchInterval: 5_000,
+});

@@ -2,23 +2,37 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 
 import { api, body } from "~/api/client";
+import { useCan } from "~/api/me";
+import { overview } from "~/api/queries";
 import { useReachability } from "~/api/reachability";
 import { StateBadge, type State } from "~/design";
 
-const STATES: Record<string, State> = { ready: "fresh", degraded: "ageing" };
+const STATES: Record<string, State> = {
+  healthy: "fresh",
+  ready: "fresh",
+  attention: "ageing",
+  degraded: "ageing",
+  failing: "failed",
+  "not ready": "failed",
+};
 
-/** The word for the health of the server. */
+/** One word for the health of the store, or of the server for keys that may not see more. */
 export function Health() {
   const { reachable } = useReachability();
-  const { data } = useQuery({
+  const seesOverview = useCan("GET /v1/overview");
+  const store = useQuery({ ...overview, enabled: seesOverview });
+  const server = useQuery({
     queryKey: ["readiness"],
     queryFn: async ({ signal }) => body(await api.GET("/readyz", { signal })),
     refetchInterval: 10_000,
+    enabled: !seesOverview,
   });
-  const word = reachable ? (data?.status ?? "checking") : "no answer";
+  const status = seesOverview ? store.data?.status : server.data?.status;
+  const word = reachable ? (status ?? "checking") : "no answer";
+  const state = reachable ? (STATES[word] ?? "unknown") : "failed";
   return (
-    <Link href="/">
-      <StateBadge state={reachable ? (STATES[word] ?? "unknown") : "failed"}>{word}</StateBadge>
+    <Link href="/" aria-label={`Health: ${word}`}>
+      <StateBadge state={state}>{word}</StateBadge>
     </Link>
   );
 }

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Suspense } from "react";
-import { Link, Route, Switch, useLocation } from "wouter";
+import { Link, Redirect, Route, Switch, useLocation } from "wouter";
 
 import { ProblemError } from "~/api/problems";
 import { me } from "~/api/queries";
@@ -53,6 +53,11 @@ function Pages({ operations }: { operations: readonly string[] }) {
           {[...allowed, ...DETAIL_PAGES].map(({ path, component }) => (
             <Route key={path} path={path} component={component} />
           ))}
+          {allowed[0] && (
+            <Route path="/">
+              <Redirect to={allowed[0].path} replace />
+            </Route>
+          )}
           <Route>{PAGES.some(({ path }) => path === location) ? <Forbidden /> : <Unknown />}</Route>
         </Switch>
       </Suspense>

@@ -37,7 +37,7 @@ export const PAGES: readonly Page[] = [
     label: "Overview",
     icon: IconActivity,
     section: "",
-    needs: "GET /readyz",
+    needs: "GET /v1/overview",
     key: "o",
     component: lazy(() => import("~/pages/overview/OverviewPage")),
   },

@@ -9,6 +9,7 @@ type Props = { value: string; head?: number; tail?: number };
 /** An id with its middle left out; a click copies the whole of it. */
 export function Id({ value, head, tail }: Props) {
   const [copied, copy] = useCopied();
+  const shown = shortened(value, head, tail);
   return (
     <Tooltip
       label={copied ? "Copied" : `${value} · click to copy`}
@@ -19,13 +20,13 @@ export function Id({ value, head, tail }: Props) {
       <button
         type="button"
         className={css.id}
-        aria-label={`Copy ${value}`}
+        aria-label={shown === value ? `Copy ${value}` : `${shown}, copy ${value}`}
         onClick={(event) => {
           event.stopPropagation();
           copy(value);
         }}
       >
-        <bdi className={copied ? css.copied : undefined}>{shortened(value, head, tail)}</bdi>
+        <bdi className={copied ? css.copied : undefined}>{shown}</bdi>
       </button>
     </Tooltip>
   );
