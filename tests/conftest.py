@@ -18,6 +18,7 @@ from headwater.core.logging import log
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.cluster import cluster
+from tests.schemas import Schemas
 from tests.servers import postgres, valkey
 
 # All processes share compiled bytecode, as installed programs do, also where Python is told not to
@@ -106,13 +107,30 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def schemas(postgres_url: str) -> Iterator[Schemas]:
+    """Yield the schemas that tests use one after the other."""
+    with Schemas(postgres_url) as schemas:
+        yield schemas
+
+
 @pytest.fixture
-def production(redis_url: str, postgres_url: str) -> Settings:
-    """Return the settings of a new store on the two servers."""
-    own = uuid4().hex[:12]
+def production(redis_url: str, postgres_url: str, schemas: Schemas) -> Iterator[Settings]:
+    """Yield the settings of an empty store on the two servers, whose tables exist already."""
+    with schemas.lent() as schema:
+        yield _on_servers(redis_url, postgres_url, schema)
+
+
+@pytest.fixture
+def new_production(redis_url: str, postgres_url: str) -> Settings:
+    """Return the settings of a store on the two servers that has no tables yet."""
+    return _on_servers(redis_url, postgres_url, f"test_{uuid4().hex[:12]}")
+
+
+def _on_servers(redis_url: str, postgres_url: str, schema: str) -> Settings:
     return Settings().replace(
-        redis={"url": redis_url, "prefix": f"test-{own}"},
-        postgres={"url": postgres_url, "schema": f"test_{own}"},
+        redis={"url": redis_url, "prefix": f"test-{uuid4().hex[:12]}"},
+        postgres={"url": postgres_url, "schema": schema},
     )
 
 
