@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from headwater.cli.demo.shop_folder import Filling, write_shop
-from headwater.cli.demo.tour import DemoServer, Tour
+from headwater.cli.demo.tour import DemoServer, Tour, without_ui
 from headwater.cli.demo.trickle import trickle
 from headwater.cli.options import AsJson, command_group
 from headwater.cli.output import print_json
@@ -30,7 +30,8 @@ _FILLING = """
 The tour is done. Writing {days} days of made-up data for a larger shop …"""
 _KEPT = """
 A shop with {days} days of made-up data runs at {url}, and customers keep visiting it.
-Open {url}/ in a browser to see its web UI. In another terminal, try:
+Its web UI is at {url}/{without_ui}
+In another terminal, try:
 
 {activate}  cd {folder}
   headwater features list
@@ -91,8 +92,15 @@ def demo(
         try:
             if as_json:
                 print_json({"url": server.url, "steps": tour.steps})
-            shown = {"url": server.url, "folder": folder, "days": days, "activate": _activation()}
-            console.print(_KEPT.format(**shown))
+            console.print(
+                _KEPT.format(
+                    url=server.url,
+                    without_ui=without_ui(),
+                    folder=folder,
+                    days=days,
+                    activate=_activation(),
+                )
+            )
             trickle(server)
         except KeyboardInterrupt:
             console.print("\nStopping.")

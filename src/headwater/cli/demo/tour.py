@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.errors import HeadwaterError
 from headwater.settings.loading import environment_without_settings
 
@@ -144,7 +145,7 @@ class Tour:
         self._console.print(Text("Headwater demo", "bold cyan"))
         url = self._server.url
         self._console.print(f"A small shop runs at {url}, in a temporary folder.")
-        self._console.print(f"While the tour lasts, its web UI is at {url}/")
+        self._console.print(f"While the tour lasts, its web UI is at {url}/{without_ui()}")
         self.events()
         self.composed_values()
         self.dead_letters()
@@ -337,6 +338,11 @@ class Tour:
     def _print(self, text: str, style: str = "") -> None:
         self.steps[-1]["lines"].append(text)
         self._console.print(Text(text, style))
+
+
+def without_ui() -> str:
+    """Return the remark that belongs to the address of a web UI that is not installed."""
+    return "" if is_ui_installed() else f", if you {BUILD_UI}"
 
 
 def _source_of(name: str, source: str) -> str:
