@@ -4,10 +4,10 @@ import { useCopied } from "./clipboard";
 import { shortened } from "./format";
 import css from "./text.module.css";
 
-type Props = { value: string; head?: number; tail?: number };
+type Props = { value: string; head?: number; tail?: number; tabIndex?: number };
 
 /** An id with its middle left out; a click copies the whole of it. */
-export function Id({ value, head, tail }: Props) {
+export function Id({ value, head, tail, tabIndex }: Props) {
   const [copied, copy] = useCopied();
   const shown = shortened(value, head, tail);
   return (
@@ -20,6 +20,7 @@ export function Id({ value, head, tail }: Props) {
       <button
         type="button"
         className={css.id}
+        tabIndex={tabIndex}
         aria-label={shown === value ? `Copy ${value}` : `${shown}, copy ${value}`}
         onClick={(event) => {
           event.stopPropagation();

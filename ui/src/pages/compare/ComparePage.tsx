@@ -1,5 +1,291 @@
-import { PageHead } from "~/design";
+import { useQuery } from "@tanstack/react-query";
+import { IconArrowsLeftRight } from "@tabler/icons-react";
+import { useState } from "react";
+import { Link, useSearchParams } from "wouter";
 
+import { api, body } from "~/api/client";
+import {
+  Button,
+  Card,
+  Choice,
+  CopyAs,
+  Empty,
+  ErrorPanel,
+  Field,
+  Id,
+  IconButton,
+  Loaded,
+  PageHead,
+  Skeleton,
+  StateBadge,
+  Time,
+  UserText,
+} from "~/design";
+import { count } from "~/design/format";
+import { stateOf } from "~/pages/records/Freshness";
+
+import { Items, Results, Rules, Values } from "./Changes";
+import css from "./ComparePage.module.css";
+import { partsOf, sentenceOf, signed } from "./summary";
+import { TextDiff } from "./TextDiff";
+
+/** What changed between two contexts, and why. */
 export default function ComparePage() {
-  return <PageHead tab="Compare" title="Compare" />;
+  const [params] = useSearchParams();
+  const [a, b] = [params.get("a") ?? "", params.get("b") ?? ""];
+  return a && b ? <Comparison key={`${a} ${b}`} a={a} b={b} /> : <Choosing a={a || b} />;
+}
+
+function useTrace(id: string) {
+  return useQuery({
+    queryKey: ["explain", id],
+    queryFn: async ({ signal }) =>
+      body(await api.GET("/context/{id}/explain", { params: { path: { id } }, signal })),
+    staleTime: 60_000,
+  });
+}
+
+export type Trace = NonNullable<ReturnType<typeof useTrace>["data"]>;
+
+function Comparison({ a, b }: { a: string; b: string }) {
+  const [one, two] = [useTrace(a), useTrace(b)];
+  const compared = useQuery({
+    queryKey: ["diff", a, b],
+    queryFn: async ({ signal }) =>
+      body(
+        await api.GET("/v1/context/{id}/diff/{other}", {
+          params: { path: { id: a, other: b } },
+          signal,
+        }),
+      ),
+    staleTime: 60_000,
+  });
+  const diff = compared.data;
+  return (
+    <>
+      <PageHead
+        tab="Compare"
+        title={diff === undefined ? "Compare two contexts" : sentenceOf(diff)}
+        subtitle={
+          diff === undefined ? undefined : explanation(diff.tokens_before, diff.tokens_after)
+        }
+        actions={
+          <CopyAs
+            call={{
+              path: `/v1/context/${a}/diff/${b}`,
+              cli: ["context", "diff", a, b],
+              python: `records.diff(${JSON.stringify(a)}, ${JSON.stringify(b)})`,
+            }}
+          />
+        }
+      />
+      <Sides one={one.data} two={two.data} a={a} b={b} />
+      {compared.isError && diff === undefined ? (
+        <ErrorPanel error={compared.error} retry={() => void compared.refetch()} />
+      ) : diff === undefined || one.data === undefined || two.data === undefined ? (
+        <Skeleton lines={12} />
+      ) : (
+        <Changes diff={diff} one={one.data} two={two.data} />
+      )}
+    </>
+  );
+}
+
+function explanation(before: number, after: number): string {
+  return `${count(before)} tokens before, ${count(after)} after (${signed(after - before)}).`;
+}
+
+type Diff = Parameters<typeof partsOf>[0];
+
+function Changes({ diff, one, two }: { diff: Diff; one: Trace; two: Trace }) {
+  const hasSame = diff.items.some(({ change }) => change === "same");
+  const isEqual = partsOf(diff).length === 0 && diff.same_content;
+  const [shown, setShown] = useState<"changed" | "all">(isEqual || !hasSame ? "all" : "changed");
+  const isAll = shown === "all";
+  return (
+    <div className={css.cards}>
+      <Card
+        flush
+        title="Items, aligned"
+        aside={
+          <Choice
+            label="Items shown"
+            quiet
+            value={shown}
+            onChange={(value) => setShown(value === "all" ? "all" : "changed")}
+            options={[
+              ["changed", "Only what changed"],
+              ["all", "All items"],
+            ]}
+          />
+        }
+      >
+        <Items diff={diff} one={one} two={two} isAll={isAll} />
+      </Card>
+      <Card flush title="Values and their ages" aside="when each context read them">
+        <Values features={diff.features} one={one} two={two} />
+      </Card>
+      <div className={css.halves}>
+        <Card flush title="Inputs and rules that differ">
+          <Rules diff={diff} />
+        </Card>
+        <Card flush title="Search results">
+          <Results results={diff.results} />
+        </Card>
+      </div>
+      <Card flush title="Text" aside="words that differ are struck out or underlined">
+        <TextDiff before={one.content} after={two.content} />
+      </Card>
+    </div>
+  );
+}
+
+function Sides({
+  one,
+  two,
+  a,
+  b,
+}: {
+  one: Trace | undefined;
+  two: Trace | undefined;
+  a: string;
+  b: string;
+}) {
+  const [, setParams] = useSearchParams();
+  return (
+    <div className={css.sides}>
+      <Side title="Before" id={a} trace={one} />
+      <IconButton label="Swap the two" onClick={() => setParams({ a: b, b: a })}>
+        <IconArrowsLeftRight size={16} />
+      </IconButton>
+      <Side title="After" id={b} trace={two} />
+    </div>
+  );
+}
+
+function Side({ title, id, trace }: { title: string; id: string; trace: Trace | undefined }) {
+  return (
+    <section className={css.side} aria-label={title}>
+      <h2>{title}</h2>
+      <strong>
+        <Link href={`/records/${trace?.context_id ?? id}`}>
+          <UserText mono>{trace?.name ?? "…"}</UserText>
+        </Link>
+      </strong>
+      <Id value={trace?.context_id ?? id} />
+      {trace !== undefined && (
+        <>
+          <Time at={trace.created_at} show="exact" />
+          <StateBadge state={stateOf(trace.freshness_status)}>{trace.freshness_status}</StateBadge>
+        </>
+      )}
+    </section>
+  );
+}
+
+/** Asks for the context that is missing; with one given, lists the last ones of its name. */
+function Choosing({ a }: { a: string }) {
+  const [, setParams] = useSearchParams();
+  const [first, setFirst] = useState(a);
+  const [second, setSecond] = useState("");
+  return (
+    <>
+      <PageHead
+        tab="Compare"
+        title="Compare two contexts"
+        subtitle="See which items, values, decisions and words differ, and why."
+      />
+      <div className={css.cards}>
+        <Card>
+          <form
+            className={css.form}
+            onSubmit={(event) => {
+              event.preventDefault();
+              setParams({ a: first.trim(), b: second.trim() });
+            }}
+          >
+            <Field
+              label="Before"
+              placeholder="Context id or record hash"
+              value={first}
+              onChange={(event) => setFirst(event.target.value)}
+            />
+            <Field
+              label="After"
+              placeholder="Context id or record hash"
+              value={second}
+              onChange={(event) => setSecond(event.target.value)}
+            />
+            <Button type="submit" look="primary" disabled={!first.trim() || !second.trim()}>
+              Compare
+            </Button>
+          </form>
+        </Card>
+        {a === "" ? (
+          <Empty title="Or choose them in a list">
+            Tick two contexts in <Link href="/records">Records</Link>: with the mouse, or with{" "}
+            <kbd>j</kbd> <kbd>k</kbd> and <kbd>x</kbd>.
+          </Empty>
+        ) : (
+          <Others id={a} />
+        )}
+      </div>
+    </>
+  );
+}
+
+/** The last contexts with the name of one; a click compares them. */
+function Others({ id }: { id: string }) {
+  const known = useTrace(id);
+  const name = known.data?.name;
+  const others = useQuery({
+    queryKey: ["contexts to compare", name],
+    queryFn: async ({ signal }) =>
+      body(
+        await api.GET("/v1/contexts", {
+          params: { query: { name: name ?? "", limit: 30 } },
+          signal,
+        }),
+      ),
+    enabled: name !== undefined,
+  });
+  if (known.isError) {
+    return <ErrorPanel error={known.error} retry={() => void known.refetch()} />;
+  }
+  return (
+    <Card flush title="Compare it with one of the last contexts of its name">
+      <Loaded query={others}>
+        {({ contexts }) => {
+          const found = contexts.filter(({ context_id }) => context_id !== known.data?.context_id);
+          if (found.length === 0) return <p className={css.none}>There is no other one.</p>;
+          return (
+            <ul className={css.others}>
+              {found.map((other) => (
+                <li key={other.context_id}>
+                  <Link href={hrefOf(known.data, other)}>
+                    <Time at={other.created_at} show="exact" />
+                  </Link>
+                  <Id value={other.context_id} />
+                  <span>{count(other.tokens)} tokens</span>
+                  <StateBadge state={stateOf(other.freshness_status)}>
+                    {other.freshness_status}
+                  </StateBadge>
+                </li>
+              ))}
+            </ul>
+          );
+        }}
+      </Loaded>
+    </Card>
+  );
+}
+
+type Dated = { context_id: string; created_at: string };
+
+/** Return the address of a comparison, the earlier context first. */
+function hrefOf(one: Dated | undefined, two: Dated): string {
+  if (one === undefined) return "/compare";
+  const isEarlier = Date.parse(one.created_at) <= Date.parse(two.created_at);
+  const [a, b] = isEarlier ? [one, two] : [two, one];
+  return `/compare?a=${a.context_id}&b=${b.context_id}`;
 }

@@ -1,5 +1,226 @@
-import { PageHead } from "~/design";
+import { useQuery } from "@tanstack/react-query";
+import { IconRefresh, IconX } from "@tabler/icons-react";
+import { useMemo, useState } from "react";
+import { useSearchParams } from "wouter";
 
+import { declarations } from "~/api/queries";
+import { Button, Choice, CopyAs, Empty, Field, IconButton, PageHead } from "~/design";
+import { percent, plural } from "~/design/format";
+
+import { ExportButtons } from "./ExportButtons";
+import {
+  callOf,
+  changed,
+  filtersOf,
+  isNarrowed,
+  PROVENANCE,
+  queryOf,
+  RANGES,
+  STATUSES,
+  type Change,
+  type Filters,
+} from "./filters";
+import { Found } from "./Found";
+import { OverTime, statusTotal, totalOf } from "./OverTime";
+import { useHistogram, useRecords, type Histogram } from "./queries";
+import css from "./RecordsPage.module.css";
+import { Ticked, useTicks } from "./Ticked";
+import { useDebounced } from "./useDebounced";
+
+/** All recorded contexts: found by time, filters and the beginning of an id or hash. */
 export default function RecordsPage() {
-  return <PageHead tab="Records" title="Records" />;
+  const [params, setParams] = useSearchParams();
+  const filters = useMemo(() => filtersOf(params, "7d"), [params]);
+  const [now, setNow] = useState(Date.now);
+  const query = useMemo(() => queryOf(filters, now), [filters, now]);
+  const records = useRecords(query);
+  const counted = useHistogram(query);
+  const ticks = useTicks();
+  const change: Change = (changes) =>
+    setParams((known) => changed(known, changes), { replace: true });
+  return (
+    <>
+      <PageHead
+        tab="Records"
+        title="Records"
+        subtitle={<Summary filters={filters} counted={counted.data} />}
+        actions={
+          <>
+            <IconButton label="Refresh" onClick={() => setNow(Date.now())}>
+              <IconRefresh size={17} />
+            </IconButton>
+            <ExportButtons query={query} />
+            <CopyAs call={callOf(query)} />
+          </>
+        }
+      />
+      <Bar filters={filters} change={change} />
+      <OverTime counted={counted} filters={filters} change={change} />
+      <Found
+        label="Recorded contexts"
+        place={`records-${params.toString()}`}
+        records={records}
+        total={totalOf(counted.data)}
+        ticks={ticks}
+        nothing={<Nothing filters={filters} change={change} />}
+      />
+      <Ticked ticks={ticks} />
+    </>
+  );
+}
+
+/** One sentence about what is listed. */
+function Summary({ filters, counted }: { filters: Filters; counted: Histogram | undefined }) {
+  if (counted === undefined) return <>Counting contexts…</>;
+  const degraded = statusTotal(counted, "degraded");
+  return (
+    <>
+      {counted.counted_from === null ? "" : "More than "}
+      {plural(counted.contexts, "context")} {when(filters)}
+      {degraded > 0 && `, ${percent(degraded / counted.contexts)} degraded`}. Tick two to compare
+      them.
+    </>
+  );
+}
+
+function when({ start, end, range }: Filters): string {
+  if (start !== undefined || end !== undefined) return "in the selected time";
+  const name = RANGES.find(([key]) => key === range)?.[1] ?? "";
+  return range === "all" ? "of all time" : `in the ${name.toLowerCase()}`;
+}
+
+/** The filters. Texts are applied while they are typed. */
+function Bar({ filters, change }: { filters: Filters; change: Change }) {
+  const { data } = useQuery(declarations);
+  const declared = data?.contexts.map(({ name }) => name) ?? [];
+  // Contexts that were recorded from elsewhere, or are declared no more, have a name too.
+  const names = [...new Set([...(filters.name === undefined ? [] : [filters.name]), ...declared])];
+  const isExact = filters.start !== undefined || filters.end !== undefined;
+  return (
+    <div className={css.bar} role="search" aria-label="Filters">
+      <div className={css.wide}>
+        <Typed
+          label="Id or hash"
+          placeholder="Beginning of an id or hash"
+          value={filters.prefix}
+          onChange={(prefix) => change({ prefix })}
+        />
+      </div>
+      <Choice
+        label="Context"
+        value={filters.name ?? ""}
+        onChange={(name) => change({ name })}
+        options={[["", "Any context"], ...names.map((name) => [name, name] as const)]}
+      />
+      <Choice
+        label="Freshness"
+        value={filters.freshness_status ?? ""}
+        onChange={(status) => change({ freshness_status: status })}
+        options={[["", "Any freshness"], ...STATUSES.map((status) => [status, status] as const)]}
+      />
+      <Typed
+        label="Entity id"
+        placeholder="Any entity"
+        value={filters.entity_id}
+        onChange={(entity_id) =>
+          change({ entity_id, ...(entity_id === undefined && { entity: undefined }) })
+        }
+      />
+      <Typed
+        label="Caller"
+        placeholder="Any key"
+        value={filters.caller}
+        onChange={(caller) => change({ caller })}
+      />
+      <TimeChoice filters={filters} change={change} />
+      {(isNarrowed(filters) || isExact) && (
+        <Button
+          look="quiet"
+          icon={<IconX size={14} aria-hidden />}
+          onClick={() => change(NO_FILTERS)}
+        >
+          Clear
+        </Button>
+      )}
+    </div>
+  );
+}
+
+/** The time of a list: a range before now, or the one that was marked in the chart. */
+export function TimeChoice({ filters, change }: { filters: Filters; change: Change }) {
+  const isExact = filters.start !== undefined || filters.end !== undefined;
+  return (
+    <Choice
+      label="Time"
+      value={isExact ? "exact" : filters.range}
+      onChange={(range) => range === "exact" || change({ range, start: undefined, end: undefined })}
+      options={[
+        ...(isExact ? [["exact", "Selected range"] as const] : []),
+        ...RANGES.map(([key, label]) => [key, label] as const),
+      ]}
+    />
+  );
+}
+
+const NO_FILTERS: Parameters<Change>[0] = {
+  ...Object.fromEntries(PROVENANCE.map((name) => [name, undefined])),
+  prefix: undefined,
+  name: undefined,
+  freshness_status: undefined,
+  caller: undefined,
+  start: undefined,
+  end: undefined,
+};
+
+type TypedProps = {
+  label: string;
+  placeholder: string;
+  value: string | undefined;
+  onChange: (value: string | undefined) => void;
+};
+
+/** A field whose text is applied a moment after the last key. */
+function Typed({ label, placeholder, value = "", onChange }: TypedProps) {
+  const [text, setText] = useDebounced(value, (next) => onChange(next.trim() || undefined));
+  return (
+    <Field
+      label={label}
+      type="search"
+      placeholder={placeholder}
+      value={text}
+      onChange={(event) => setText(event.target.value)}
+      onKeyDown={(event) => {
+        if (event.key === "Escape") setText("");
+      }}
+    />
+  );
+}
+
+/** Why the list is empty, and what to do. */
+function Nothing({ filters, change }: { filters: Filters; change: Change }) {
+  if (isNarrowed(filters) || filters.start !== undefined || filters.end !== undefined) {
+    return (
+      <Empty title="No context matches">
+        No context in this time matches all filters.{" "}
+        <Button onClick={() => change(NO_FILTERS)}>Clear the filters</Button>
+      </Empty>
+    );
+  }
+  if (filters.range !== "all") {
+    return (
+      <Empty title="No context in this time">
+        There may be older ones.{" "}
+        <Button onClick={() => change({ range: "all" })}>Show all time</Button>
+      </Empty>
+    );
+  }
+  return (
+    <Empty
+      title="No context was recorded yet"
+      command="headwater context assemble NAME --param user_id=ada"
+    >
+      Every context that is assembled leaves a record of what the model was given, and why. Assemble
+      one in the playground, or with this command:
+    </Empty>
+  );
 }

@@ -1,0 +1,54 @@
+import { useMemo, type ReactNode } from "react";
+
+import { Card, ErrorPanel, Skeleton } from "~/design";
+
+import type { useRecords } from "./queries";
+import { RecordList } from "./RecordList";
+import css from "./RecordsPage.module.css";
+import type { Ticks } from "./Ticked";
+
+type Props = {
+  label: string;
+  place: string;
+  records: ReturnType<typeof useRecords>;
+  total: number | null;
+  ticks: Ticks;
+  /** What is shown in place of an empty list. */
+  nothing: ReactNode;
+};
+
+/** The list of found contexts: its shape, its rows, why there are none, or what failed. */
+export function Found({ label, place, records, total, ticks, nothing }: Props) {
+  const rows = useMemo(
+    () => records.data?.pages.flatMap((page) => page.contexts) ?? [],
+    [records.data],
+  );
+  return (
+    <Card flush className={records.isPlaceholderData ? css.waiting : ""}>
+      {records.data === undefined ? (
+        records.isError ? (
+          <ErrorPanel error={records.error} retry={() => void records.refetch()} />
+        ) : (
+          <div className={css.none}>
+            <Skeleton lines={12} />
+          </div>
+        )
+      ) : rows.length === 0 && !records.hasNextPage ? (
+        nothing
+      ) : (
+        <RecordList
+          label={label}
+          place={place}
+          rows={rows}
+          total={total}
+          more={
+            records.hasNextPage && !records.isFetching
+              ? () => void records.fetchNextPage()
+              : undefined
+          }
+          ticks={ticks}
+        />
+      )}
+    </Card>
+  );
+}

@@ -1,0 +1,56 @@
+import { describe, expect, it } from "vitest";
+
+import { callOf, changed, filtersOf, isNarrowed, queryOf } from "./filters";
+
+const read = (text: string) => filtersOf(new URLSearchParams(text), "7d");
+
+describe("filters", () => {
+  it("reads the names of the API and leaves out what is not valid", () => {
+    expect(read("name=support&freshness_status=degraded&prefix=%20&range=24h&x=1")).toEqual({
+      name: "support",
+      freshness_status: "degraded",
+      range: "24h",
+    });
+    expect(read("freshness_status=stale&start=yesterday&range=2y")).toEqual({ range: "7d" });
+  });
+
+  it("counts a range back from now, and prefers an exact one", () => {
+    const now = Date.UTC(2026, 10, 16, 12);
+    expect(queryOf(read("range=24h"), now)).toEqual({ start: "2026-11-15T12:00:00.000Z" });
+    expect(queryOf(read("range=all&caller=web"), now)).toEqual({ caller: "web" });
+    expect(queryOf(read("end=2026-11-16T00:00:00Z"), now)).toEqual({
+      end: "2026-11-16T00:00:00.000Z",
+    });
+  });
+
+  it("changes some parameters and keeps the others", () => {
+    const params = new URLSearchParams("name=a&range=1h&other=1");
+    const next = changed(params, { name: undefined, caller: "web", range: "" });
+    expect(next.toString()).toBe("other=1&caller=web");
+  });
+
+  it("knows whether anything besides time is filtered", () => {
+    expect(isNarrowed(read("range=1h&start=2026-01-01"))).toBe(false);
+    expect(isNarrowed(read("prefix=01"))).toBe(true);
+  });
+});
+
+describe("calls", () => {
+  it("writes a list as a command and as code", () => {
+    const call = callOf({ name: "it's", start: "2026-01-01T00:00:00.000Z" });
+    expect(call.path).toBe("/v1/contexts?name=it%27s&start=2026-01-01T00%3A00%3A00.000Z");
+    expect(call.cli).toEqual([
+      ...["context", "list", "--name", "it's"],
+      ...["--since", "2026-01-01T00:00:00.000Z"],
+    ]);
+    expect(call.python).toContain('start=datetime.fromisoformat("2026-01-01T00:00:00.000Z")');
+  });
+
+  it("writes a search by provenance, and no command that does not exist", () => {
+    const call = callOf({ feature: "spend", entity_id: "ada" });
+    expect(call.cli).toEqual(["context", "find", "--feature", "spend", "--entity-id", "ada"]);
+    expect(call.python).toBe('records.find(feature="spend", entity_id="ada")');
+    expect(callOf({ feature: "spend", name: "support" }).cli).toBeNull();
+    expect(callOf({ prefix: "01a1" }).cli).toBeNull();
+  });
+});
