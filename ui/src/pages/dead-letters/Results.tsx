@@ -1,0 +1,47 @@
+import { IconX } from "@tabler/icons-react";
+
+import { Card, Id, IconButton, StateWord } from "~/design";
+import { plural } from "~/design/format";
+
+import type { Done } from "./DeadLettersPage";
+import css from "./DeadLetters.module.css";
+import { summary } from "./outcomes";
+
+const MOST_LISTED = 200;
+const WORDS = {
+  redriven: ["fresh", "Redriven"],
+  discarded: ["fresh", "Discarded"],
+  gone: ["unknown", "Gone: another call was faster"],
+} as const;
+
+/** What happened to each letter. */
+export function Results({ done, onClose }: { done: Done; onClose: () => void }) {
+  const { verb, settled } = done;
+  const more = settled.length - MOST_LISTED;
+  return (
+    <div className={css.results} role="status">
+      <Card
+        title={summary(verb, settled)}
+        aside={
+          <IconButton label="Close the results" onClick={onClose}>
+            <IconX size={15} />
+          </IconButton>
+        }
+        flush
+      >
+        <ul aria-label="Results">
+          {settled.slice(0, MOST_LISTED).map(({ id, outcome }) => {
+            const [state, word] = WORDS[outcome];
+            return (
+              <li key={id}>
+                <Id value={id} head={18} />
+                <StateWord state={state}>{word}</StateWord>
+              </li>
+            );
+          })}
+          {more > 0 && <li>and {plural(more, "letter")} more</li>}
+        </ul>
+      </Card>
+    </div>
+  );
+}

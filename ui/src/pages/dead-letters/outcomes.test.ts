@@ -1,0 +1,15 @@
+import { expect, it } from "vitest";
+
+import { summary } from "./outcomes";
+
+const settled = (done: number, gone: number) => [
+  ...Array.from({ length: done }, (_, n) => ({ id: String(n), outcome: "redriven" as const })),
+  ...Array.from({ length: gone }, (_, n) => ({ id: `g${n}`, outcome: "gone" as const })),
+];
+
+it("says what happened to the letters", () => {
+  expect(summary("redrive", settled(1, 0))).toBe("1 letter redriven.");
+  expect(summary("redrive", settled(1_200, 2))).toBe("1,200 letters redriven, 2 were gone.");
+  expect(summary("discard", settled(0, 1))).toBe("No letter discarded, 1 was gone.");
+  expect(summary("discard", [])).toMatch(/another call was faster/);
+});
