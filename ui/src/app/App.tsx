@@ -6,6 +6,7 @@ import { Router } from "wouter";
 import { BASE } from "~/api/address";
 import { makeQueryClient } from "~/api/queries";
 
+import { useExactSearch } from "./search";
 import { Shell } from "./Shell";
 import { theme } from "./theme";
 
@@ -21,7 +22,7 @@ export function App() {
       withStaticClasses={false}
     >
       <QueryClientProvider client={client}>
-        <Router base={BASE}>
+        <Router base={BASE} searchHook={useExactSearch}>
           <Shell />
         </Router>
       </QueryClientProvider>

@@ -87,7 +87,10 @@ export function FeatureDetail({ entity, id, value, onClose }: Props) {
           </div>
         </div>
       </Card>
-      <HistoryCard entity={entity} id={id} feature={value.feature} listing={listing} />
+      {/* The declaration says whether there is a history to ask for. */}
+      {declared !== undefined && (
+        <HistoryCard entity={entity} id={id} feature={value.feature} listing={listing} />
+      )}
     </div>
   );
 }

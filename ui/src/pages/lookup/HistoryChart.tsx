@@ -132,7 +132,7 @@ function TimeAxis({ start, end, x, height, width, isLocal }: AxisProps) {
     <g key={at} className={css.tick}>
       <line x1={x(at)} x2={x(at)} y1={TOP} y2={height - BOTTOM} />
       <text
-        x={Math.min(Math.max(x(at), 18), width - 22)}
+        x={Math.min(Math.max(x(at), label.length * 3.5), width - label.length * 3.5)}
         y={height - 6}
         textAnchor="middle"
         className={css.label}

@@ -32,12 +32,12 @@ export function ValuesTable({ values, selected, onSelect, wide }: Props) {
   const columns: Column<EntityValue>[] = [
     {
       head: "Feature",
-      width: wide ? undefined : "32%",
+      width: wide ? undefined : "27%",
       cell: ({ feature }) => <FeatureName name={feature} />,
     },
     {
       head: "Value",
-      width: wide ? "45%" : undefined,
+      width: wide ? "45%" : "33%",
       cell: (value) => <ShortValue value={value} />,
     },
     { head: "As of", number: true, cell: ({ as_of }) => <Time at={as_of} />, secondary: true },

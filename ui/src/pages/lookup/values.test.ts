@@ -19,7 +19,7 @@ const value = (more: Partial<EntityValue>): EntityValue => ({
   problem: null,
   ...more,
 });
-const violation = (name: string, reason: "stale" | "missing") => ({
+const violation = (name: string, reason: "stale" | "missing" | "default") => ({
   kind: "feature" as const,
   name,
   entity_id: "ada",
@@ -35,6 +35,7 @@ describe("judged", () => {
     [{ as_of: new Date(NOW - 250_000).toISOString() }, "ageing", "ageing"],
     [{ is_fresh: false, violations: [violation("total", "stale")] }, "failed", "too old"],
     [{ is_fresh: false, violations: [violation("total", "missing")] }, "failed", "no value"],
+    [{ is_fresh: false, violations: [violation("total", "default")] }, "failed", "default"],
     [
       { is_fresh: false, sla_ms: null, violations: [violation("other", "stale")] },
       "failed",

@@ -16,12 +16,17 @@ export function judged(value: EntityValue, now: number): Judgement {
   return state === "ageing" ? { state, word: "ageing" } : { state: "fresh", word: "fresh" };
 }
 
-function lateness({ violations, sla_ms, feature }: EntityValue): string {
-  const [first] = violations;
-  if (first === undefined || first.name === feature) {
-    return first?.reason === "stale" || first === undefined ? "too old" : "no value";
-  }
-  return sla_ms === null ? "stale input" : "too old";
+const REASONS = {
+  stale: "too old",
+  missing: "no value",
+  default: "default",
+  lost: "lost",
+} as const;
+
+/** Return why a value is not fresh: its own age, or that of a value it is computed from. */
+function lateness({ violations, feature }: EntityValue): string {
+  const own = violations.find(({ name }) => name === feature);
+  return own === undefined ? "stale input" : REASONS[own.reason];
 }
 
 /** Return the age that freshness counts: since the value was known to be current. */
