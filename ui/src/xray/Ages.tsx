@@ -1,14 +1,17 @@
+import { useElementSize } from "@mantine/hooks";
 import { useMemo, useState } from "react";
 
 import { Button, Card, StateWord, type State } from "~/design";
 import { duration, plural } from "~/design/format";
 
 import { axisOf } from "./ages";
-import { allValues, type TraceView } from "./model";
+import { judgedValues, type TraceView } from "./model";
 import { stateOf } from "./Reads";
 import css from "./Ages.module.css";
 
 const SHOWN = 12;
+/** The width that the label of a tick needs. */
+const TICK_PX = 72;
 
 type AgeRow = {
   key: string;
@@ -27,7 +30,8 @@ export function Ages({ view }: { view: TraceView }) {
   const rows = useMemo(() => rowsOf(view), [view]);
   const shown = isWhole ? rows : rows.slice(0, SHOWN);
   const known = rows.flatMap(({ age, sla }) => [age, sla]).filter((ms) => ms !== null);
-  const axis = axisOf(known);
+  const { ref, width } = useElementSize();
+  const axis = axisOf(known, Math.max(2, Math.floor(width / TICK_PX)));
   const { freshness_sla_ms: sla } = view.trace;
   return (
     <Card
@@ -36,7 +40,10 @@ export function Ages({ view }: { view: TraceView }) {
       flush
     >
       {rows.length === 0 ? (
-        <p className={css.none}>The function read no feature and searched nothing.</p>
+        <p className={css.none}>
+          The function read no feature and searched nothing
+          {view.trace.contexts.length > 0 ? "; the contexts inside it may have." : "."}
+        </p>
       ) : (
         <div className={css.chart}>
           {shown.map((row) => (
@@ -70,7 +77,7 @@ export function Ages({ view }: { view: TraceView }) {
           ))}
           <div className={css.axis} aria-hidden>
             <span />
-            <div className={css.track}>
+            <div ref={ref} className={css.track}>
               {axis.ticks.map((tick) => (
                 <span key={tick} className={css.tick} style={{ left: percent(axis.at(tick)) }}>
                   {duration(tick)}
@@ -90,7 +97,7 @@ export function Ages({ view }: { view: TraceView }) {
 }
 
 function rowsOf({ trace }: TraceView): AgeRow[] {
-  const features = allValues(trace).map(({ value, read, input }): AgeRow => {
+  const features = judgedValues(trace).map(({ value, read, input }): AgeRow => {
     const { age_ms: age, sla_ms: sla } = value;
     const whose = value.entity_id === null ? "" : ` of ${value.entity_id}`;
     return {

@@ -7,7 +7,7 @@ import { count, duration, inline, plural } from "~/design/format";
 import { absenceText } from "./absence";
 import { historyOf, impactOf } from "./links";
 import type { Cause, ItemView, Quoted, TraceView } from "./model";
-import { staleOf, valuesOf } from "./model";
+import { causeWords, staleOf, valuesOf } from "./model";
 import { Reads } from "./Reads";
 import css from "./Inspector.module.css";
 
@@ -28,7 +28,13 @@ export function Inspector({ view, item, causes, ref }: Props) {
       <Card
         title={
           <>
-            {item.kind} · <bdi>{item.label}</bdi>
+            {item.kind}
+            {item.label !== item.kind && (
+              <>
+                {" "}
+                · <bdi>{item.label}</bdi>
+              </>
+            )}
           </>
         }
         aside={
@@ -98,7 +104,7 @@ function sourceRows(view: TraceView, item: ItemView, causes: Props["causes"]): R
         <em>{absenceText(view.absent(`/items/${item.place}/source/ref`) ?? "withheld")}</em>
       ),
     ],
-    ["Reads", item.item.reads.length > 0 ? <Reads view={view} reads={item.item.reads} /> : null],
+    ["Reads", item.item.reads.length > 0 ? <Reads view={view} item={item} /> : null],
     ["Changed by", causes && <Causes trace={trace} reads={item.item.reads} causes={causes} />],
   ];
 }
@@ -137,29 +143,44 @@ type CausesProps = {
   causes: ReadonlyMap<string, Cause>;
 };
 
-/** The events behind the values of an item, each once, the latest first. */
+/** What wrote the values of an item, each once: the latest event first. */
 function Causes({ trace, reads, causes }: CausesProps) {
-  const events = new Map<string, NonNullable<Cause["event"]>>();
-  for (const { read, event } of causes.values()) {
-    if (event && reads.includes(read)) events.set(event.event_id, event);
+  const found = new Map<string, Cause>();
+  for (const cause of causes.values()) {
+    if (reads.includes(cause.read)) found.set(cause.cause, cause);
   }
-  if (events.size === 0) return <span className={css.dim}>no event that the log still has</span>;
-  const made = Date.parse(trace.created_at);
-  const latest = [...events.values()].sort((one, two) =>
-    two.timestamp.localeCompare(one.timestamp),
-  );
+  if (found.size === 0) return <span className={css.dim}>nothing that history still has</span>;
+  const at = ({ event }: Cause) => event?.timestamp ?? "";
+  const latest = [...found.values()].sort((one, two) => at(two).localeCompare(at(one)));
   return (
     <ul className={css.events}>
-      {latest.slice(0, 5).map((event) => (
-        <li key={event.event_id}>
-          <Mono>{event.event_type}</Mono> <Id value={event.event_id} head={4} tail={4} />{" "}
-          <span className={css.dim}>
-            {duration(Math.max(0, made - Date.parse(event.timestamp)))} before
-          </span>
+      {latest.slice(0, 5).map((cause) => (
+        <li key={cause.cause}>
+          <CauseLine cause={cause} before={Date.parse(trace.created_at)} />
         </li>
       ))}
       {latest.length > 5 && <li className={css.dim}>and {latest.length - 5} more</li>}
     </ul>
+  );
+}
+
+function CauseLine({ cause, before }: { cause: Cause; before: number }) {
+  const { label, detail } = causeWords(cause);
+  const { event } = cause;
+  if (event === null) {
+    return (
+      <>
+        <Mono>{label}</Mono> <span className={css.dim}>{detail}</span>
+      </>
+    );
+  }
+  return (
+    <>
+      <Mono>{label}</Mono> <Id value={event.event_id} head={4} tail={4} />{" "}
+      <span className={css.age}>
+        {duration(Math.max(0, before - Date.parse(event.timestamp)))} before
+      </span>
+    </>
   );
 }
 

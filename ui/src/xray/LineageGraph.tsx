@@ -24,7 +24,7 @@ export function LineageGraph({ view, causes }: Props) {
   const { active, select } = useSelection();
   const { ref, width: measured } = useElementSize();
   const hasMany = view.items.length > MOST_ITEMS;
-  const [isAll, setAll] = useState(!hasMany);
+  const [isAll, setAll] = useState(() => !hasMany && matchMedia("(min-width: 761px)").matches);
   const shown = useMemo(
     () => (isAll ? view.items.map((_, index) => index).slice(0, MOST_ITEMS) : [active]),
     [isAll, view, active],

@@ -33,8 +33,12 @@ export function Proof({ contextId, recordHash }: Props) {
           <KeyField keys={keys} onChange={setKeys} />
           <div className={css.downloads}>
             <Button onClick={() => void download(contextId, "bundle")}>Bundle</Button>
-            <Button onClick={() => void download(contextId, "json")}>JSON</Button>
-            <Button onClick={() => void download(contextId, "yaml")}>YAML</Button>
+            {recordHash !== null && (
+              <>
+                <Button onClick={() => void download(contextId, "json")}>JSON</Button>
+                <Button onClick={() => void download(contextId, "yaml")}>YAML</Button>
+              </>
+            )}
             <Button onClick={() => void download(contextId, "core")}>Core bytes</Button>
           </div>
         </>

@@ -5,6 +5,7 @@ import { duration, inline } from "~/design/format";
 
 import { historyOf } from "./links";
 import {
+  type ItemView,
   placeKey,
   pointerOf,
   valuesOf,
@@ -12,16 +13,19 @@ import {
   type TraceView,
   type Value,
 } from "./model";
+import { piecesOf } from "./spans";
 import css from "./Inspector.module.css";
 
 /** The values that a template read, with those they were computed from. */
-export function Reads({ view, reads }: { view: TraceView; reads: readonly number[] }) {
-  const values = reads.flatMap((read) => valuesOf(view.trace, read));
+export function Reads({ view, item }: { view: TraceView; item: ItemView }) {
+  const values = item.item.reads.flatMap((read) => valuesOf(view.trace, read));
+  const words = wordsOf(item);
   return (
     <ul className={css.reads}>
       {values.map((placed) => (
         <li key={placeKey(placed)} className={placed.input === null ? css.read : css.input}>
-          <Name value={placed.value} /> <Shown view={view} placed={placed} />{" "}
+          <Name value={placed.value} />{" "}
+          <Shown view={view} placed={placed} words={words.get(placeKey(placed))} />{" "}
           <Age value={placed.value} />
         </li>
       ))}
@@ -40,11 +44,24 @@ function Name({ value }: { value: Value }) {
   );
 }
 
-function Shown({ view, placed }: { view: TraceView; placed: PlacedValue }) {
+/** The words of an item by the value that they came from: JSON cannot tell 100.0 from 100. */
+function wordsOf({ item, text }: ItemView): Map<string, string> {
+  const whole = item.spans.map((span) => ({ span, found: piecesOf(text ?? "", [span]) }));
+  return new Map(
+    whole.map(({ span, found }) => [
+      placeKey(span),
+      found.find((piece) => piece.span !== null)?.text ?? "",
+    ]),
+  );
+}
+
+type ShownProps = { view: TraceView; placed: PlacedValue; words: string | undefined };
+
+function Shown({ view, placed, words }: ShownProps) {
   const absence = view.absent(`${pointerOf(placed)}/value`);
   if (absence !== null) return <em className={css.dim}>{absence}</em>;
   if (placed.value.source === "missing") return <em className={css.dim}>missing</em>;
-  const text = inline(placed.value.value);
+  const text = words ?? inline(placed.value.value);
   return <UserText>{text.length > 120 ? `${text.slice(0, 120)} …` : text}</UserText>;
 }
 
@@ -53,7 +70,7 @@ export function Age({ value }: { value: Value }) {
   const { age_ms: age, source } = value;
   const text = source === "computed" ? "computed" : age === null ? source : duration(age);
   const state = stateOf(value);
-  if (state === "fresh" || state === "unknown") return <span className={css.dim}>{text}</span>;
+  if (state === "fresh" || state === "unknown") return <span className={css.age}>{text}</span>;
   return <StateWord state={state}>{age === null ? source : duration(age)}</StateWord>;
 }
 

@@ -12,6 +12,8 @@ import css from "./TokenBar.module.css";
 /** A segment narrower than this has no text, one narrower than the second only its number. */
 const NUMBER_PX = 26;
 const LABEL_PX = 64;
+/** Segments narrower than this on average stand without gaps between them. */
+const DENSE_PX = 5;
 
 /** The items as wide as their tokens, the budget as a line, and behind it what was dropped. */
 export function TokenBar({ view, open }: { view: TraceView; open: () => void }) {
@@ -36,7 +38,7 @@ export function TokenBar({ view, open }: { view: TraceView; open: () => void }) 
       </div>
       <div
         ref={ref}
-        className={css.track}
+        className={width / items.length < DENSE_PX ? `${css.track} ${css.dense}` : css.track}
         role="listbox"
         aria-label="Items by their tokens"
         aria-orientation="horizontal"
@@ -72,7 +74,7 @@ export function TokenBar({ view, open }: { view: TraceView; open: () => void }) 
         )}
         {bar.budget !== null && <div className={css.line} style={{ left: percent(bar.budget) }} />}
       </div>
-      <div className={css.foot}>
+      <div className={css.foot} hidden={bar.budget === null}>
         {bar.budget !== null && trace.max_tokens !== null && (
           <span
             className={css.budget}
@@ -132,7 +134,7 @@ const Part = memo(function Part({ segment, item, width, isSelected }: PartProps)
       id={`segment-${index}`}
       role="option"
       aria-selected={isSelected}
-      aria-label={`${item.label}, ${tokens} tokens, ${item.item.decision}`}
+      aria-label={`${tokens} ${item.label}, ${item.item.decision}`}
       className={item.isDropped ? css.dropped : css.kept}
       style={{
         left: percent(start),

@@ -17,17 +17,22 @@ import css from "./Xray.module.css";
 type Props = {
   /** The answer of `GET /context/{id}/explain`. */
   trace: Trace;
-  /** The selected item, in the order of the text, if the page keeps it (for example in its URL). */
-  selected?: number;
+  /** The item that is selected at first, in the order of the text; the page may keep it in its URL. */
+  initial?: number | undefined;
   onSelect?: (index: number) => void;
   /** Leave out the proof, for example of a context that was not recorded. */
   withoutProof?: boolean;
 };
 
 /** The X-ray of one context: token bar, text, inspector, ages, proof and lineage, all in step. */
-export function Xray({ trace, selected, onSelect, withoutProof = false }: Props) {
+export function Xray({ trace, initial, onSelect, withoutProof = false }: Props) {
   const view = useMemo(() => viewOf(trace), [trace]);
-  const selection = useSelectionState(view.items.length, selected, onSelect);
+  // A fixed text has little to inspect, so the first item that was read from somewhere is shown.
+  const first = Math.max(
+    0,
+    view.items.findIndex(({ kind }) => kind !== "literal"),
+  );
+  const selection = useSelectionState(view.items.length, initial ?? first, onSelect);
   const causes = useCauses(trace);
   const inspector = useRef<HTMLDivElement>(null);
   const open = () => {

@@ -14,8 +14,9 @@ export type Axis = {
 /** Return an axis that holds all these ages, with some room at both ends and few ticks. */
 export function axisOf(ages: readonly number[], most = 5): Axis {
   const known = ages.length === 0 ? [1_000] : ages.map((age) => Math.max(1, age));
-  const low = Math.log10(Math.max(1, Math.min(...known) / 2));
-  const high = Math.max(low + 1, Math.log10(Math.max(...known) * 2.5));
+  const high = Math.max(3, Math.log10(Math.max(...known) * 2.5));
+  // At least three decades, so that few ages stand among some ticks.
+  const low = Math.max(0, Math.min(high - 3, Math.log10(Math.min(...known) / 2)));
   const at = (ms: number) =>
     Math.min(1, Math.max(0, (Math.log10(Math.max(1, ms)) - low) / (high - low)));
   const inside = TICKS.filter((tick) => Math.log10(tick) >= low && Math.log10(tick) <= high);

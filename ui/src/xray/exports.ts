@@ -1,6 +1,7 @@
 /** Downloads of a record: the document that verifiers read, its core, and forms for people. */
 import { queryOptions } from "@tanstack/react-query";
 
+import { SERVER } from "~/api/address";
 import { send } from "~/api/client";
 
 import { toYaml } from "./yaml";
@@ -39,5 +40,5 @@ async function fileOf(contextId: string, form: Form): Promise<[Blob, ending: str
 const path = encodeURIComponent;
 
 function requested(address: string, signal?: AbortSignal): Promise<Response> {
-  return send(new Request(location.origin + address, signal ? { signal } : {}));
+  return send(new Request(SERVER + address, signal ? { signal } : {}));
 }

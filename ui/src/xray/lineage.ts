@@ -1,5 +1,7 @@
 /** The lineage of a context as columns: events, features, templates and searches, items, text. Pure. */
+import { historyOf } from "./links";
 import {
+  causeWords,
   placeKey,
   type Cause,
   type ItemView,
@@ -7,7 +9,6 @@ import {
   type TraceView,
   type Value,
 } from "./model";
-import { historyOf } from "./links";
 
 export type Column = 0 | 1 | 2 | 3 | 4;
 
@@ -122,18 +123,18 @@ function addRead(
       href: historyOf(value),
     });
     graph.link(id, to, isLoose);
-    const event = causes.get(placeKey({ read, input }))?.event;
-    if (event) {
-      graph.add({
-        id: `event ${event.event_id}`,
-        column: 0,
-        label: event.event_type,
-        detail: event.event_id,
-        href: `/events?event_id=${encodeURIComponent(event.event_id)}`,
-      });
-      graph.link(`event ${event.event_id}`, id);
-    }
+    addCause(graph, id, causes.get(placeKey({ read, input })));
   }
+}
+
+function addCause(graph: Graph, feature: string, cause: Cause | undefined): void {
+  if (cause === undefined) return;
+  const { event } = cause;
+  const { label, detail } = causeWords(cause);
+  const id = `event ${event === null ? feature : event.event_id}`;
+  const href = event && `/events?event_id=${encodeURIComponent(event.event_id)}`;
+  graph.add({ id, column: 0, label, detail, href });
+  graph.link(id, feature);
 }
 
 /** The stored values behind a read: its stored inputs, or itself if it has none. */

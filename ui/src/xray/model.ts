@@ -1,6 +1,7 @@
 /** What the X-ray shows of a trace, derived once and shared by all its parts. Pure. */
 import type { Schema } from "~/api/client";
 import { sourceColor } from "~/design";
+import { count, shortened } from "~/design/format";
 
 export type Trace = Schema<"ContextTrace">;
 export type Item = Schema<"ItemTrace">;
@@ -126,9 +127,9 @@ function labelOf(trace: Trace, item: Item, quoted: Quoted | null, nested: Nested
 
 /** One line below the label: why the item stands where it stands. */
 export function noteOf({ item }: ItemView): string {
-  if (item.decision === "dropped") return `dropped, +${item.short_by}`;
-  if (item.decision === "truncated") return `shortened, +${item.short_by}`;
-  return item.required ? "required" : `priority ${item.priority}`;
+  if (item.decision === "dropped") return `dropped, +${count(item.short_by)}`;
+  if (item.decision === "truncated") return `shortened, +${count(item.short_by)}`;
+  return item.required ? "required" : `priority ${count(item.priority)}`;
 }
 
 /** A value that the context read, with its place; inputs belong to the read they were used for. */
@@ -155,11 +156,16 @@ export function valuesOf(trace: Trace, read: number): PlacedValue[] {
   return [{ read, input: null, value: lineage, isUsed: lineage.used }, ...inputs];
 }
 
-/** All values of a context, each once: those that were read first. */
-export function allValues(trace: Trace): PlacedValue[] {
+/** The values by which a context is judged, each once: those that it read itself come first.
+ * A value whose rule is its inputs is left out, because these stand for it. */
+export function judgedValues(trace: Trace): PlacedValue[] {
   const seen = new Set<string>();
   return trace.features
-    .flatMap((_, read) => valuesOf(trace, read))
+    .flatMap((read, at) => {
+      const values = valuesOf(trace, at);
+      const judged = values.filter(({ value }) => value.rule !== "inputs");
+      return read.rule === "inputs" && judged.length > 0 ? judged : values;
+    })
     .sort((one, two) => Number(one.input !== null) - Number(two.input !== null))
     .filter(({ value, read }) => {
       const id = value.entity_id ?? `#${read}`;
@@ -175,8 +181,28 @@ export function subjectOf(trace: Trace): string | null {
   return read?.entity_id ?? null;
 }
 
-/** The values among an item's reads that were too old, missing or a default. */
+/** The values among an item's reads that were too old, missing or a default, without those that
+ * are judged by their inputs. */
 export function staleOf(trace: Trace, { item }: ItemView): number {
   const values = item.reads.flatMap((read) => valuesOf(trace, read));
-  return new Set(values.filter(({ value }) => !value.fresh).map(({ value }) => value.feature)).size;
+  const stale = values.filter(({ value }) => !value.fresh && value.rule !== "inputs");
+  return new Set(stale.map(({ value }) => value.feature)).size;
+}
+
+const WRITTEN: Readonly<Record<string, string>> = {
+  set: "written through the API",
+  computed: "run of the feature",
+  served: "computed for a reader",
+  refresh: "run on its schedule",
+};
+
+/** What wrote a value: an event, or one of the ways without one. */
+export function causeWords({ cause, event }: Cause): { label: string; detail: string } {
+  if (event) return { label: event.event_type, detail: shortened(event.event_id) };
+  // A run on a schedule is named by its feature and time: `refresh:past_orders:2026-11-16T…`.
+  const way = cause.split(":", 1)[0] ?? "";
+  const detail = WRITTEN[way];
+  return detail === undefined
+    ? { label: "event", detail: `${shortened(cause)}, no longer in the log` }
+    : { label: way, detail };
 }

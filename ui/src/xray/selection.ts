@@ -18,16 +18,16 @@ export const SelectionContext = createContext<Selection>({
 
 export const useSelection = (): Selection => useContext(SelectionContext);
 
-/** Return the selection among some items, kept here or by the page. */
+/** Return the selection among some items; the page is told about each choice. */
 export function useSelectionState(
   size: number,
-  chosen: number | undefined,
+  first: number,
   onChoose: ((index: number) => void) | undefined,
 ): Selection {
-  const [own, setOwn] = useState(0);
+  const [chosen, setChosen] = useState(first);
   const [hovered, setHovered] = useState<number | null>(null);
   const last = Math.max(0, size - 1);
-  const selected = Math.min(chosen ?? own, last);
+  const selected = Math.min(chosen, last);
   const active = Math.min(hovered ?? selected, last);
   return useMemo(
     () => ({
@@ -35,7 +35,7 @@ export function useSelectionState(
       selected,
       select: (index) => {
         setHovered(null);
-        setOwn(index);
+        setChosen(index);
         onChoose?.(index);
       },
       hover: setHovered,

@@ -1,3 +1,4 @@
+import { useDebouncedCallback } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams, useSearchParams } from "wouter";
 
@@ -8,7 +9,6 @@ import {
   ButtonLink,
   Card,
   CopyAs,
-  Dim,
   Empty,
   ErrorPanel,
   Id,
@@ -28,6 +28,10 @@ import css from "./Record.module.css";
 export default function RecordPage() {
   const { id = "" } = useParams();
   const [search, setSearch] = useSearchParams();
+  // Browsers refuse to change the address as often as a held arrow key would.
+  const remember = useDebouncedCallback((index: number) => {
+    setSearch({ item: String(index) }, { replace: true });
+  }, 300);
   const explained = useQuery({
     queryKey: ["explain", id],
     queryFn: async ({ signal }) =>
@@ -41,23 +45,15 @@ export default function RecordPage() {
       <Loading id={id} />
     );
   }
-  const item = Number(search.get("item") ?? 0);
+  const item = search.get("item");
   return (
     <>
       <Head trace={explained.data} />
       <Xray
         key={id}
         trace={explained.data}
-        selected={Number.isInteger(item) && item >= 0 ? item : 0}
-        onSelect={(index) =>
-          setSearch(
-            (current) => {
-              current.set("item", String(index));
-              return current;
-            },
-            { replace: true },
-          )
-        }
+        initial={item !== null && /^\d{1,6}$/.test(item) ? Number(item) : undefined}
+        onSelect={remember}
       />
     </>
   );
@@ -97,20 +93,24 @@ function Head({ trace }: { trace: Trace }) {
 }
 
 function Facts({ trace }: { trace: Trace }) {
-  const cost = trace.cost_nano_usd;
-  return (
-    <span className={css.facts}>
-      <Id value={trace.context_id} />
-      <span>
-        <Time at={trace.created_at} show="exact" />, <Time at={trace.created_at} />
+  const { cost_nano_usd: cost, model, caller, version } = trace;
+  const facts = [
+    <Id key="id" value={trace.context_id} />,
+    <Time key="at" at={trace.created_at} show="exact" />,
+    <Time key="ago" at={trace.created_at} />,
+    model ?? "no model",
+    cost === null ? null : money(cost),
+    duration(trace.assembly_ms),
+    caller === null ? null : `by ${caller}`,
+    version === null ? null : `version ${version}`,
+  ];
+  return facts
+    .filter((fact) => fact !== null)
+    .map((fact, index) => (
+      <span key={index} className={css.fact}>
+        {fact}
       </span>
-      <span>{trace.model ?? <Dim>no model</Dim>}</span>
-      {cost !== null && <span>{money(cost)}</span>}
-      <span>{duration(trace.assembly_ms)}</span>
-      {trace.caller !== null && <span>by {trace.caller}</span>}
-      {trace.version !== null && <span>version {trace.version}</span>}
-    </span>
-  );
+    ));
 }
 
 function Freshness({ trace }: { trace: Trace }) {
