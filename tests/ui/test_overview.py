@@ -57,7 +57,7 @@ def test_a_store_is_shown_from_its_first_event_to_the_end_of_its_server(
     photograph(page, "overview-healthy")
     own_site.stop()
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
-    expect(title).to_have_text("Everything works")
+    expect(title).to_have_text("Last known: Everything works")
     expect(page.get_by_role("row").filter(has_text="many_items")).to_be_visible()
     photograph(page, "overview-dead-server")
     own_site.start()

@@ -64,7 +64,7 @@ def subtitle_of(
         meaning = f", so {percent:.0f} % of contexts were degraded in the last hour"
     flow = "" if worst.check in ("health", "store", "partitions", "lag") else _flow(workload) + " "
     reason = f"{worst.subject} {worst.summary}"
-    if worst.check in ("health", "store"):
+    if worst.check in ("health", "store") or worst.check not in RANKS:
         reason = worst.detail
     elif worst.check == "partitions":
         reason = f"{reason}; {worst.detail[:1].lower()}{worst.detail[1:]}"

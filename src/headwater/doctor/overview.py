@@ -45,7 +45,7 @@ def series_of(end: int, samples: hour.Samples) -> Series:
         step_seconds=STEP,
         accepted_per_second=hour.each_rate(samples, hour.accepted),
         processed_per_second=hour.each_rate(samples, hour.committed),
-        waiting=hour.each_backlog(samples, lambda each: each.waiting),
+        waiting=hour.each_backlog(samples, lambda each: sum(each.waiting)),
         oldest_seconds=hour.each_backlog(samples, lambda each: each.oldest_seconds),
         dead_letters=hour.each_backlog(samples, lambda each: each.dead_letters),
         contexts_per_minute=[None if each is None else float(each.total) for each in minutes],
@@ -81,8 +81,14 @@ def overview_of(
 def _concerns(findings: Sequence[Finding]) -> list[OverviewFinding]:
     """Return the findings that need attention, the worst first."""
     found = [each for each in findings if _matters(each)]
-    found.sort(key=lambda each: (each.severity == "warning", RANKS.get(each.check, len(RANKS))))
+    found.sort(key=_order)
     return list(map(_concern, found))
+
+
+def _order(finding: Finding) -> tuple[bool, bool, int]:
+    """Order findings: a problem of now is worse than an installation that is at risk."""
+    is_risk = finding.check not in RANKS
+    return is_risk, finding.severity == "warning", RANKS.get(finding.check, 0)
 
 
 def _matters(finding: Finding) -> bool:
@@ -145,7 +151,7 @@ def _index(index: IndexStatus) -> StoreState:
     version = "" if generation is None else f"v{generation}, "
     return StoreState(
         name=f"index {index.name}",
-        description=f"{version}{chunks} of {documents}",
+        description=f"{version}{chunks} of {documents}" if index.documents else "empty",
         ok=not index.outdated,
         needed=False,
         detail=f"{index.outdated:,} documents have to be embedded again" if index.outdated else "",

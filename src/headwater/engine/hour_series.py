@@ -35,13 +35,16 @@ def _rate(
 
 
 def committed(backlog: Backlog) -> int:
-    """Return the number of events that were processed."""
-    return sum(backlog.committed)
+    """Return the number of events that were processed.
+
+    The last partition is left out: it has the ticks of queries, which no caller has published.
+    """
+    return sum(backlog.committed[:-1])
 
 
 def accepted(backlog: Backlog) -> int:
     """Return the number of events that were processed or wait."""
-    return sum(backlog.committed) + backlog.waiting
+    return committed(backlog) + sum(backlog.waiting[:-1])
 
 
 def each_minute(samples: Samples) -> list[ContextCounts | None]:

@@ -40,10 +40,10 @@ _MICROS = 1_000_000
 
 
 class Backlog(msgspec.Struct, frozen=True, array_like=True):
-    """How far the consumer group was: events committed in each partition, and those waiting."""
+    """How far the consumer group was: events committed and waiting in each partition."""
 
     committed: list[int]
-    waiting: int
+    waiting: list[int]
     oldest_seconds: float
     dead_letters: int
 
@@ -166,7 +166,7 @@ class LastHour:
         oldest = min((lag.oldest_at for lag in lags if lag.oldest_at), default=now)
         backlog = Backlog(
             [lag.committed for lag in lags],
-            sum(lag.waiting for lag in lags),
+            [lag.waiting for lag in lags],
             max(0.0, round((now - oldest).total_seconds(), 3)),
             letters,
         )

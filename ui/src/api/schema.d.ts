@@ -3698,7 +3698,7 @@ export interface components {
          * @description The last hour in equal steps, oldest first; null where the server has no sample.
          *
          *         All numbers are about the whole store. Contexts are those that were recorded, in the minute
-         *         before each point. Ticks of schedules count as events.
+         *         before each point. Ticks of scheduled functions count as events, those of queries do not.
          */
         Series: {
             accepted_per_second: (number | null)[];

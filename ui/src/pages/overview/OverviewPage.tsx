@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 
 import { api, body } from "~/api/client";
 import { overview } from "~/api/queries";
+import { useReachability } from "~/api/reachability";
 import {
   Card,
   CopyAs,
@@ -26,6 +27,7 @@ const STATES: Record<string, State> = { healthy: "fresh", attention: "ageing", f
 
 /** Is it healthy, since when, and what to look at first. */
 export default function OverviewPage() {
+  const { reachable } = useReachability();
   const state = useQuery(overview);
   const series = useQuery({
     queryKey: ["series"],
@@ -44,14 +46,18 @@ export default function OverviewPage() {
     <>
       <PageHead
         tab={title}
-        title={<Sentence>{title}</Sentence>}
+        title={<Sentence>{reachable ? title : `Last known: ${title}`}</Sentence>}
         subtitle={<Sentence>{subtitle}</Sentence>}
         actions={
           <>
-            <StateBadge state={STATES[status] ?? "unknown"}>
-              {status}
-              {since !== null && <For since={since} />}
-            </StateBadge>
+            {reachable ? (
+              <StateBadge state={STATES[status] ?? "unknown"}>
+                {status}
+                {since !== null && <For since={since} />}
+              </StateBadge>
+            ) : (
+              <StateBadge state="unknown">was {status}</StateBadge>
+            )}
             <CopyAs call={{ path: "/v1/overview", cli: ["doctor"], python: "admin.overview()" }} />
           </>
         }

@@ -37,7 +37,11 @@ export function Contexts({ contexts }: Pick<Overview, "contexts">) {
           })}
           columns={[
             { head: "context", cell: (each) => <UserText mono>{each.name}</UserText> },
-            { head: "per min", number: true, cell: (each) => short(each.per_minute) },
+            {
+              head: "per min",
+              number: true,
+              cell: (each) => (each.per_minute < 0.1 ? "< 0.1" : short(each.per_minute)),
+            },
             {
               head: "p99",
               number: true,
@@ -146,7 +150,7 @@ export function Stores({ stores }: Pick<Overview, "stores">) {
           <li key={each.name}>
             <strong>{titled(each.name)}</strong>
             <span className={css.description}>
-              {each.detail === "" ? each.description : <UserText>{each.detail}</UserText>}
+              {each.ok ? each.description : <UserText>{each.detail}</UserText>}
             </span>
             <StateWord state={each.ok ? "fresh" : each.needed ? "failed" : "ageing"}>
               {each.ok ? "ok" : "not ready"}

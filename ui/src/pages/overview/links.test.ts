@@ -16,4 +16,5 @@ it("finds commands and names in a sentence", () => {
     { text: "past_orders", isCode: true },
     { text: " now", isCode: false },
   ]);
+  expect(words("/tmp/a_b/c")).toEqual([{ text: "/tmp/a_b/c", isCode: false }]);
 });

@@ -10,7 +10,7 @@ export function hrefOf(page: string, params: Readonly<Record<string, string>>): 
 /** Split a text at its commands and names, which are written in backticks or with underscores. */
 export function words(text: string): { text: string; isCode: boolean }[] {
   return text
-    .split(/(`[^`]+`|[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+)/)
+    .split(/(`[^`]+`|(?<![\w./-])[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+(?![\w/-]))/)
     .map((part, index) => ({ text: part.replaceAll("`", ""), isCode: index % 2 === 1 }))
     .filter((part) => part.text !== "");
 }
