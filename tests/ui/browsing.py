@@ -66,10 +66,14 @@ class Tab:
 
     def open(self, path: str = "/ui/") -> Page:
         """Open a page and return when its data is shown."""
-        page = self._context.new_page()
+        page = self.blank()
         page.goto(path)
         settle(page)
         return page
+
+    def blank(self) -> Page:
+        """Return an empty page."""
+        return self._context.new_page()
 
     def _note(self, kind: str, text: str) -> None:
         if kind == "error":

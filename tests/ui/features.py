@@ -103,6 +103,16 @@ async def support(user_id: str, question: str) -> list[ContextItem]:
     ]
 
 
+@context(store, max_tokens=1_000_000)
+async def letter(user_id: str, text: str) -> list[ContextItem]:
+    """A context that has room for any text."""
+    return [
+        ContextItem.template("To {blurb}", required=True),
+        ContextItem(text, required=True),
+        *(ContextItem(chunk.text, source=chunk) for chunk in await search_help(text[:200])),
+    ]
+
+
 @context(store, max_tokens=200, freshness_sla="1s")
 async def restock(sku: str) -> list[ContextItem]:
     """A context whose value is older than it may be."""
