@@ -34,7 +34,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos soak up down lock clean \
-	ui ui-check ui-types browser
+	ui ui-check ui-types browser pictures
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -68,6 +68,9 @@ ui-check: $(DEV_READY) ## Check types, lint and format of the web UI, and run it
 
 ui-types: $(DEV_READY) ## Write the web UI's types of requests and responses from the OpenAPI document
 	$(BIN)/python -m dev.ui_types
+
+pictures: ui browser ## Take the pictures of the README from the data of the demo
+	$(BIN)/python -m dev.pictures
 
 lint: $(DEV_READY) ## Check format and lint
 	$(BIN)/ruff format --check .
