@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
+from headwater.core.codec import Codec
 from headwater.core.type_structure import structure_of
 from headwater.declarations.features import FeatureDef
 from headwater.ports import CatalogEntry, CatalogState
@@ -23,9 +25,14 @@ class TypeShape(NamedTuple):
 
 def shape_of(feature: FeatureDef) -> TypeShape:
     """Return the type that a feature declares."""
-    structure = structure_of(feature.codec.annotation)
+    return _shape_of(feature.codec)
+
+
+@lru_cache(1_024)  # a worker that starts compares all types, and tests start one for each drain
+def _shape_of(codec: Codec) -> TypeShape:
+    structure = structure_of(codec.annotation)
     return TypeShape(
-        _QUALIFIER.sub("", feature.codec.expected), sha256(structure.encode()).hexdigest()[:16]
+        _QUALIFIER.sub("", codec.expected), sha256(structure.encode()).hexdigest()[:16]
     )
 
 
