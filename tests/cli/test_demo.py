@@ -69,6 +69,7 @@ def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
     assert list(temp.iterdir()) == []
 
 
+@pytest.mark.timeout(300)  # the tour, and the data of a day
 def test_the_demo_keeps_a_shop_with_keep(
     temp: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

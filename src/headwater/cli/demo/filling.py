@@ -31,6 +31,7 @@ _BEFORE_RELEASE = {
 _CHANGED_COLUMN = ("lead_days", "lead_time_days")
 """A column of the suppliers' file, and its name after they changed it: the refresh fails."""
 _LONGEST_WAIT = timedelta(minutes=10)
+_LONGEST_QUIET = timedelta(hours=1)
 _PERSONAL = "phone number"
 
 
@@ -49,10 +50,7 @@ class Filler:
         """Do what the plan says; afterwards no event waits."""
         self._store = store
         for happening in happenings:
-            if self._collected and happening.at - self._collected[0].timestamp > _LONGEST_WAIT:
-                await self._send()
-            if happening.at > self._clock.now():  # the pauses between retries moved it
-                self._clock.advance(happening.at - self._clock.now())
+            await self._wait_until(happening.at)
             match happening.what:
                 case Event() as event:
                     self._collected.append(_as_sent(event, happening.at))
@@ -64,9 +62,19 @@ class Filler:
                     )
                 case milestone:
                     await self._pass(milestone)
-            if self._clock.now() - self._drained_at > _LONGEST_WAIT:
-                await self._drain()
         await self._drain()
+
+    async def _wait_until(self, moment: datetime) -> None:
+        """Move the clock; meanwhile events are sent and handled, and schedules run."""
+        while moment - self._drained_at > _LONGEST_WAIT:
+            pause = _LONGEST_WAIT if self._collected else _LONGEST_QUIET
+            self._move_to(min(self._drained_at + pause, moment))
+            await self._drain()
+        self._move_to(moment)
+
+    def _move_to(self, moment: datetime) -> None:
+        if moment > self._clock.now():  # the pauses between retries have moved it, too
+            self._clock.advance(moment - self._clock.now())
 
     async def _send(self) -> None:
         """Publish the events that the shop has collected, as it does every few minutes."""
@@ -91,8 +99,8 @@ class Filler:
 
     async def _drain(self) -> None:
         await self._send()
+        self._drained_at = self._clock.now()
         if self._has_worker:
-            self._drained_at = self._clock.now()
             await self._store.drain()
 
     async def _pass(self, milestone: Milestone) -> None:

@@ -13,7 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-VISITS_PER_DAY = 70
+VISITS_PER_DAY = 65
+VISITS_OF_THE_LAST_HOUR = 25
+"""More than usual, so that pages about the present have something to show."""
 _HOURS = (2, 1, 1, 1, 1, 2, 4, 7, 9, 11, 12, 13, 14, 12, 11, 11, 12, 13, 15, 18, 20, 16, 10, 5)
 """How busy the hours of a day are, in UTC."""
 _DEVICES = ("phone", "phone", "phone", "laptop", "laptop", "tablet")
@@ -78,6 +80,8 @@ def plan(end: datetime, days: int, seed: int = 16) -> list[Happening]:
     happenings += [
         Happening(start + share * length + offset, what) for share, offset, what in _MILESTONES
     ]
+    for _ in range(VISITS_OF_THE_LAST_HOUR):
+        happenings += shop.visit(end - timedelta(hours=shop.share()))
     happenings += shop.sale(start + 0.52 * length)
     return sorted((each for each in happenings if each.at < end), key=lambda each: each.at)
 
@@ -94,6 +98,10 @@ class Shop:
         self._orders = count(20_001 + 1_000 * seed)
         self._tickets = count(1_000 * seed + 41)
         self._signed_up: set[str] = set()
+
+    def share(self) -> float:
+        """Return a number from 0 to 1."""
+        return self._random.random()
 
     def know_everybody(self) -> None:
         """Let no customer sign up again."""
