@@ -45,7 +45,7 @@ def test_one_value_shows_its_steps_and_the_events_behind_them(tab: Tab) -> None:
     expect(newest).to_contain_text("90")
     expect(steps.locator("tbody tr").last).to_contain_text("purchase")
     event = newest.get_by_role("link", name="refund")
-    assert re.search(r"/ui/events\?event_id=.+", event.get_attribute("href") or "")
+    assert re.search(r"/ui/events\?view=past&range=all&event=.+", event.get_attribute("href") or "")
     seen = page.get_by_role("link", name="Who saw it").last
     expect(seen).to_have_attribute(
         "href", "/ui/impact?feature=total_spend&entity=User&entity_id=ada"

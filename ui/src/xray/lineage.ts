@@ -1,5 +1,5 @@
 /** The lineage of a context as columns: events, features, templates and searches, items, text. Pure. */
-import { historyOf } from "./links";
+import { eventOf, historyOf } from "./links";
 import {
   causeWords,
   placeKey,
@@ -132,7 +132,7 @@ function addCause(graph: Graph, feature: string, cause: Cause | undefined): void
   const { event } = cause;
   const { label, detail } = causeWords(cause);
   const id = `event ${event === null ? feature : event.event_id}`;
-  const href = event && `/events?event_id=${encodeURIComponent(event.event_id)}`;
+  const href = event && eventOf(event.event_id);
   graph.add({ id, column: 0, label, detail, href });
   graph.link(id, feature);
 }

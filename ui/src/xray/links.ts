@@ -6,6 +6,11 @@ export function historyOf({ feature, entity, entity_id: id }: Value): string | n
   return id === null ? null : `/lookup?${query({ entity, id, feature })}`;
 }
 
+/** One event, among all that were accepted. */
+export function eventOf(id: string): string {
+  return `/events?${query({ view: "past", range: "all", event: id })}`;
+}
+
 type Sought = {
   feature?: string;
   entity?: string;

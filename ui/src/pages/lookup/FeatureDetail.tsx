@@ -73,7 +73,7 @@ export function FeatureDetail({ entity, id, value, onClose }: Props) {
           <div className={css.actions}>
             {maySeeRecords && <ButtonLink href={`/impact?${seen}`}>Who saw it</ButtonLink>}
             <ButtonLink
-              href={`/store?${new URLSearchParams({ feature: value.feature }).toString()}`}
+              href={`/store?${new URLSearchParams({ card: `feature:${value.feature}` }).toString()}`}
             >
               Declaration
             </ButtonLink>

@@ -4,6 +4,8 @@ import { Link } from "wouter";
 import { useCan } from "~/api/me";
 import { DataTable, Dim, Id, Time, UserText, type Column } from "~/design";
 
+import { eventOf } from "~/xray/links";
+
 import css from "./Lookup.module.css";
 import { brief, causeWords, eventId, stepKey, type Segment } from "./steps";
 
@@ -32,11 +34,10 @@ export function StepList({ segments, selected, onSelect }: Props) {
       cell: ({ step }) => {
         const id = eventId(step);
         const words = causeWords(step);
-        const query = new URLSearchParams({ event_id: id ?? "" }).toString();
         return (
           <span className={css.cause}>
             {id !== null && mayReadEvents ? (
-              <Link href={`/events?${query}`} onClick={(event) => event.stopPropagation()}>
+              <Link href={eventOf(id)} onClick={(event) => event.stopPropagation()}>
                 <UserText>{words}</UserText>
               </Link>
             ) : (
