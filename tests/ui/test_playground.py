@@ -66,13 +66,13 @@ def test_a_context_is_assembled_taken_apart_and_compared(tab: Tab, shop: Site) -
     page.get_by_label("Token budget").focus()
     for _ in range(12):
         page.keyboard.press("ArrowLeft")
-    expect(page.get_by_text("63 of 72")).to_be_visible()
+    expect(page.get_by_text("60 of 72")).to_be_visible()
     # The run of the last position is shown in the end, however many were begun before it.
-    until(lambda: page.evaluate("1") and "max_tokens=63" in page.url)
+    until(lambda: page.evaluate("1") and "max_tokens=60" in page.url)
     settle(page)
     second = shown_run(page)
     assert second != first
-    assert "≤ 63" in runs(page)[0]
+    assert "≤ 60" in runs(page)[0]
     compare = page.get_by_role("link", name="Compare with before")
     assert f"b={second}" in (compare.get_attribute("href") or "")
 

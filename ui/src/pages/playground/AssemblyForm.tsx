@@ -5,12 +5,11 @@ import type { Texts } from "~/parameters/parameters";
 
 import { LimitSlider } from "./LimitSlider";
 import {
-  budgetAt,
+  budgetPlaces,
   largestBudget,
   longestSla,
-  placeOfBudget,
   placeOfSla,
-  slaAt,
+  slaStops,
   type ContextListing,
   type Limits,
 } from "./limits";
@@ -78,28 +77,31 @@ export function AssemblyForm(props: Props) {
 function Sliders({ context, limits, onLimits }: Props) {
   const largest = largestBudget(context);
   const longest = longestSla(context);
+  const stops = slaStops(longest);
   const { maxTokens, slaMs } = limits;
   return (
     <div className={css.sliders}>
       <LimitSlider
         label="Token budget"
-        place={placeOfBudget(maxTokens, largest)}
+        places={budgetPlaces(largest)}
+        place={maxTokens ?? largest}
         words={
           maxTokens === null
             ? declared(context.max_tokens, count(largest))
             : `${count(maxTokens)} of ${count(largest)}`
         }
-        onChange={(place) => onLimits({ ...limits, maxTokens: budgetAt(place, largest) })}
+        onChange={(place) => onLimits({ ...limits, maxTokens: place < largest ? place : null })}
       />
       <LimitSlider
         label="Freshness SLA"
-        place={placeOfSla(slaMs, longest)}
+        places={{ min: 0, max: stops.length, step: 1 }}
+        place={placeOfSla(slaMs, stops)}
         words={
           slaMs === null
             ? declared(context.freshness_sla_ms, duration(longest))
             : `${duration(slaMs)} of ${duration(longest)}`
         }
-        onChange={(place) => onLimits({ ...limits, slaMs: slaAt(place, longest) })}
+        onChange={(place) => onLimits({ ...limits, slaMs: stops[place] ?? null })}
       />
       <p className={css.none}>
         A run may be stricter than the declaration. After the first run, moving a slider runs it

@@ -1,12 +1,18 @@
 import { useId } from "react";
 
-import { PLACES } from "./limits";
+import type { Places } from "./limits";
 import css from "./LimitSlider.module.css";
 
-type Props = { label: string; place: number; words: string; onChange: (place: number) => void };
+type Props = {
+  label: string;
+  places: Places;
+  place: number;
+  words: string;
+  onChange: (place: number) => void;
+};
 
 /** A limit that can be tightened; at its right end it is as declared. */
-export function LimitSlider({ label, place, words, onChange }: Props) {
+export function LimitSlider({ label, places, place, words, onChange }: Props) {
   const id = useId();
   return (
     <div className={css.slider}>
@@ -17,8 +23,7 @@ export function LimitSlider({ label, place, words, onChange }: Props) {
       <input
         id={id}
         type="range"
-        min={0}
-        max={PLACES}
+        {...places}
         value={place}
         aria-valuetext={words}
         onChange={(event) => onChange(Number(event.target.value))}

@@ -1,46 +1,32 @@
 import { describe, expect, it } from "vitest";
 
-import {
-  budgetAt,
-  durationText,
-  PLACES,
-  placeOfBudget,
-  placeOfSla,
-  positive,
-  slaAt,
-} from "./limits";
+import { budgetPlaces, durationText, placeOfSla, positive, slaStops } from "./limits";
 
 describe("the budget slider", () => {
-  it("ends with the declared budget, which is not sent", () => {
-    expect(budgetAt(PLACES, 120)).toBeNull();
-    expect(placeOfBudget(null, 120)).toBe(PLACES);
-  });
-
-  it("never asks for less than one token or more than declared", () => {
-    expect(budgetAt(0, 120)).toBe(1);
-    for (let place = 0; place < PLACES; place += 1) {
-      expect(budgetAt(place, 70)).toBeLessThanOrEqual(70);
-    }
-  });
-
-  it("finds the place of a budget again", () => {
-    expect(budgetAt(placeOfBudget(60, 120), 120)).toBe(60);
+  it.each([1, 72, 199, 200, 201, 4_000, 1_000_000])("reaches %i and few tokens", (largest) => {
+    const { min, max, step } = budgetPlaces(largest);
+    expect(max).toBe(largest);
+    expect((max - min) % step).toBe(0);
+    expect(min).toBeGreaterThanOrEqual(1);
+    expect(min).toBeLessThanOrEqual(step);
+    expect((max - min) / step).toBeLessThanOrEqual(200);
   });
 });
 
 describe("the SLA slider", () => {
-  it("is logarithmic, in round numbers, and never longer than declared", () => {
-    expect(slaAt(0, 300_000)).toBe(1_000);
-    expect(slaAt(50, 300_000)).toBe(17_000);
-    expect(slaAt(99, 300_000)).toBe(240_000);
-    expect(slaAt(PLACES, 300_000)).toBeNull();
+  it("has round durations below the declared one", () => {
+    const stops = slaStops(300_000);
+    expect(stops[0]).toBe(1_000);
+    expect(stops.at(-1)).toBe(120_000);
+    expect(slaStops(1_000)).toEqual([]);
   });
 
-  it("finds the place of an SLA again", () => {
-    const place = placeOfSla(60_000, 300_000);
-    expect(slaAt(place, 300_000)).toBe(60_000);
-    expect(placeOfSla(null, 300_000)).toBe(PLACES);
-    expect(placeOfSla(5_000, 1_000)).toBe(PLACES);
+  it("finds the place of an SLA, and the declared one behind the last", () => {
+    const stops = slaStops(300_000);
+    expect(stops[placeOfSla(60_000, stops)]).toBe(60_000);
+    expect(stops[placeOfSla(61_000, stops)]).toBe(120_000);
+    expect(placeOfSla(null, stops)).toBe(stops.length);
+    expect(placeOfSla(900_000, stops)).toBe(stops.length - 1);
   });
 });
 

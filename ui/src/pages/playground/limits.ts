@@ -9,12 +9,22 @@ export type Limits = { maxTokens: number | null; slaMs: number | null };
 
 export const DECLARED: Limits = { maxTokens: null, slaMs: null };
 
-/** The places of a slider; the last one stands for the declared limit. */
-export const PLACES = 100;
+/** The places of a slider: from `min` to `max` in steps; the last one is the declared limit. */
+export type Places = { min: number; max: number; step: number };
 
 const UNLIMITED_TOKENS = 4_000;
 const UNLIMITED_MS = 24 * 3_600_000;
-const SHORTEST_MS = 1_000;
+const MOST_STEPS = 200;
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+const STOPS = [
+  ...[1, 2, 5, 10, 15, 30].map((each) => each * SECOND),
+  ...[1, 2, 5, 10, 15, 30].map((each) => each * MINUTE),
+  ...[1, 2, 6, 12].map((each) => each * HOUR),
+  ...[1, 2, 7, 14, 30, 90, 365].map((each) => each * DAY),
+];
 
 /** Return the largest budget of the slider: the declared one, which a call may not exceed. */
 export function largestBudget({ max_tokens }: ContextListing): number {
@@ -22,38 +32,24 @@ export function largestBudget({ max_tokens }: ContextListing): number {
 }
 
 export function longestSla({ freshness_sla_ms }: ContextListing): number {
-  return Math.max(freshness_sla_ms ?? UNLIMITED_MS, SHORTEST_MS);
+  return freshness_sla_ms ?? UNLIMITED_MS;
 }
 
-export function budgetAt(place: number, largest: number): number | null {
-  if (place >= PLACES) return null;
-  return Math.max(1, Math.round((largest * place) / PLACES));
+/** Return the places of the budget: single tokens, or larger steps that end at the largest. */
+export function budgetPlaces(largest: number): Places {
+  const step = Math.ceil(largest / MOST_STEPS);
+  return { min: largest - step * Math.floor((largest - 1) / step), max: largest, step };
 }
 
-export function placeOfBudget(budget: number | null, largest: number): number {
-  return budget === null ? PLACES : clamped(Math.round((budget / largest) * PLACES));
+/** Return the round durations below the declared one, which stands behind the last of them. */
+export function slaStops(longest: number): number[] {
+  return STOPS.filter((stop) => stop < longest);
 }
 
-/** Return the SLA of a place, on a logarithmic scale from a second on, in round numbers. */
-export function slaAt(place: number, longest: number): number | null {
-  if (place >= PLACES) return null;
-  return rounded(SHORTEST_MS * (longest / SHORTEST_MS) ** (place / PLACES));
-}
-
-export function placeOfSla(ms: number | null, longest: number): number {
-  if (ms === null || longest <= SHORTEST_MS) return PLACES;
-  const share = Math.log(Math.max(ms, SHORTEST_MS) / SHORTEST_MS) / Math.log(longest / SHORTEST_MS);
-  return clamped(Math.round(share * PLACES));
-}
-
-function clamped(place: number): number {
-  return Math.min(PLACES - 1, Math.max(0, place));
-}
-
-/** Return a duration as people say it: whole seconds, minutes or hours. */
-function rounded(ms: number): number {
-  const unit = ms < 60_000 ? 1_000 : ms < 3_600_000 ? 60_000 : 3_600_000;
-  return Math.max(1, Math.floor(ms / unit)) * unit;
+export function placeOfSla(ms: number | null, stops: readonly number[]): number {
+  if (ms === null) return stops.length;
+  const place = stops.findIndex((stop) => stop >= ms);
+  return place < 0 ? Math.max(stops.length - 1, 0) : place;
 }
 
 /** Return a duration as the API writes it. */
