@@ -80,7 +80,7 @@ def _flow(workload: Workload) -> str:
         flow = f"{waiting_text(workload.waiting)}, at most {shown_duration(workload.age(oldest))}"
     number = workload.letters.letters
     if not number:
-        return f"{flow} and nothing is lost."
+        return f"{flow}{'' if oldest is None else ','} and nothing is lost."
     feature = workload.letters.groups[0].feature
     share = "" if number == 1 else "all " if _is_one_feature(workload) else "most "
     letters = f"{number:,} dead letter{' waits' if number == 1 else 's wait'} for a decision"

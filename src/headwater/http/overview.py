@@ -8,7 +8,7 @@ import time
 from headwater.api.overview import Overview, Series
 from headwater.doctor.overview import series_of
 from headwater.doctor.store_overview import StoreOverview
-from headwater.engine.last_hour import LastHour
+from headwater.engine.last_hour import LastHour, Sample
 from headwater.http.doctor import open_breakers
 from headwater.http.process_reports import ServerProcesses, all_reports
 from headwater.http.readiness import StoreProbe
@@ -33,6 +33,7 @@ class Overviews:
         self._processes = processes
         self._reading: asyncio.Task[Overview] | None = None
         self._fresh_until = 0.0
+        self._series: tuple[tuple[int, Sample | None], Series] | None = None
 
     def routes(self) -> list[Route]:
         return [
@@ -59,4 +60,8 @@ class Overviews:
 
         The server keeps them in the store, so that they survive a restart.
         """
-        return series_of(*self._hour.samples())
+        hour = self._hour.samples()
+        newest = (hour.end, hour.samples[-1])
+        if self._series is None or self._series[0] != newest:
+            self._series = (newest, series_of(*hour))
+        return self._series[1]
