@@ -48,7 +48,7 @@ async def test_a_schedule_that_fails_is_late_until_it_succeeds(
     (late,) = [each for each in overview.findings if each.check == "schedules"]
     assert f"{late.subject} {late.summary}" == f"rank refresh fails since {began:%d %b %H:%M} UTC"
     assert late.detail.startswith("failed for ")
-    assert (late.page, late.params) == ("store", {"feature": "rank"})
+    assert (late.page, late.params) == ("store", {"card": "feature:rank"})
     problem.clear()
     clock.advance("1h")
     await store.drain()

@@ -234,7 +234,7 @@ def _add_schedules(store: FeatureStore, workload: Workload, found: Findings) -> 
 def _late(
     feature: str, interval: timedelta, outcome: RefreshOutcome, workload: Workload
 ) -> Concern | None:
-    page, params = "store", {"feature": feature}
+    page, params = "store", {"card": f"feature:{feature}"}
     if outcome.failing_since is not None:
         return Concern(
             subject=feature,

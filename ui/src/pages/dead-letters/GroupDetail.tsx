@@ -118,7 +118,7 @@ function GroupFacts({ group }: { group: Group }) {
             "Feature",
             <Link
               key="feature"
-              href={`/store?${new URLSearchParams({ feature: group.feature }).toString()}`}
+              href={`/store?${new URLSearchParams({ card: `feature:${group.feature}` }).toString()}`}
             >
               {group.feature}
             </Link>,

@@ -76,7 +76,7 @@ function Triggered({ eventType, entityId }: { eventType: string; entityId: strin
         <ul className={css.features}>
           {features.map(({ name, entity }) => (
             <li key={name}>
-              <Link href={`/store?${new URLSearchParams({ feature: name }).toString()}`}>
+              <Link href={`/store?${new URLSearchParams({ card: `feature:${name}` }).toString()}`}>
                 {name}
               </Link>
               {canLookUp && (
