@@ -215,3 +215,22 @@ async def test_a_call_by_name_converts_and_refuses_as_http_does(
             assert told["field"] == caught.value.field
     in_its_type = {"customer_id": 7, "day": date(2026, 1, 31), "turn": Turn("c")}
     assert (await store.assemble("made", in_its_type)).content.endswith("Turn(call_id='c'))")
+
+
+async def test_a_whole_number_in_a_body_may_be_written_with_a_point(
+    client: httpx.AsyncClient,
+) -> None:
+    assert (await client.post("/v1/history/export", json={"after": 0.0})).status_code == 200
+    for after in (1.5, -1.0, 1e30):
+        refused = await client.post("/v1/history/export", json={"after": after})
+        assert (refused.status_code, refused.json()["field"]) == (422, "after")
+
+
+async def test_an_entity_or_document_that_is_refused_has_its_own_status(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {"entity": "Usr", "entity_id": "ada", "reason": "request 12"}
+    assert (await client.post("/v1/forget", json=body)).status_code == 404
+    documents = {"documents": [{"id": "a", "text": "b"}]}
+    refused = await client.post("/v1/indexes/none/documents", json=documents)
+    assert refused.status_code == 404

@@ -91,3 +91,25 @@ async def test_the_action_is_cancelled_if_the_client_disconnects() -> None:
     await ProgressResponse(action, private=False)(SCOPE, connection.receive, connection.send)
     assert ended.is_set()
     assert not connection.is_complete
+
+
+async def test_an_action_that_refuses_at_once_gives_the_response_its_status() -> None:
+    async def refuse(_: Reporter) -> None:
+        raise InvalidInputError("no such thing")
+
+    with pytest.raises(InvalidInputError, match="no such thing"):
+        await ProgressResponse(refuse, private=False).begun()
+
+
+async def test_an_action_that_has_begun_runs_once() -> None:
+    connection, runs = Connection(), 0
+
+    async def action(_: Reporter) -> int:
+        nonlocal runs
+        runs += 1
+        await connection.has_progress.wait()
+        return runs
+
+    response = await ProgressResponse(action, private=False).begun()
+    await response(SCOPE, connection.receive, connection.send)
+    assert connection.lines[-1] == {"result": 1}

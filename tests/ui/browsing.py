@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 
 from dev.ui_build import MODULES
 from tests.ui.site import SECONDS
@@ -60,7 +60,7 @@ class Tab:
         self.route = context.route
         context.set_default_timeout(_MILLISECONDS)
         context.add_init_script(_VIOLATIONS)
-        context.on("console", lambda message: self._note(message.type, message.text))
+        context.on("console", self._hear)
         context.on("weberror", lambda error: self._note("error", str(error.error)))
         context.on("request", lambda request: self._check_host(request.url))
 
@@ -74,6 +74,11 @@ class Tab:
     def blank(self) -> Page:
         """Return an empty page."""
         return self._context.new_page()
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        # A server that has just started, or is busy, may not be ready yet.
+        if not ("503" in message.text and message.location["url"].endswith("/readyz")):
+            self._note(message.type, message.text)
 
     def _note(self, kind: str, text: str) -> None:
         if kind == "error":

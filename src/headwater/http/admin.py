@@ -331,7 +331,7 @@ class Administration:
         it lose all values. Their hashes stay valid.
         """
         forget = self._store.admin.forget
-        return ProgressResponse(
+        return await ProgressResponse(
             lambda _: forget(body.entity, body.entity_id, reason=body.reason, dry_run=body.dry_run),
             private=self._private,
-        )
+        ).begun()

@@ -155,9 +155,9 @@ class Indexes:
         """
         documents = [Document(each.id, each.text, each.metadata) for each in body.documents]
         load = self._store.indexes.load
-        return ProgressResponse(
+        return await ProgressResponse(
             lambda report: load(index, documents, progress=report.show), private=self._private
-        )
+        ).begun()
 
     async def retain_documents(self, index: IndexName, body: UploadedFile) -> ProgressResponse:
         """Remove all documents but those whose ids are sent, each as JSON text on its own line."""

@@ -21,6 +21,7 @@ from headwater.http.request_errors import (
     TooLargeError,
 )
 
+_WHOLE_FLOAT = re.compile(r"^Expected `int(?: \| null)?`, got `float` - at `\$\.(\w+)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
 _INVALID_CHOICE = re.compile(r"Invalid enum value '(.*)'")
 _FIELD = re.compile(r"(?:required field|unknown field) `(.*?)`|at `\$\.?(.*?)`$")
@@ -141,9 +142,20 @@ def decode_json(data: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> 
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
+        field = _WHOLE_FLOAT.search(str(error))
+        if field and (whole := _with_integer(data, field[1])) is not None:
+            return decode_json(whole, decoder)
         raise _field_error(str(error), decoder.type) from error
     except (ValueError, RecursionError) as error:
         raise MalformedError(f"the body is not JSON: {error}") from error
+
+
+def _with_integer(data: bytes | msgspec.Raw, field: str) -> bytes | None:
+    """Return a body with a field such as 1.0 as an integer, which JSON does not distinguish."""
+    body = msgspec.json.decode(data)
+    if not body[field].is_integer():
+        return None
+    return msgspec.json.encode(body | {field: int(body[field])})
 
 
 def _field_error(problem: str, kind: type[msgspec.Struct]) -> FieldError:

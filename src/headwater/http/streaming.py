@@ -81,12 +81,24 @@ class ProgressResponse(Response):
         self._private = private
         self._closing = closing
         self._reporter = Reporter()
+        self._running: asyncio.Future[Any] | None = None
+
+    async def begun(self) -> ProgressResponse:
+        """Begin the action; raise the error if it refuses the request before it waits.
+
+        So a refusal has its own status, which cannot be changed once the lines have begun.
+        """
+        self._running = asyncio.ensure_future(self._action(self._reporter))
+        await asyncio.sleep(0)
+        if self._running.done():
+            self._running.result()
+        return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = self.raw_headers
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
         self._reporter.begin(send)
-        action = asyncio.ensure_future(self._action(self._reporter))
+        action = self._running or asyncio.ensure_future(self._action(self._reporter))
         gone = asyncio.create_task(disconnected(receive))
         both = {action, gone}
         try:

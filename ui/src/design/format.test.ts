@@ -1,6 +1,17 @@
 import { describe, expect, it } from "vitest";
 
-import { ago, count, duration, exact, money, percent, plural, short, shortened } from "./format";
+import {
+  ago,
+  count,
+  duration,
+  exact,
+  money,
+  percent,
+  plural,
+  short,
+  shortened,
+  pretty,
+} from "./format";
 
 describe("duration", () => {
   it.each([
@@ -47,4 +58,8 @@ describe("numbers", () => {
     expect(plural(1, "event")).toBe("1 event");
     expect(plural(0, "entry", "entries")).toBe("0 entries");
   });
+});
+
+it("writes characters that turn a text around as escapes", () => {
+  expect(pretty({ a: "\u202eabc" })).toBe('{\n  "a": "\\u202eabc"\n}');
 });

@@ -94,3 +94,13 @@ export function plural(value: number, one: string, many = `${one}s`): string {
 export function inline(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
+
+/** Characters that are not seen and change the order of the others. */
+const INVISIBLE = /[\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+/** Return a JSON value in lines; what cannot be seen is written as an escape. */
+export function pretty(value: unknown): string {
+  const escaped = (character: string) =>
+    `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(value, null, 2).replace(INVISIBLE, escaped);
+}

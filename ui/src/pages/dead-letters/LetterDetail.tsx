@@ -15,7 +15,7 @@ import {
   Time,
   UserText,
 } from "~/design";
-import { count } from "~/design/format";
+import { count, pretty } from "~/design/format";
 
 import css from "./DeadLetters.module.css";
 import { letter as letterQuery, type Letter } from "./queries";
@@ -101,7 +101,7 @@ function Shown({ letter, actions }: { letter: Letter; actions: ReactNode }) {
         </section>
         <section>
           <h3>Payload</h3>
-          <Code text={JSON.stringify(event.payload, null, 2)} label="Copy the payload" />
+          <Code text={pretty(event.payload)} label="Copy the payload" />
         </section>
       </div>
     </Card>

@@ -36,7 +36,9 @@ export function lettersOf(feature: string, error: string) {
 
 export function letter(id: string) {
   return queryOptions({
-    queryKey: ["dead-letters", "letter", id],
+    queryKey: ["dead-letter", id],
+    // A letter does not change; whether it is still there is seen in the list.
+    staleTime: Infinity,
     queryFn: async ({ signal }) =>
       body(await api.GET("/v1/dead-letters/{id}", { params: { path: { id } }, signal })),
   });

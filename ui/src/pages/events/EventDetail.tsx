@@ -5,6 +5,8 @@ import { useCan } from "~/api/me";
 import { declarations } from "~/api/queries";
 import { Button, Card, Code, CopyAs, Dim, Id, KeyValues, Time, UserText } from "~/design";
 
+import { pretty } from "~/design/format";
+
 import css from "./Events.module.css";
 import type { Shown } from "./tail";
 
@@ -51,7 +53,7 @@ export function EventDetail({ shown: { event, received_at }, onCopy, onClose }: 
         />
         <section>
           <h3>Payload</h3>
-          <Code text={JSON.stringify(event.payload, null, 2)} label="Copy the payload" />
+          <Code text={pretty(event.payload)} label="Copy the payload" />
         </section>
         <Triggered eventType={event.event_type} entityId={event.entity_id} />
       </div>
