@@ -1,0 +1,192 @@
+import { useQuery } from "@tanstack/react-query";
+import { IconX } from "@tabler/icons-react";
+import type { ReactNode } from "react";
+
+import { api, body, type Schema } from "~/api/client";
+import { useCan } from "~/api/me";
+import {
+  Card,
+  Code,
+  CopyAs,
+  Dim,
+  Empty,
+  IconButton,
+  Loaded,
+  Mono,
+  Skeleton,
+  Tag,
+  UserText,
+} from "~/design";
+import { plural } from "~/design/format";
+
+import { ActivityRows } from "./ActivityRows";
+import { KindIcon, kindWord, modeWord } from "./kinds";
+import { kindOf, nameOf, type Kind } from "./model";
+import { Links } from "./Links";
+import { Options } from "./Options";
+import css from "./StorePage.module.css";
+
+type CardData = Schema<"DeclarationCard">;
+
+type Props = { id: string; onOpen: (id: string) => void; onClose: () => void };
+
+/** The card of one declaration: what it is, how it does, what it needs, and its code. */
+export function DeclarationPanel({ id, onOpen, onClose }: Props) {
+  const [kind, name] = [kindOf(id), nameOf(id)];
+  const mayRead = useCan("GET /v1/declarations/{kind}/{name}");
+  const query = useQuery({
+    queryKey: ["declaration", kind, name],
+    queryFn: async ({ signal }) =>
+      body(
+        await api.GET("/v1/declarations/{kind}/{name}", {
+          params: { path: { kind, name } },
+          signal,
+        }),
+      ),
+    enabled: mayRead,
+    refetchInterval: 15_000,
+  });
+  return (
+    <section className={css.panel} aria-label={`${kindWord(kind)} ${name}`}>
+      <header className={css.panelHead}>
+        <div className={css.panelTitle}>
+          <h2>
+            <UserText mono>{name}</UserText>
+          </h2>
+          <Tags kind={kind} card={query.data} />
+        </div>
+        <CopyAs call={callOf(kind, name)} />
+        <IconButton label="Close" onClick={onClose}>
+          <IconX size={16} />
+        </IconButton>
+      </header>
+      {mayRead ? (
+        <Loaded query={query} loading={<Skeleton lines={10} />}>
+          {(card) => <Sections card={card} onOpen={onOpen} />}
+        </Loaded>
+      ) : (
+        <Empty title="Details need the scope read">
+          Your key sees the names that it uses. An operator gives a key more scopes with `headwater
+          keys`.
+        </Empty>
+      )}
+    </section>
+  );
+}
+
+function Tags({ kind, card }: { kind: Kind; card: CardData | undefined }) {
+  const mode = card?.feature?.mode ?? null;
+  return (
+    <p className={css.tags}>
+      <Tag>
+        <KindIcon kind={kind} mode={mode} size={13} />
+        {mode === null ? kindWord(kind) : `${modeWord(mode)} feature`}
+      </Tag>
+      {card?.feature && (
+        <Tag>
+          <UserText>{card.feature.entity}</UserText>
+        </Tag>
+      )}
+    </p>
+  );
+}
+
+function Sections({ card, onOpen }: { card: CardData; onOpen: (id: string) => void }) {
+  const about = card.feature ?? card.retriever ?? card.context;
+  return (
+    <div className={css.sections}>
+      {about?.description && (
+        <p className={css.description}>
+          <UserText>{about.description}</UserText>
+        </p>
+      )}
+      <Links card={card} />
+      <ActivityRows card={card} />
+      <Options card={card} />
+      <Neighbours
+        title="Needs"
+        found={card.providers}
+        total={card.provider_count}
+        onOpen={onOpen}
+        empty={card.kind === "event" || card.kind === "source" ? null : "Nothing declared"}
+      />
+      <Neighbours
+        title={card.kind === "entity" ? "Features" : "Needed by"}
+        found={card.consumers}
+        total={card.consumer_count}
+        onOpen={onOpen}
+        empty="Nothing declared"
+      />
+      {card.code && (
+        <Card
+          title="Code"
+          aside={
+            card.declared_at && (
+              <span className={css.where} title={card.declared_at}>
+                <bdi>{placeOf(card.declared_at)}</bdi>
+              </span>
+            )
+          }
+        >
+          <Code text={card.code.text} />
+          {card.code.is_cut && <Dim>The function is longer; its beginning is shown.</Dim>}
+        </Card>
+      )}
+    </div>
+  );
+}
+
+type NeighboursProps = {
+  title: string;
+  found: readonly Schema<"Neighbour">[];
+  /** All, also through others. */
+  total: number;
+  onOpen: (id: string) => void;
+  empty: string | null;
+};
+
+function Neighbours({ title, found, total, onOpen, empty }: NeighboursProps): ReactNode {
+  if (found.length === 0 && empty === null) return null;
+  const more = total - found.length;
+  return (
+    <Card
+      title={`${title} ${found.length === 0 ? "" : found.length}`}
+      aside={more > 0 ? `and ${plural(more, "more", "more")} through these` : undefined}
+      flush
+    >
+      {found.length === 0 ? (
+        <p className={css.nothing}>{empty}</p>
+      ) : (
+        <ul className={css.neighbours}>
+          {found.map(({ node, found_in }) => (
+            <li key={node.id}>
+              <button type="button" onClick={() => onOpen(node.id)}>
+                <KindIcon
+                  kind={kindOf(node.id)}
+                  mode={kindOf(node.id) === "feature" ? node.kind : null}
+                />
+                <Mono>
+                  <UserText>{node.name}</UserText>
+                </Mono>
+                {found_in === "code" && <Dim>in code</Dim>}
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+    </Card>
+  );
+}
+
+/** Return the end of a location: the file and the line. */
+function placeOf(location: string): string {
+  return location.split("/").slice(-2).join("/");
+}
+
+function callOf(kind: Kind, name: string) {
+  return {
+    path: `/v1/declarations/${kind}/${encodeURIComponent(name)}`,
+    cli: kind === "feature" ? ["features", "list"] : null,
+    python: null,
+  };
+}

@@ -1,0 +1,257 @@
+import {
+  Handle,
+  MarkerType,
+  MiniMap,
+  Panel,
+  Position,
+  ReactFlow,
+  ReactFlowProvider,
+  useReactFlow,
+  type Edge as FlowEdge,
+  type Node as FlowNode,
+  type NodeProps,
+} from "@xyflow/react";
+import { IconArrowsMaximize, IconMinus, IconPlus } from "@tabler/icons-react";
+import { useEffect, useEffectEvent, useMemo, useRef, type KeyboardEvent } from "react";
+
+import "@xyflow/react/dist/base.css";
+
+import { IconButton } from "~/design";
+import { shortened } from "~/design/format";
+
+import css from "./GraphView.module.css";
+import { KindIcon, wordsOf } from "./kinds";
+import { neighbour, NODE, placed, type Arrow } from "./layout";
+import { relatedTo, type Graph, type Item } from "./model";
+
+type Props = {
+  items: readonly Item[];
+  /** Items that match the filter; the others are next to one. */
+  matching: ReadonlySet<string>;
+  graph: Graph;
+  selected: string | null;
+  onOpen: (id: string) => void;
+};
+
+type Data = {
+  item: Item;
+  isDim: boolean;
+  isSelected: boolean;
+  /** The one node that Tab reaches; arrow keys lead to the others. */
+  isStop: boolean;
+};
+
+const MANY = 60;
+const TYPES = { declaration: DeclarationNode };
+const FIT = {
+  padding: { top: "32px", left: "24px", right: "24px", bottom: "64px" },
+  minZoom: 0.5,
+  maxZoom: 1,
+} as const;
+
+/** Everything declared, from event types at the left to contexts at the right. */
+export default function GraphView(props: Props) {
+  return (
+    <ReactFlowProvider>
+      <Drawing {...props} />
+    </ReactFlowProvider>
+  );
+}
+
+function Drawing({ items, matching, graph, selected, onOpen }: Props) {
+  const flow = useReactFlow();
+  const frame = useRef<HTMLDivElement>(null);
+  const places = useMemo(
+    () =>
+      placed(
+        items.map(({ id }) => id),
+        graph.edges,
+      ),
+    [items, graph],
+  );
+  const related = useMemo(
+    () => (selected !== null && places.has(selected) ? relatedTo(graph, selected) : null),
+    [graph, selected, places],
+  );
+  const stop = selected !== null && places.has(selected) ? selected : items[0]?.id;
+  const nodes = useMemo(
+    () =>
+      items.map((item): FlowNode<Data> => ({
+        id: item.id,
+        type: "declaration",
+        position: places.get(item.id) ?? { x: 0, y: 0 },
+        ...NODE,
+        data: {
+          item,
+          isDim: related === null ? !matching.has(item.id) : !related.has(item.id),
+          isSelected: item.id === selected,
+          isStop: item.id === stop,
+        },
+      })),
+    [items, places, related, matching, selected, stop],
+  );
+  const edges = useMemo(() => edgesOf(graph, places, related), [graph, places, related]);
+
+  // Another filter is another picture: show it whole, or the part around what is selected.
+  const focus = useEffectEvent(() => {
+    const nodes = related === null ? undefined : [...related].map((id) => ({ id }));
+    void flow.fitView({ ...FIT, ...(nodes && { nodes }) });
+  });
+  useEffect(() => {
+    const timer = requestAnimationFrame(focus);
+    return () => cancelAnimationFrame(timer);
+  }, [flow, places]);
+
+  const show = (id: string) => {
+    const place = places.get(id);
+    const area = frame.current?.getBoundingClientRect();
+    if (place === undefined || area === undefined) return;
+    const at = flow.flowToScreenPosition(place);
+    const end = flow.flowToScreenPosition({ x: place.x + NODE.width, y: place.y + NODE.height });
+    const isInside =
+      at.x >= area.left && at.y >= area.top && end.x <= area.right && end.y <= area.bottom;
+    if (!isInside) {
+      const zoom = Math.max(flow.getZoom(), 0.7);
+      void flow.setCenter(place.x + NODE.width / 2, place.y + NODE.height / 2, { zoom });
+    }
+  };
+
+  const showSelected = useEffectEvent(() => {
+    if (selected !== null) show(selected);
+  });
+  useEffect(() => {
+    // After the card has taken its place.
+    const timer = requestAnimationFrame(showSelected);
+    return () => cancelAnimationFrame(timer);
+  }, [selected]);
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (!event.key.startsWith("Arrow") || !(event.target instanceof HTMLElement)) return;
+    const from = event.target.dataset.node;
+    const to = from === undefined ? null : neighbour(places, graph.edges, from, event.key as Arrow);
+    event.preventDefault();
+    if (to === null) return;
+    show(to);
+    frame.current?.querySelector<HTMLElement>(`[data-node="${CSS.escape(to)}"]`)?.focus({
+      preventScroll: true,
+    });
+  };
+
+  return (
+    <div ref={frame} className={css.frame} onKeyDown={onKeyDown}>
+      <ReactFlow
+        nodes={nodes}
+        edges={edges}
+        nodeTypes={TYPES}
+        nodesDraggable={false}
+        nodesConnectable={false}
+        nodesFocusable={false}
+        edgesFocusable={false}
+        elementsSelectable={false}
+        onNodeClick={(_, node) => onOpen(node.id)}
+        disableKeyboardA11y
+        panOnScroll
+        minZoom={0.1}
+        maxZoom={1.5}
+        fitView
+        fitViewOptions={FIT}
+        proOptions={{ hideAttribution: true }}
+      >
+        <Panel position="bottom-left" className={css.controls}>
+          <IconButton label="Zoom in" onClick={() => void flow.zoomIn()}>
+            <IconPlus size={16} />
+          </IconButton>
+          <IconButton label="Zoom out" onClick={() => void flow.zoomOut()}>
+            <IconMinus size={16} />
+          </IconButton>
+          <IconButton
+            label="Show everything"
+            onClick={() => void flow.fitView({ ...FIT, minZoom: 0.1 })}
+          >
+            <IconArrowsMaximize size={16} />
+          </IconButton>
+          <span className={css.hint}>Arrow keys move, Enter opens</span>
+        </Panel>
+        {items.length > MANY && (
+          <MiniMap
+            className={css.map}
+            pannable
+            ariaLabel="Map of the graph"
+            nodeColor="var(--line-strong)"
+            maskColor="var(--map-mask)"
+            bgColor="var(--surface)"
+          />
+        )}
+      </ReactFlow>
+    </div>
+  );
+}
+
+function edgesOf(
+  graph: Graph,
+  places: ReadonlyMap<string, unknown>,
+  related: ReadonlySet<string> | null,
+): FlowEdge[] {
+  return (
+    graph.edges
+      .filter(({ source, target }) => places.has(source) && places.has(target))
+      .map((edge) => ({
+        ...edge,
+        isLit: related !== null && related.has(edge.source) && related.has(edge.target),
+      }))
+      // Later ones are drawn above earlier ones.
+      .sort((one, two) => Number(one.isLit) - Number(two.isLit))
+      .map(({ source, target, found_in, isLit }) => {
+        const look = [
+          css.edge,
+          found_in === "code" ? css.found : "",
+          isLit ? css.lit : "",
+          related !== null && !isLit ? css.faint : "",
+        ];
+        return {
+          id: `${source}>${target}`,
+          source,
+          target,
+          className: look.filter(Boolean).join(" "),
+          markerEnd: {
+            type: MarkerType.ArrowClosed,
+            width: 14,
+            height: 14,
+            color: isLit ? "var(--accent)" : related ? "var(--line)" : "var(--ink-disabled)",
+          },
+        };
+      })
+  );
+}
+
+function DeclarationNode({ id, data }: NodeProps<FlowNode<Data>>) {
+  const { item, isDim, isSelected, isStop } = data;
+  const look = [css.node, isDim ? css.dim : "", isSelected ? css.selected : ""];
+  return (
+    <>
+      <Handle type="target" position={Position.Left} isConnectable={false} className={css.handle} />
+      <button
+        type="button"
+        className={`nopan ${look.filter(Boolean).join(" ")}`}
+        data-node={id}
+        tabIndex={isStop ? 0 : -1}
+        aria-pressed={isSelected}
+        title={item.name}
+      >
+        <span className={css.icon}>
+          <KindIcon kind={item.kind} mode={item.mode} size={16} />
+        </span>
+        <span className={css.words}>
+          <bdi className={css.name}>{shortened(item.name, 11, 9)}</bdi>
+          <span className={css.detail}>{wordsOf(item)}</span>
+        </span>
+      </button>
+      <Handle
+        type="source"
+        position={Position.Right}
+        isConnectable={false}
+        className={css.handle}
+      />
+    </>
+  );
+}

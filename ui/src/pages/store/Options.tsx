@@ -1,0 +1,104 @@
+import type { ReactNode } from "react";
+
+import type { Schema } from "~/api/client";
+import { Card, Code, KeyValues, Mono, UserText } from "~/design";
+import { count, duration, inline } from "~/design/format";
+
+type CardData = Schema<"DeclarationCard">;
+type Rows = readonly (readonly [name: string, value: ReactNode])[];
+
+/** The options that a declaration has; those without a value are left out. */
+export function Options({ card }: { card: CardData }) {
+  const rows = rowsOf(card).filter(([, value]) => value !== null);
+  if (rows.length === 0) return null;
+  return (
+    <Card title="Options">
+      <KeyValues rows={rows} />
+    </Card>
+  );
+}
+
+function rowsOf(card: CardData): Rows {
+  if (card.feature) return featureRows(card.feature);
+  if (card.context) return contextRows(card.context);
+  if (card.retriever) return retrieverRows(card.retriever);
+  if (card.index) return indexRows(card.index);
+  if (card.entity) return [["Id", typed(card.entity.id_field, card.entity.id_type)]];
+  return [];
+}
+
+function featureRows(feature: Schema<"FeatureListing">): Rows {
+  return [
+    ["Type", mono(feature.type)],
+    ["Triggers", feature.triggers.length > 0 ? mono(feature.triggers.join(", ")) : null],
+    ["Refresh", span(feature.refresh_ms, "every ")],
+    ["Time to live", span(feature.ttl_ms)],
+    ["Freshness SLA", span(feature.freshness_sla_ms)],
+    ["Default", feature.default === null ? null : mono(inline(feature.default))],
+    ["Computed for", feature.materialize ? "every known entity" : null],
+    ["Template", feature.template === null ? null : mono(feature.template)],
+    ["SQL", feature.sql === null ? null : <Code text={feature.sql} />],
+  ];
+}
+
+function contextRows(context: Schema<"ContextListing">): Rows {
+  return [
+    ["Parameters", <Parameters key="parameters" of={context.parameters} />],
+    ["Budget", context.max_tokens === null ? null : `${count(context.max_tokens)} tokens`],
+    ["Overflow", context.on_overflow],
+    ["Freshness SLA", span(context.freshness_sla_ms)],
+    ["Strict", context.freshness_strict ? "a violation is an error" : null],
+    ["Model", context.model === null ? null : mono(context.model)],
+    ["Version", context.version],
+    ["Timeout", span(context.timeout_ms)],
+  ];
+}
+
+function retrieverRows(retriever: Schema<"RetrieverListing">): Rows {
+  return [
+    ["Parameters", <Parameters key="parameters" of={retriever.parameters} />],
+    ["Index", retriever.index === null ? null : mono(retriever.index)],
+    ["Mode", retriever.mode],
+    ["Results", retriever.top_k === null ? null : `at most ${count(retriever.top_k)}`],
+    ["Cache", span(retriever.cache_ttl_ms)],
+    ["Freshness SLA", span(retriever.freshness_sla_ms)],
+    ["On error", retriever.on_error],
+    ["Timeout", span(retriever.timeout_ms)],
+  ];
+}
+
+function indexRows(index: Schema<"IndexListing">): Rows {
+  return [
+    ["Embedder", index.embedder === null ? "of the settings" : mono(index.embedder)],
+    ["Model", index.model === null ? null : mono(index.model)],
+    ["Dimensions", index.dimensions === null ? null : count(index.dimensions)],
+    ["Chunks", `at most ${count(index.chunk_tokens)} tokens, ${count(index.overlap)} repeated`],
+    ["Past versions", span(index.keep_versions_ms, "kept for ")],
+  ];
+}
+
+function Parameters({ of }: { of: readonly Schema<"ParameterListing">[] }) {
+  if (of.length === 0) return "none";
+  return of.map(({ name, type, required, default: value }) => (
+    <div key={name}>
+      {typed(name, type)}
+      {!required && mono(` = ${inline(value)}`)}
+    </div>
+  ));
+}
+
+function typed(name: string, type: string | null): ReactNode {
+  return mono(type === null ? name : `${name}: ${type}`);
+}
+
+function mono(text: string): ReactNode {
+  return (
+    <Mono>
+      <UserText>{text}</UserText>
+    </Mono>
+  );
+}
+
+function span(ms: number | null, before = ""): string | null {
+  return ms === null ? null : before + duration(ms);
+}

@@ -1,0 +1,65 @@
+import {
+  IconBolt,
+  IconBraces,
+  IconClockPlay,
+  IconDatabase,
+  IconFileSearch,
+  IconId,
+  IconMathFunction,
+  IconTemplate,
+  IconTextCaption,
+  IconVersions,
+  type Icon,
+} from "@tabler/icons-react";
+
+import type { Item, Kind } from "./model";
+
+const ICONS: Record<Kind, Icon> = {
+  entity: IconId,
+  feature: IconBraces,
+  index: IconVersions,
+  retriever: IconFileSearch,
+  context: IconTextCaption,
+  event: IconBolt,
+  source: IconDatabase,
+};
+
+const MODES: Record<string, readonly [word: string, icon: Icon]> = {
+  triggered: ["triggered", IconBraces],
+  scheduled: ["scheduled", IconClockPlay],
+  on_demand: ["on demand", IconMathFunction],
+  template: ["template", IconTemplate],
+};
+
+export const KIND_WORDS: readonly (readonly [Kind, one: string, many: string])[] = [
+  ["entity", "entity", "Entities"],
+  ["feature", "feature", "Features"],
+  ["retriever", "retriever", "Retrievers"],
+  ["index", "index", "Indexes"],
+  ["context", "context", "Contexts"],
+  ["event", "event type", "Event types"],
+  ["source", "source", "Sources"],
+];
+
+export function KindIcon({
+  kind,
+  mode,
+  size = 15,
+}: Pick<Item, "kind" | "mode"> & { size?: number }) {
+  const Icon = MODES[mode ?? ""]?.[1] ?? ICONS[kind];
+  return <Icon size={size} stroke={1.7} aria-hidden />;
+}
+
+/** Return what something is, in words: `triggered · User`, `event type`. */
+export function wordsOf({ kind, mode, entity }: Pick<Item, "kind" | "mode" | "entity">): string {
+  if (kind === "feature") return `${modeWord(mode)} · ${entity ?? ""}`;
+  return kindWord(kind);
+}
+
+export function kindWord(kind: Kind): string {
+  return KIND_WORDS.find(([each]) => each === kind)?.[1] ?? kind;
+}
+
+export function modeWord(mode: string | null): string {
+  return MODES[mode ?? ""]?.[0] ?? mode ?? "";
+}

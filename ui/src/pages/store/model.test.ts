@@ -1,0 +1,127 @@
+import { describe, expect, it } from "vitest";
+
+import { neighbour, placed } from "./layout";
+import { itemsOf, matches, relatedTo, touchedBy, withNeighbours, type Edge } from "./model";
+
+const edge = (source: string, target: string): Edge => ({
+  source,
+  target,
+  found_in: "declaration",
+});
+
+const feature = (name: string, entity: string) => ({
+  name,
+  entity,
+  type: "float",
+  mode: "triggered" as const,
+  description: `The ${name}.`,
+  triggers: [],
+  needs: [],
+  refresh_ms: null,
+  ttl_ms: null,
+  materialize: false,
+  freshness: "age",
+  freshness_sla_ms: null,
+  log: false,
+  derived: false,
+  sql: null,
+  template: null,
+  default: null,
+});
+
+const listing = {
+  entities: [{ name: "User", id_field: "user_id", id_type: "str" }],
+  features: [feature("spend", "User"), feature("stock", "Product")],
+  indexes: [],
+  retrievers: [],
+  contexts: [],
+  graph: {
+    nodes: [
+      { id: "event:purchase", name: "purchase", kind: "event" as const, entity: null },
+      { id: "feature:spend", name: "spend", kind: "triggered" as const, entity: "User" },
+      { id: "feature:stock", name: "stock", kind: "triggered" as const, entity: "Product" },
+      { id: "context:support", name: "support", kind: "context" as const, entity: null },
+    ],
+    edges: [edge("event:purchase", "feature:spend"), edge("feature:spend", "context:support")],
+  },
+};
+
+describe("items", () => {
+  it("are entities, features and the rest, with their dependencies counted", () => {
+    const items = itemsOf(listing);
+    expect(items.map(({ id }) => id)).toEqual([
+      "entity:User",
+      "feature:spend",
+      "feature:stock",
+      "context:support",
+      "event:purchase",
+    ]);
+    expect(items[1]).toMatchObject({ mode: "triggered", type: "float", needs: 1, neededBy: 1 });
+    expect(items[0]).toMatchObject({ neededBy: 1, entity: "User" });
+  });
+
+  it("match by kind, by words, and by the entity that they touch", () => {
+    const items = itemsOf(listing);
+    const found = (filter: { kind?: string; entity?: string; text?: string }) => {
+      const whole = { kind: "", entity: "", text: "", ...filter };
+      const touched = touchedBy(items, listing.graph, whole.entity);
+      return items.filter((item) => matches(item, whole, touched)).map(({ name }) => name);
+    };
+    expect(found({ kind: "feature" })).toEqual(["spend", "stock"]);
+    expect(found({ text: "SPE trigg" })).toEqual(["spend"]);
+    expect(found({ entity: "User" })).toEqual(["User", "spend", "support", "purchase"]);
+    expect(found({ entity: "Product" })).toEqual(["stock"]);
+  });
+});
+
+describe("relations", () => {
+  it("go along the edges in both directions, but not back", () => {
+    const graph = { nodes: [], edges: [edge("a", "b"), edge("b", "c"), edge("x", "c")] };
+    expect([...relatedTo(graph, "b")].sort()).toEqual(["a", "b", "c"]);
+    expect([...withNeighbours(new Set(["a"]), graph)].sort()).toEqual(["a", "b"]);
+  });
+
+  it("end in a circle", () => {
+    const graph = { nodes: [], edges: [edge("a", "b"), edge("b", "a")] };
+    expect([...relatedTo(graph, "a")].sort()).toEqual(["a", "b"]);
+  });
+});
+
+describe("layout", () => {
+  const edges = [edge("a", "b"), edge("b", "c"), edge("a", "d")];
+
+  it("runs from left to right, and puts the unconnected below", () => {
+    const places = placed(["a", "b", "c", "d", "lonely"], edges);
+    const at = (id: string) => places.get(id) ?? { x: NaN, y: NaN };
+    expect(at("a").x).toBeLessThan(at("b").x);
+    expect(at("b").x).toBeLessThan(at("c").x);
+    expect(at("lonely").y).toBeGreaterThan(Math.max(at("a").y, at("c").y, at("d").y));
+    expect(placed([], edges).size).toBe(0);
+  });
+
+  it("is walked by arrow keys", () => {
+    const places = placed(["a", "b", "c", "d"], edges);
+    expect(neighbour(places, edges, "b", "ArrowRight")).toBe("c");
+    expect(neighbour(places, edges, "c", "ArrowLeft")).toBe("b");
+    expect(neighbour(places, edges, "c", "ArrowRight")).toBeNull();
+    expect(neighbour(places, edges, "missing", "ArrowUp")).toBeNull();
+    const [upper, lower] = ["b", "d"].sort(
+      (one, two) => (places.get(one)?.y ?? 0) - (places.get(two)?.y ?? 0),
+    ) as [string, string];
+    expect(neighbour(places, edges, upper, "ArrowDown")).toBe(lower);
+    expect(neighbour(places, edges, lower, "ArrowUp")).toBe(upper);
+  });
+
+  it("gives hundreds of nodes places of their own", () => {
+    const ids = Array.from({ length: 320 }, (_, number) => `n${number}`);
+    const many = ids
+      .slice(20)
+      .flatMap((id, number) => [
+        edge(`n${number % 20}`, id),
+        edge(`n${Math.floor(number / 2)}`, id),
+      ]);
+    const places = placed(ids, many);
+    expect(places.size).toBe(320);
+    expect(new Set([...places.values()].map(({ x, y }) => `${x} ${y}`)).size).toBe(320);
+  });
+});
