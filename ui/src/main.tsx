@@ -1,7 +1,6 @@
 import "@fontsource-variable/inter/wght.css";
 import "@fontsource-variable/jetbrains-mono/wght.css";
 import "@mantine/core/styles.layer.css";
-import "@mantine/spotlight/styles.layer.css";
 import "~/design/tokens.css";
 import "~/design/base.css";
 

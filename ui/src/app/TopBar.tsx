@@ -1,5 +1,4 @@
 import { useMantineColorScheme, useComputedColorScheme } from "@mantine/core";
-import { openSpotlight } from "@mantine/spotlight";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { IconKeyOff, IconMenu2, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
 
@@ -9,7 +8,7 @@ import { Button, IconButton, Tag } from "~/design";
 import { localTime } from "~/design/preferences";
 
 import { Health } from "./Health";
-import { railSheet } from "./sheet";
+import { paletteOpen, railSheet } from "./sheet";
 import css from "./TopBar.module.css";
 
 /** Environment, health, search, time zone, theme and key. */
@@ -28,7 +27,12 @@ export function TopBar() {
         </span>
       )}
       <Health />
-      <button type="button" className={css.search} title="Search" onClick={openSpotlight}>
+      <button
+        type="button"
+        className={css.search}
+        title="Search"
+        onClick={() => paletteOpen.set(true)}
+      >
         <IconSearch size={14} aria-hidden />
         <span>Feature, context, entity id, record id or hash</span>
         <kbd>{/Mac|iPhone|iPad/.test(navigator.userAgent) ? "⌘ K" : "Ctrl K"}</kbd>

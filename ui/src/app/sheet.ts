@@ -24,3 +24,5 @@ export function shared<T>(initial: T) {
 export const railSheet = shared(false);
 /** Whether the list of shortcuts is open. */
 export const shortcutsOpen = shared(false);
+/** Whether the palette is open. */
+export const paletteOpen = shared(false);
