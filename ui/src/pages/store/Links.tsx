@@ -7,7 +7,7 @@ import css from "./StorePage.module.css";
 /** Where to go on from a declaration; pages that the key may not use are absent. */
 export function Links({ card }: { card: Schema<"DeclarationCard"> }) {
   const can = {
-    lookup: useCan("POST /v1/features"),
+    lookup: useCan("GET /v1/entities/{entity}/{entity_id}"),
     playground: useCan("POST /v1/contexts/{name}"),
     records: useCan("GET /v1/contexts"),
     impact: useCan("GET /v1/contexts/by-provenance"),
