@@ -6,6 +6,7 @@ import { Link, useSearchParams } from "wouter";
 import { api, body } from "~/api/client";
 import {
   Button,
+  ButtonLink,
   Card,
   Choice,
   CopyAs,
@@ -223,8 +224,8 @@ function Choosing({ a }: { a: string }) {
         </Card>
         {a === "" ? (
           <Empty title="Or choose them in a list">
-            Tick two contexts in <Link href="/records">Records</Link>: with the mouse, or with{" "}
-            <kbd>j</kbd> <kbd>k</kbd> and <kbd>x</kbd>.
+            Tick two contexts of the list with the mouse, or with <kbd>j</kbd> <kbd>k</kbd> and{" "}
+            <kbd>x</kbd>. <ButtonLink href="/records">Records</ButtonLink>
           </Empty>
         ) : (
           <Others id={a} />

@@ -1,9 +1,19 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
-import { Link, useSearchParams } from "wouter";
+import { useSearchParams } from "wouter";
 
 import { declarations } from "~/api/queries";
-import { Button, Choice, CopyAs, Empty, Field, PageHead, Time, UserText } from "~/design";
+import {
+  Button,
+  ButtonLink,
+  Choice,
+  CopyAs,
+  Empty,
+  Field,
+  PageHead,
+  Time,
+  UserText,
+} from "~/design";
 import { plural } from "~/design/format";
 import { ExportButtons } from "~/pages/records/ExportButtons";
 import {
@@ -32,8 +42,8 @@ export default function ImpactPage() {
   const [now] = useState(Date.now);
   const query = useMemo(() => queryOf(filters, now), [filters, now]);
   const isAsked = hasProvenance(query);
-  const records = useRecords(query, isAsked);
-  const counted = useHistogram(query, isAsked);
+  const records = useRecords(filters, isAsked);
+  const counted = useHistogram(filters, isAsked);
   const ticks = useTicks();
   const change: Change = (changes) =>
     setParams((known) => changed(known, changes), { replace: true });
@@ -142,8 +152,7 @@ function Seen({ counted }: { counted: Histogram | undefined }) {
   }
   return (
     <>
-      First about <Time at={first.start} show="exact" />, last about <Time at={last.start} />. Reads
-      behind templates, computed features, searches and inner contexts count too.
+      First about <Time at={first.start} show="exact" />, last about <Time at={last.start} />.
     </>
   );
 }
@@ -268,7 +277,7 @@ function Nothing({ filters }: { filters: Filters }) {
       {filters.start !== undefined || filters.range !== "all"
         ? "None in this time. Choose all time to be sure. "
         : "No recorded context read it, directly or behind something else. "}
-      <Link href="/records">See all records</Link>
+      <ButtonLink href="/records">See all records</ButtonLink>
     </Empty>
   );
 }

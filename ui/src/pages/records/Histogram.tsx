@@ -74,7 +74,10 @@ export function Histogram({ data, onRange }: Props) {
         {shown ? (
           <span className={css.readout}>{describe(shown)}</span>
         ) : (
-          <span>Drag over bars to select a time range. With keys: ← → and Shift, then Enter.</span>
+          <span>
+            Drag over bars to select a time range.
+            <span className={css.keys}> With keys: ← → and Shift, then Enter.</span>
+          </span>
         )}
       </figcaption>
       <div className={css.chart}>

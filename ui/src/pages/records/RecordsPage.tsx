@@ -31,13 +31,17 @@ import { useDebounced } from "./useDebounced";
 export default function RecordsPage() {
   const [params, setParams] = useSearchParams();
   const filters = useMemo(() => filtersOf(params, "7d"), [params]);
-  const [now, setNow] = useState(Date.now);
+  const [now] = useState(Date.now);
   const query = useMemo(() => queryOf(filters, now), [filters, now]);
-  const records = useRecords(query);
-  const counted = useHistogram(query);
+  const records = useRecords(filters);
+  const counted = useHistogram(filters);
   const ticks = useTicks();
   const change: Change = (changes) =>
     setParams((known) => changed(known, changes), { replace: true });
+  const refresh = () => {
+    void records.refetch();
+    void counted.refetch();
+  };
   return (
     <>
       <PageHead
@@ -46,7 +50,7 @@ export default function RecordsPage() {
         subtitle={<Summary filters={filters} counted={counted.data} />}
         actions={
           <>
-            <IconButton label="Refresh" onClick={() => setNow(Date.now())}>
+            <IconButton label="Refresh" onClick={refresh}>
               <IconRefresh size={17} />
             </IconButton>
             <ExportButtons query={query} />

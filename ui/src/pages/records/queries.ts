@@ -2,7 +2,7 @@ import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-qu
 
 import { api, body, type Schema } from "~/api/client";
 
-import { hasProvenance, type ListQuery } from "./filters";
+import { hasProvenance, queryOf, type Filters } from "./filters";
 
 export type Summary = Schema<"RecordSummary">;
 export type Histogram = Schema<"ContextHistogram">;
@@ -11,10 +11,11 @@ const PAGE = 250;
 const BUCKETS = 90;
 
 /** The contexts of a query, page by page. Rows stay while another filter is read. */
-export function useRecords(query: ListQuery, isWanted = true) {
+export function useRecords(filters: Filters, isWanted = true) {
   return useInfiniteQuery({
-    queryKey: ["contexts", query],
+    queryKey: ["contexts", filters],
     queryFn: async ({ pageParam, signal }) => {
+      const query = queryOf(filters, Date.now());
       const params = { query: { ...query, limit: PAGE, ...(pageParam && { cursor: pageParam }) } };
       return hasProvenance(query)
         ? body(await api.GET("/v1/contexts/by-provenance", { params, signal }))
@@ -31,13 +32,13 @@ export function useRecords(query: ListQuery, isWanted = true) {
 }
 
 /** The same contexts, counted over time. */
-export function useHistogram(query: ListQuery, isWanted = true) {
+export function useHistogram(filters: Filters, isWanted = true) {
   return useQuery({
-    queryKey: ["contexts over time", query],
+    queryKey: ["contexts over time", filters],
     queryFn: async ({ signal }) =>
       body(
         await api.GET("/v1/contexts/by-time", {
-          params: { query: { ...query, buckets: BUCKETS } },
+          params: { query: { ...queryOf(filters, Date.now()), buckets: BUCKETS } },
           signal,
         }),
       ),
