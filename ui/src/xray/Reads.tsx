@@ -67,11 +67,13 @@ function Shown({ view, placed, words }: ShownProps) {
 
 /** How old a value was, in the state that the freshness rules gave it. */
 export function Age({ value }: { value: Value }) {
-  const { age_ms: age, source } = value;
-  const text = source === "computed" ? "computed" : age === null ? source : duration(age);
+  const { age_ms: age, source, rule } = value;
+  // A value that is judged by its inputs is as fresh as these, which stand below it.
+  if (rule === "inputs" && source === "computed") return <span className={css.age}>computed</span>;
+  const text = age === null ? source : duration(age);
   const state = stateOf(value);
   if (state === "fresh" || state === "unknown") return <span className={css.age}>{text}</span>;
-  return <StateWord state={state}>{age === null ? source : duration(age)}</StateWord>;
+  return <StateWord state={state}>{text}</StateWord>;
 }
 
 /** The state of a value as the record judged it; a fresh one may be close to its limit. */

@@ -29,6 +29,7 @@ export function TokenBar({ view, open }: { view: TraceView; open: () => void }) 
     return found && found.start <= share && share < found.end ? index : null;
   };
   const active = bar.segments[selection.active];
+  const behind = bar.segments[view.kept];
   const shown = items[selection.active];
   return (
     <Card>
@@ -52,6 +53,12 @@ export function TokenBar({ view, open }: { view: TraceView; open: () => void }) 
           if (index !== null) selection.select(index);
         }}
       >
+        {behind && (
+          <div
+            className={css.hatched}
+            style={{ left: percent(behind.start), width: percent(1 - behind.start) }}
+          />
+        )}
         {bar.segments.map((segment) => {
           const item = items[segment.index];
           return (
