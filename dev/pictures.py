@@ -22,11 +22,10 @@ from headwater.settings.loading import environment_without_settings
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 MOST_BYTES = 150_000
 
-_SETTLED = """async () => {
-    await document.fonts.ready;
-    return document.querySelector("[role=status][aria-label=Loading]") === null
-        && document.querySelector("main h1") !== null;
-}"""
+_SETTLED = """() => document.fonts.status === "loaded"
+    && document.querySelector("main h1") !== null
+    && document.querySelector("[role=status][aria-label=Loading]") === null
+"""
 
 
 class Picture(NamedTuple):

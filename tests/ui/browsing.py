@@ -31,10 +31,11 @@ LOADING = "[role=status][aria-label=Loading]"
 _MILLISECONDS = SECONDS * 1000
 _AXE = (MODULES / "axe-core" / "axe.min.js").read_text
 _GRAVE = {"serious", "critical"}
-_SETTLED = f"""async () => {{
-    await document.fonts.ready;
-    return document.querySelector("{LOADING}") === null;
-}}"""
+# Not async: a promise would count as true.
+_SETTLED = f"""() => document.fonts.status === "loaded"
+    && document.querySelector("main")?.hasChildNodes()
+    && document.querySelector("{LOADING}") === null
+"""
 _VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) => {
     console.error(`policy violated: ${event.effectiveDirective} by ${event.blockedURI} `
@@ -133,7 +134,6 @@ def new_tab(
 
 def settle(page: Page) -> None:
     """Wait until fonts are loaded and no skeleton is shown."""
-    page.wait_for_selector("main", timeout=_MILLISECONDS)
     page.wait_for_function(_SETTLED, timeout=_MILLISECONDS)
 
 

@@ -103,7 +103,9 @@ class DemoServer:
         connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=_TIMEOUT_SECONDS)
         kind = "application/x-ndjson" if path == "/ingest" else "application/json"
         try:
-            connection.request(method, path, body or None, {"Content-Type": kind} if body else {})
+            connection.request(
+                method, path, body.encode() or None, {"Content-Type": kind} if body else {}
+            )
             response = connection.getresponse()
             content = response.read()
         except OSError as error:
