@@ -62,6 +62,7 @@ class Filler:
                     )
                 case milestone:
                     await self._pass(milestone)
+        self._has_worker = True
         await self._drain()
 
     async def _wait_until(self, moment: datetime) -> None:

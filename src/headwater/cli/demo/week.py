@@ -19,13 +19,11 @@ VISITS_OF_THE_LAST_HOUR = 25
 _HOURS = (2, 1, 1, 1, 1, 2, 4, 7, 9, 11, 12, 13, 14, 12, 11, 11, 12, 13, 15, 18, 20, 16, 10, 5)
 """How busy the hours of a day are, in UTC."""
 _DEVICES = ("phone", "phone", "phone", "laptop", "laptop", "tablet")
-_LARGE_PAYMENT = 500.0
+_LARGE_PAYMENT = 320.0
 
 Milestone = Literal["release", "worker stops", "worker starts", "feed changes", "redaction"]
 _MILESTONES: tuple[tuple[float, timedelta, Milestone], ...] = (
     (0.5, timedelta(), "release"),
-    (0.62, timedelta(), "worker stops"),
-    (0.62, timedelta(hours=4), "worker starts"),
     (0.8, timedelta(), "redaction"),
     (1, timedelta(hours=-9), "feed changes"),
 )
@@ -77,6 +75,7 @@ def plan(end: datetime, days: int, seed: int = 16) -> list[Happening]:
     for day in range(days):
         happenings += shop.day(start + timedelta(days=day))
     length = end - start
+    happenings += shop.outage(_at_hour(start + 0.6 * length, 17))
     happenings += [
         Happening(start + share * length + offset, what) for share, offset, what in _MILESTONES
     ]
@@ -129,6 +128,17 @@ class Shop:
             if "changed" in article:
                 yield Happening(at, _saved(name, article["topic"], article["changed"]))
 
+    def outage(self, at: datetime) -> Iterator[Happening]:
+        """Yield an evening without a worker; orders are reviewed, and the values are too old."""
+        yield Happening(at, "worker stops")
+        by_visits = sorted(self._customers, key=lambda each: -int(each["visits"]))
+        for number, customer in enumerate(by_visits[:4]):
+            order = f"K-{next(self._orders)}"
+            review = {"user_id": customer["user_id"], "order": order, "amount": 1249.0}
+            when = at + timedelta(hours=3, minutes=11 * number, seconds=7.3)
+            yield Happening(when, Question("fraud_brief", review, {"order": order}))
+        yield Happening(at + timedelta(hours=4), "worker starts")
+
     def day(self, start: datetime) -> Iterator[Happening]:
         """Yield a day from a moment on: the morning's count of the stock, mail, and visits."""
         random = self._random
@@ -169,7 +179,7 @@ class Shop:
 
     def _count_stock(self, at: datetime) -> Iterator[Happening]:
         for product in self._products:
-            units = {"units": self._random.randrange(0, 60)}
+            units = {"units": max(0, self._random.randint(-15, 45))}
             yield Happening(at, Event("stock_counted", product["sku"], units))
 
     def _purchase(

@@ -250,12 +250,14 @@ def sold_in_shops(sku: str, event: ServiceEvent) -> int:
     return sum(line["units"] for line in json.loads(event.payload["lines"]))
 
 
-@feature(
-    entity=Product,
-    template="{price} EUR, {stock} in stock, {lead_days} days if sold out",
-    default="no details",
-)
-def offer(sku: str) -> str: ...
+@feature(entity=Product)
+async def offer(sku: str) -> str:
+    """The price, and when the product can be had; only sold out ones need their supplier."""
+    read = await store.get_features(["price", "stock"], [sku])
+    text = f"{read[sku]['price']} EUR, "
+    if read[sku]["stock"]:
+        return text + f"{read[sku]['stock']} in stock"
+    return text + f"sold out, {await store.get_feature('lead_days', sku)} days"
 
 
 # Help pages
@@ -301,7 +303,7 @@ async def helpful_share(assistant: str) -> float | None:
 # Contexts
 
 
-@context(store, max_tokens=130, model="gpt-4o-mini", freshness_sla="1d", version="2")
+@context(store, max_tokens=105, model="gpt-4o-mini", freshness_sla="1d", version="2")
 async def customer_brief(user_id: str) -> list[ContextItem]:
     """A customer in a few lines, for other contexts."""
     seen = await store.get_feature("recently_viewed", user_id)
