@@ -13,7 +13,7 @@ import {
   type Column,
   type State,
 } from "~/design";
-import { count, duration, inline } from "~/design/format";
+import { count, duration, inline, short } from "~/design/format";
 
 import type { Trace } from "./ComparePage";
 import css from "./ComparePage.module.css";
@@ -225,7 +225,13 @@ export function Results({ results }: { results: readonly Result[] }) {
   if (results.length === 0) return <p className={css.none}>Neither context searched.</p>;
   if (moved.length === 0) return <p className={css.none}>The searches found the same.</p>;
   const side = (of: Result["before"]): ReactNode =>
-    of === null ? <Dim>not found</Dim> : `${of.rank}. ${of.score ?? ""}`;
+    of === null ? (
+      <Dim>not found</Dim>
+    ) : (
+      <span title={of.score ?? undefined}>
+        {of.rank}. {of.score !== null && <Dim>{short(Number(of.score))}</Dim>}
+      </span>
+    );
   const columns: Column<Result>[] = [
     {
       head: "Result",
