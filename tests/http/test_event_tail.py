@@ -101,6 +101,18 @@ async def test_accepted_events_are_shown_as_they_arrive_and_after_the_last_id(
             assert [await anext(rest) for _ in range(2)] == shown[2:]
 
 
+async def test_a_tail_counts_as_answered_when_it_begins(
+    store: FeatureStore, serving: Serving
+) -> None:
+    async with serving(store) as client, tail(client):
+
+        async def is_counted() -> bool:
+            text = (await client.get("/metrics")).text
+            return 'headwater_http_requests_total{method="GET",route="/v1/events/tail"' in text
+
+        await wait_until(is_counted)
+
+
 async def test_a_tail_ends_when_the_server_stops(store: FeatureStore, serving: Serving) -> None:
     async with AsyncExitStack() as running, httpx.AsyncClient(headers={"X-API-Key": KEY}) as other:
         client = await running.enter_async_context(serving(store))

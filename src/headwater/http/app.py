@@ -27,7 +27,7 @@ from headwater.http.cors import Cors, preflight_response
 from headwater.http.declarations import DeclarationCards
 from headwater.http.doctor import Doctor
 from headwater.http.documentation import Documentation
-from headwater.http.event_tail import EventTail, OpenTails
+from headwater.http.event_tail import EventStream, EventTail, OpenTails
 from headwater.http.features import Features
 from headwater.http.health import Probes
 from headwater.http.history import History
@@ -198,8 +198,13 @@ class App(Router):
         if self._cors:
             self._cors.add_headers(scope, response)
         response.raw_headers.append((HEADER, request_id.encode()))
-        await response(scope, receive, send)
-        self._metrics.record(method, resource.path, path, response.status_code, began, request_id)
+        answered = (method, resource.path, path, response.status_code, began, request_id)
+        if isinstance(response, EventStream):  # it lasts for as long as its client listens
+            self._metrics.record(*answered)
+            await response(scope, receive, send)
+        else:
+            await response(scope, receive, send)
+            self._metrics.record(*answered)
         # A program may call the application in the task in which it uses the store.
         set_caller(before)
 
