@@ -83,14 +83,22 @@ def arguments_of(command: str) -> dict[str, Any]:
         if word == "-H":
             name, _, value = next(words).partition(": ")
             request["headers"][name] = value
-        elif word == "-d":
+        elif word in ("-d", "--data-binary"):
             method = "POST" if request["method"] == "GET" else request["method"]
-            request |= {"method": method, "content": next(words)}
+            request |= {"method": method, "content": _content_of(next(words))}
         elif word == "-X":
             request["method"] = next(words)
         elif word not in ("curl", "-s"):
             request["url"] = f"http://{word}"
     return request
+
+
+def _content_of(word: str) -> str:
+    return FILES[word] if word.startswith("@") else word
+
+
+FILES = {"@rows.csv": "user_id,timestamp\nada,2026-01-15T09:00:00Z\n"}
+"""Files that examples upload."""
 
 
 EXCERPTS = {"findings", "operations"}
@@ -136,7 +144,9 @@ async def test_every_request_of_the_reference_gets_the_documented_response(
             command = example.command
             for shown, actual in values.items():
                 command = command.replace(shown, actual)
-            response = await client.request(**arguments_of(command))
+            request = arguments_of(command)
+            assert "url" in request, command
+            response = await client.request(**request)
             assert response.status_code == example.status, f"line {example.line}: {response.text}"
             if example.body is not None:
                 compare(example.body, response.json(), f"line {example.line}", values)
