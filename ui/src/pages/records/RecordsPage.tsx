@@ -81,8 +81,8 @@ function Summary({ filters, counted }: { filters: Filters; counted: Histogram | 
     <>
       {counted.counted_from === null ? "" : "More than "}
       {plural(counted.contexts, "context")} {when(filters)}
-      {degraded > 0 && `, ${percent(degraded / counted.contexts)} degraded`}. Tick two to compare
-      them.
+      {degraded > 0 && `, ${percent(degraded / counted.contexts)} degraded`}.
+      {counted.contexts > 1 && " Tick two to compare them."}
     </>
   );
 }
@@ -221,7 +221,7 @@ function Nothing({ filters, change }: { filters: Filters; change: Change }) {
   return (
     <Empty
       title="No context was recorded yet"
-      command="headwater context assemble NAME --param user_id=ada"
+      command="headwater context assemble NAME user_id=ada"
     >
       Every context that is assembled leaves a record of what the model was given, and why. Assemble
       one in the playground, or with this command:
