@@ -72,7 +72,7 @@ def test_an_unknown_context_is_an_error_with_a_remedy(tab: Tab, site: Site) -> N
     expect(page.get_by_role("alert")).to_contain_text("0190aaaa")
 
 
-def test_hostile_texts_are_shown_as_text(open_tab: OpenTab, own_site: Site) -> None:
+def test_hostile_texts_are_shown_as_text(own_site: Site, open_tab: OpenTab) -> None:
     ids = [
         own_site.post(
             "/v1/record", {"name": "<b>n</b> مرحبا " + "w" * 120, "content": f"{HOSTILE}\n{word}"}

@@ -112,7 +112,7 @@ def test_pictures_of_the_list(tab: Tab) -> None:
     photograph(page, "records")
 
 
-def test_ten_thousand_records_scroll(open_tab: OpenTab, own_site: Site) -> None:
+def test_ten_thousand_records_scroll(own_site: Site, open_tab: OpenTab) -> None:
     append_records(own_site.home / "store", 10_000)
     page = open_tab(own_site).open("/ui/records")
     expect(page.get_by_text("10,000 contexts in the last 7 days")).to_be_visible()
@@ -134,14 +134,14 @@ def test_ten_thousand_records_scroll(open_tab: OpenTab, own_site: Site) -> None:
     photograph(page, "records-10000")
 
 
-def test_an_empty_store_teaches_the_next_command(open_tab: OpenTab, own_site: Site) -> None:
+def test_an_empty_store_teaches_the_next_command(own_site: Site, open_tab: OpenTab) -> None:
     page = open_tab(own_site).open("/ui/records?range=all")
     expect(page.get_by_text("headwater context assemble")).to_be_visible()
     axe(page)
     photograph(page, "records-empty")
 
 
-def test_hostile_names_are_shown_as_text(open_tab: OpenTab, own_site: Site) -> None:
+def test_hostile_names_are_shown_as_text(own_site: Site, open_tab: OpenTab) -> None:
     own_site.post("/v1/record", {"name": HOSTILE, "content": "x", "model": HOSTILE})
     page = open_tab(own_site).open("/ui/records")
     expect(page.get_by_role("link", name="<img src=x")).to_be_visible()
@@ -150,7 +150,7 @@ def test_hostile_names_are_shown_as_text(open_tab: OpenTab, own_site: Site) -> N
     photograph(page, "records-hostile")
 
 
-def test_a_dead_server_leaves_the_known_rows(open_tab: OpenTab, own_site: Site) -> None:
+def test_a_dead_server_leaves_the_known_rows(own_site: Site, open_tab: OpenTab) -> None:
     own_site.post("/v1/record", {"name": "kept", "content": "x"})
     tab = open_tab(own_site)
     tab.expected.append("ERR_CONNECTION_REFUSED|Failed to load resource")
