@@ -41,6 +41,7 @@ from headwater.http.routes import Route
 from headwater.http.streaming import ProgressResponse, Reporter
 from headwater.http.uploads import UploadedFile
 from headwater.retrieval.bulk_loading import LoadReport
+from headwater.retrieval.document_checks import checked_id
 from headwater.store.feature_store import FeatureStore
 from headwater.store.retrieving import run_retriever
 
@@ -153,7 +154,9 @@ class Indexes:
 
         If the client disconnects, some of them may be indexed; send them again.
         """
-        documents = [Document(each.id, each.text, each.metadata) for each in body.documents]
+        documents = [
+            Document(checked_id(each.id), each.text, each.metadata) for each in body.documents
+        ]
         load = self._store.indexes.load
         return await ProgressResponse(
             lambda report: load(index, documents, progress=report.show), private=self._private
