@@ -70,6 +70,20 @@ def test_a_record_of_hostile_text_opens(hostile_site: Site, open_tab: OpenTab, k
     photograph(page, f"hostile-{kind}")
 
 
+def test_keys_show_the_whole_of_a_long_text(hostile_site: Site, open_tab: OpenTab) -> None:
+    record = hostile_site.records[1 + list(HOSTILE).index("long")]
+    page = open_tab(hostile_site).open(f"/ui/records/{record}")
+    texts = page.get_by_role("listbox", name="Items in the order of the text")
+    texts.focus()
+    page.keyboard.press("Home")
+    first = texts.get_by_role("option").first
+    expect(first).not_to_contain_text(HOSTILE["long"])
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(first).to_contain_text(HOSTILE["long"])
+    expect(texts).to_be_focused()
+
+
 def check(page: Page) -> None:
     """Fail if a text became more than a text, or widened the page."""
     assert page.evaluate("window.hit") is None

@@ -18,6 +18,7 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
   const selection = useSelection();
   const scroller = useRef<HTMLDivElement>(null);
   const { items, kept, trace } = view;
+  const [whole, setWhole] = useState<ReadonlySet<number>>(new Set());
   // eslint-disable-next-line react-hooks/incompatible-library -- nothing here is memoised by the compiler
   const rows = useVirtualizer({
     count: items.length,
@@ -30,6 +31,7 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
   useEffect(() => {
     if (items.length > 0) rows.scrollToIndex(selected, { align: "auto" });
   }, [rows, selected, items.length]);
+  const isCut = (index: number) => !whole.has(index) && lengthOf(items[index]) > LONGEST;
   return (
     <Card title="What the model was given" aside={<Aside content={trace.content} />} flush>
       {items.length === 0 ? (
@@ -68,6 +70,7 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
                       isActive={index === selection.active}
                       isSelected={index === selected}
                       isFirstDropped={index === kept}
+                      isCut={isCut(index)}
                     />
                   </div>
                 )
@@ -76,9 +79,27 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
           </div>
         </div>
       )}
+      {/* An option of a list box may not contain a button, so it follows the list. */}
+      {isCut(selected) && (
+        <p className={css.foot}>
+          The first {count(LONGEST)} of {count(lengthOf(items[selected]))} characters are shown.{" "}
+          <button
+            type="button"
+            className={css.more}
+            onClick={() => {
+              setWhole(new Set([...whole, selected]));
+              scroller.current?.focus();
+            }}
+          >
+            Show all
+          </button>
+        </p>
+      )}
     </Card>
   );
 }
+
+const lengthOf = (item: ItemView | undefined): number => item?.text?.length ?? 0;
 
 function Aside({ content }: { content: string | null }) {
   const [copied, copy] = useCopied();
@@ -103,6 +124,8 @@ type RowProps = {
   isActive: boolean;
   isSelected: boolean;
   isFirstDropped: boolean;
+  /** Only the beginning of a long text is shown. */
+  isCut: boolean;
 };
 
 const Row = memo(function Row({
@@ -112,6 +135,7 @@ const Row = memo(function Row({
   isActive,
   isSelected,
   isFirstDropped,
+  isCut,
 }: RowProps) {
   const { item: traced, isDropped } = item;
   const classes = [
@@ -142,7 +166,7 @@ const Row = memo(function Row({
         {item.absence !== null ? (
           <em className={css.absent}>{absenceText(item.absence)}</em>
         ) : (
-          <Text view={view} item={item} />
+          <Text view={view} item={item} isCut={isCut} />
         )}
         {traced.decision === "truncated" && traced.content !== null && (
           <span className={css.cut}> {restOf(traced.content, traced.emitted ?? "")}</span>
@@ -152,29 +176,16 @@ const Row = memo(function Row({
   );
 });
 
-function Text({ view, item }: { view: TraceView; item: ItemView }) {
-  const [isWhole, setWhole] = useState(false);
+function Text({ view, item, isCut }: { view: TraceView; item: ItemView; isCut: boolean }) {
   const text = item.text ?? "";
-  const isLong = text.length > LONGEST && !isWhole;
   return (
     <>
       <SpannedText
         trace={view.trace}
-        text={isLong ? text.slice(0, LONGEST) : text}
+        text={isCut ? text.slice(0, LONGEST) : text}
         spans={item.item.spans}
       />
-      {isLong && (
-        <button
-          type="button"
-          className={css.more}
-          onClick={(event) => {
-            event.stopPropagation();
-            setWhole(true);
-          }}
-        >
-          … show all {count(text.length)} characters
-        </button>
-      )}
+      {isCut && <span className={css.rest}> … {count(text.length - LONGEST)} more characters</span>}
     </>
   );
 }
