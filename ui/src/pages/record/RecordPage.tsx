@@ -98,19 +98,31 @@ function Facts({ trace }: { trace: Trace }) {
     <Id key="id" value={trace.context_id} />,
     <Time key="at" at={trace.created_at} show="exact" />,
     <Time key="ago" at={trace.created_at} />,
-    model ?? "no model",
+    model === null ? "no model" : <UserText>{model}</UserText>,
     cost === null ? null : money(cost),
     duration(trace.assembly_ms),
-    caller === null ? null : `by ${caller}`,
-    version === null ? null : `version ${version}`,
+    caller === null ? null : (
+      <>
+        by <UserText>{caller}</UserText>
+      </>
+    ),
+    version === null ? null : (
+      <>
+        version <UserText>{version}</UserText>
+      </>
+    ),
   ];
-  return facts
-    .filter((fact) => fact !== null)
-    .map((fact, index) => (
-      <span key={index} className={css.fact}>
-        {fact}
-      </span>
-    ));
+  return (
+    <span className={css.facts}>
+      {facts
+        .filter((fact) => fact !== null)
+        .map((fact, index) => (
+          <span key={index} className={css.fact}>
+            {fact}
+          </span>
+        ))}
+    </span>
+  );
 }
 
 function Freshness({ trace }: { trace: Trace }) {
