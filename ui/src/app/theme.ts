@@ -16,13 +16,6 @@ export const theme = createTheme({
         closeButtonProps: { "aria-label": "Close" },
       },
     },
-    Spotlight: {
-      defaultProps: {
-        lockScroll: false,
-        transitionProps: { duration: 0 },
-        overlayProps: { blur: 0 },
-      },
-    },
     Menu: { defaultProps: { transitionProps: { duration: 0 } } },
     Popover: { defaultProps: { transitionProps: { duration: 0 } } },
   },
