@@ -38,6 +38,7 @@ def test_the_commands_of_operators_work_with_a_url(
     actions = [entry["action"] for entry in run("audit-log", "--json").json["entries"]]
     assert actions == [
         "catalog.rename",
+        "admin.refresh",
         "admin.rebuild",
         "admin.drop_group",
         "dead_letters.discard",

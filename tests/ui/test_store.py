@@ -96,7 +96,7 @@ def open_store(tab: Tab, query: str = "") -> Page:
 @pytest.mark.both_environments
 def test_the_graph_opens_the_card_of_a_declaration(tab: Tab) -> None:
     page = open_store(tab)
-    expect(page.get_by_text("9 features of 2 entities, 1 retriever, 3 contexts")).to_be_visible()
+    expect(page.get_by_text("9 features of 2 entities, 1 retriever, 4 contexts")).to_be_visible()
     photograph(page, "store")
     node(page, "feature:total_spend").click()
     expect(page).to_have_url(re.compile("card=feature%3Atotal_spend"))

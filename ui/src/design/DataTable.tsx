@@ -28,7 +28,11 @@ export function DataTable<Row>({ label, columns, rows, rowKey, onOpen, isSelecte
   const style = ({ number, secondary }: Column<Row>) =>
     [number && css.number, secondary && css.secondary].filter(Boolean).join(" ");
   return (
-    <div className={css.scroll}>
+    // A region that scrolls must be reachable by keyboard; rows that open are.
+    <div
+      className={css.scroll}
+      {...(onOpen === undefined && { tabIndex: 0, role: "region", "aria-label": label })}
+    >
       <table className={css.table} aria-label={label}>
         <thead>
           <tr>
