@@ -1,7 +1,7 @@
 """Postgres schemas that tests use one after the other, because creating the tables takes long.
 
-After a test its schema is emptied. If the test changed a definition, or left a connection open, the
-schema is not used again.
+After a test its schema is emptied. If the test changed a definition, made schemas whose names begin
+with that of its own, or left a connection open, the schema is not used again.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
     UNION ALL
     SELECT concat_ws(' ', 'function', pg_proc.oid, pg_proc.xmin)
     FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace WHERE nspname = $1
+    UNION ALL
+    SELECT concat_ws(' ', 'neighbour', oid) FROM pg_namespace WHERE starts_with(nspname, $1 || '_')
 ) AS parts
 """
 _WITH_ROWS = """
