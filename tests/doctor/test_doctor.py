@@ -189,11 +189,11 @@ async def test_servers_that_are_down_are_reported_separately() -> None:
     assert "sesame" not in str(found)
 
 
-async def test_a_weak_redis_and_missing_tables_are_errors(production: Settings) -> None:
+async def test_a_weak_redis_and_missing_tables_are_errors(new_production: Settings) -> None:
     options = ("--maxmemory", "1mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
     clock = ManualClock(SystemClock().now() + timedelta(hours=1))
     with valkey_node(*options) as port:
-        settings = production.replace(redis={"url": f"redis://127.0.0.1:{port}/0"})
+        settings = new_production.replace(redis={"url": f"redis://127.0.0.1:{port}/0"})
         found = await findings_of(FeatureStore(settings=settings, clock=clock))
     expected = {
         "message bus: eviction": "noeviction",
