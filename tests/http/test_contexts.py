@@ -398,6 +398,7 @@ async def test_contexts_are_listed_page_by_page(client: httpx.AsyncClient) -> No
     everything = (await client.get("/v1/contexts")).json()["contexts"]
     assert everything[0]["context_id"] == late
     assert everything[0].keys() == {
+        "assembly_us",
         "context_id",
         "record_hash",
         "content_hash",

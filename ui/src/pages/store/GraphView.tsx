@@ -92,14 +92,18 @@ function Drawing({ items, matching, graph, selected, onOpen }: Props) {
   );
   const edges = useMemo(() => edgesOf(graph, places, related), [graph, places, related]);
 
-  // Another filter is another picture: show it whole, or the part around what is selected.
+  // Another filter or size is another picture: show it whole, or the part around what is selected.
   const focus = useEffectEvent(() => {
     const nodes = related === null ? undefined : [...related].map((id) => ({ id }));
     void flow.fitView({ ...FIT, ...(nodes && { nodes }) });
   });
   useEffect(() => {
-    const timer = requestAnimationFrame(focus);
-    return () => cancelAnimationFrame(timer);
+    const area = frame.current;
+    if (area === null) return;
+    // It reports the first size too.
+    const observer = new ResizeObserver(() => requestAnimationFrame(focus));
+    observer.observe(area);
+    return () => observer.disconnect();
   }, [flow, places]);
 
   const show = (id: string) => {

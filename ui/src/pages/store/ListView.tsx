@@ -45,7 +45,13 @@ const COLUMNS: readonly Column<Item>[] = [
     ),
     secondary: true,
   },
-  { head: "Needs", cell: ({ needs }) => needs || <Dim>—</Dim>, number: true, width: "4rem" },
+  {
+    head: "Needs",
+    cell: ({ needs }) => needs || <Dim>—</Dim>,
+    number: true,
+    secondary: true,
+    width: "4rem",
+  },
   {
     head: "Needed by",
     cell: ({ neededBy }) => neededBy || <Dim>—</Dim>,
