@@ -99,6 +99,29 @@ async def test_contexts_from_before_the_first_server_are_counted(
         assert series.waiting[:-1] == [None] * (SAMPLES - 1)
 
 
+@pytest.mark.both_environments
+async def test_contexts_stored_late_and_between_two_samples_are_counted(
+    settings: Settings, clock: ManualClock
+) -> None:
+    slow = ManualClock(clock.now())
+    async with shop(settings, clock) as store, shop(settings, slow) as busy:
+        hour, other = LastHour(store), LastHour(store)
+        await hour.update()
+        clock.advance(A_STEP)
+        await hour.update()
+        await other.update()
+        # Stored after the sample of its time was taken.
+        await assemble(busy, "ada")
+        # The samples of two times were left out.
+        clock.advance(A_STEP)
+        await assemble(store, "ada", "bob")
+        clock.advance(2 * A_STEP)
+        await hour.update()
+        await other.update()
+        for each in (hour, other):
+            assert series_of(*each.samples()).contexts_per_minute[-4:] == [1, 1, 3, 3]
+
+
 async def test_a_time_without_a_server_is_a_gap_and_samples_are_dropped_after_an_hour(
     settings: Settings, clock: ManualClock
 ) -> None:

@@ -4,10 +4,27 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+from msgspec.structs import replace
 
 from headwater import FeatureStore
+from headwater.backends import inspection
+from headwater.core.clock import Clock
+from headwater.core.findings import Finding
+from headwater.doctor import store_overview
+from headwater.settings.schema import Settings
 from tests.http.conftest import MakeStore, Serving, client_of, damage, wait_until
 from tests.http.key_files import add_key
+
+
+@pytest.fixture(autouse=True)
+def _sound_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find nothing wrong with the machine, whose disk may be full."""
+
+    async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
+        return [replace(each, severity="ok") for each in await inspection.inspect(settings, clock)]
+
+    monkeypatch.setattr(store_overview, "inspect", inspect)
 
 
 async def test_a_server_has_a_series_from_its_start(store: FeatureStore, serving: Serving) -> None:

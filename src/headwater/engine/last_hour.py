@@ -29,8 +29,9 @@ OTHER = "(other)"
 
 _BLOCK = 60
 _KEPT = timedelta(seconds=STEP * SAMPLES + 2 * _BLOCK)
-# Records are stored a moment after the time that they are about.
+# Records are stored a moment after the time that they are about, of a busy server many seconds.
 _SETTLING_SECONDS = 1
+_LATE_SECONDS = 2 * STEP
 _PAGE = 1_000
 _MOST_RECORDS = 10_000
 _MOST_NAMES = 50
@@ -143,45 +144,46 @@ class LastHour:
         engine = await self._runtime.open()
         at = _due(engine.clock)
         first = at - STEP * (SAMPLES - 1)
-        known = max(self._samples, default=0)
-        await self._load(engine, max(first, known), at)
-        if known < first:
-            await self._recall(engine, first, at - STEP)
-        if at not in self._samples or self._samples[at].backlog is None:
-            await self._measure(engine, at)
+        await self._load(engine, max(first, self._newest(first) - _LATE_SECONDS), at)
+        if self._newest(first) < at:
+            await self._measure(engine, first, at)
         for old in [each for each in self._samples if each < first]:
             del self._samples[old]
 
+    def _newest(self, first: int) -> int:
+        """Return the time of the newest measured sample, or the time before the first."""
+        measured = (at for at, sample in self._samples.items() if sample.backlog)
+        return max(first - STEP, max(measured, default=0))
+
     async def _load(self, engine: Engine, first: int, last: int) -> None:
         """Read the stored samples of a range of times."""
-        keys = [_key(engine, block) for block in range(first // _BLOCK, last // _BLOCK + 1)]
+        keys = [_key(engine, block) for block in _blocks(first, last)]
         for stored in await asyncio.gather(*map(engine.backends.notes.get, keys)):
             for sample in _decode(stored.value) if stored else ():
                 if first <= sample.at <= last:
                     self._samples[sample.at] = sample
 
-    async def _measure(self, engine: Engine, at: int) -> None:
-        backends, now = engine.backends, engine.clock.now()
-        lags, letters = await backends.bus.lag(), await backends.dead_letters.count()
-        oldest = min((lag.oldest_at for lag in lags if lag.oldest_at), default=now)
-        backlog = Backlog(
-            [lag.committed for lag in lags],
-            [lag.waiting for lag in lags],
-            max(0.0, round((now - oldest).total_seconds(), 3)),
-            letters,
-        )
-        contexts = await self._contexts(engine, at - STEP, at)
-        self._samples[at] = Sample(at, contexts.get(at, {}), backlog)
-        block = at // _BLOCK
-        minute = [each for time, each in self._samples.items() if time // _BLOCK == block]
-        value = msgspec.json.encode([each for each in minute if each.backlog])
-        await backends.notes.put(_key(engine, block), Cached(value, engine.clock.micros()), _KEPT)
+    async def _measure(self, engine: Engine, first: int, at: int) -> None:
+        """Measure the sample that is due, and count the contexts of all times since the last one.
 
-    async def _recall(self, engine: Engine, first: int, last: int) -> None:
-        """Count the contexts of times for which there is no sample."""
-        for at, contexts in (await self._contexts(engine, first - STEP, last)).items():
-            if at not in self._samples:
-                self._samples[at] = Sample(at, contexts)
+        The times shortly before are counted again, for a record that was stored late.
+        """
+        start = max(first, self._newest(first) + STEP - _LATE_SECONDS)
+        backlog = await _backlog(engine)
+        counted = await self._contexts(engine, start - STEP, at)
+        for each, contexts in counted.items():
+            known = self._samples.get(each)
+            if known or contexts:
+                self._samples[each] = Sample(each, contexts, known.backlog if known else None)
+        self._samples[at] = Sample(at, counted.get(at, {}), backlog)
+        await asyncio.gather(*(self._store(engine, block) for block in _blocks(start, at)))
+
+    async def _store(self, engine: Engine, block: int) -> None:
+        """Store the samples of a minute for the other processes."""
+        minute = [each for at, each in self._samples.items() if at // _BLOCK == block]
+        if minute:
+            value = Cached(msgspec.json.encode(minute), engine.clock.micros())
+            await engine.backends.notes.put(_key(engine, block), value, _KEPT)
 
     async def _contexts(
         self, engine: Engine, start: int, end: int
@@ -219,6 +221,23 @@ def _due(clock: Clock) -> int:
     """Return the time of the newest sample that can be taken."""
     now = clock.micros() // _MICROS - _SETTLING_SECONDS
     return now - now % STEP
+
+
+def _blocks(first: int, last: int) -> range:
+    """Return the minutes, in which samples are stored, of a range of times."""
+    return range(first // _BLOCK, last // _BLOCK + 1)
+
+
+async def _backlog(engine: Engine) -> Backlog:
+    backends, now = engine.backends, engine.clock.now()
+    lags, letters = await backends.bus.lag(), await backends.dead_letters.count()
+    oldest = min((lag.oldest_at for lag in lags if lag.oldest_at), default=now)
+    return Backlog(
+        [lag.committed for lag in lags],
+        [lag.waiting for lag in lags],
+        max(0.0, round((now - oldest).total_seconds(), 3)),
+        letters,
+    )
 
 
 def _key(engine: Engine, block: int) -> str:
