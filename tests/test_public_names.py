@@ -16,6 +16,7 @@ import headwater
 import headwater.errors
 import headwater.testing
 import headwater.testing.conformance
+from headwater.contexts.recorded import ContextFilters
 from headwater.contexts.recorded.replay import Mode
 from headwater.core.progress import OnStep
 
@@ -232,7 +233,7 @@ def test_the_results_of_all_verbs_of_the_store_have_public_names() -> None:
     ]
     # Types that only an open store needs are not in the namespace of the store's modules.
     public = {name: getattr(headwater, name) for name in headwater.__all__}
-    public |= {"Mode": Mode, "OnStep": OnStep}
+    public |= {"ContextFilters": ContextFilters, "Mode": Mode, "OnStep": OnStep}
     results = {
         kind.__name__
         for verb in (*verbs, headwater.verify_record)

@@ -132,6 +132,9 @@ async def test_a_context_is_assembled_listed_explained_and_verified(
     assert await client.list_contexts() == await store.list_contexts()
     found = await client.records.find(feature="total_spend", entity_id="ada")
     assert found == await store.records.find(feature="total_spend", entity_id="ada")
+    counted = await client.records.histogram(buckets=24, name="support")
+    assert counted == await store.records.histogram(buckets=24, name="support")
+    assert sum(each.contexts for each in counted.buckets) == 1
     trace = await client.records.explain(context.context_id)
     assert trace == await store.records.explain(context.context_id)
     causes = await client.records.causes(context.context_id)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from headwater import FeatureStore
 from headwater.client import AsyncClient, Client
+from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 
 # Verbs that only a process with the features file has.
@@ -88,3 +92,18 @@ def test_every_verb_has_an_example(remote: AsyncClient) -> None:
         for name, method in inspect.getmembers(type(calls), inspect.isfunction):
             if not name.startswith("_") and name not in {"send", "url"}:
                 assert ">>> " in (method.__doc__ or ""), f"{group}.{name}"
+
+
+def test_every_path_of_the_client_is_a_path_of_the_api() -> None:
+    app = create_app(FeatureStore(settings=Settings()))
+    routes = {re.sub(r"{\w+}", "{}", route.path) for route in app.typed_routes}
+    sources = Path(inspect.getfile(AsyncClient)).parent.glob("*.py")
+    trees = [ast.parse(source.read_text()) for source in sources]
+    used = {
+        node.value
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and re.match(r"/(v1|api)/", str(node.value))
+    }
+    assert used
+    assert used - routes == set()

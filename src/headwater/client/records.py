@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import datetime
 from functools import partial
+from typing import Unpack
 
 from headwater.api.admin import Copies, PointersBody, RedactBody
 from headwater.api.contexts import ReplayBody
 from headwater.api.records import RecordDocument
 from headwater.client.pages import all_contexts
 from headwater.client.server import Server
-from headwater.contexts.recorded import ContextPage
+from headwater.contexts.recorded import ContextFilters, ContextPage
 from headwater.contexts.recorded.causes import ContextCauses
 from headwater.contexts.recorded.histogram import ContextHistogram
 from headwater.contexts.recorded.replay import Mode, Replay
@@ -52,20 +52,10 @@ class RecordCalls:
         self,
         *,
         feature: FeatureRef | None = None,
-        entity: str | None = None,
-        entity_id: str | int | None = None,
-        chunk: str | None = None,
-        document: str | None = None,
-        index: str | None = None,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        caller: str | None = None,
-        prefix: str | None = None,
         oldest_first: bool = False,
         limit: int = 100,
         cursor: str | None = None,
+        **filters: Unpack[ContextFilters],
     ) -> ContextPage:
         """Return the recorded contexts that used all of these, newest first.
 
@@ -76,20 +66,10 @@ class RecordCalls:
             ContextPage,
             "/v1/contexts/by-provenance",
             feature=None if feature is None else feature_name(feature),
-            entity=entity,
-            entity_id=entity_id,
-            chunk=chunk,
-            document=document,
-            index=index,
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
             order="oldest" if oldest_first else None,
             limit=limit,
             cursor=cursor,
+            **filters,
         )
 
     async def histogram(
@@ -97,17 +77,7 @@ class RecordCalls:
         *,
         buckets: int = 60,
         feature: FeatureRef | None = None,
-        entity: str | None = None,
-        entity_id: str | int | None = None,
-        chunk: str | None = None,
-        document: str | None = None,
-        index: str | None = None,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        caller: str | None = None,
-        prefix: str | None = None,
+        **filters: Unpack[ContextFilters],
     ) -> ContextHistogram:
         """Count recorded contexts over time, in at most ``buckets`` intervals of equal width.
 
@@ -116,38 +86,18 @@ class RecordCalls:
         """
         return await self._server.get(
             ContextHistogram,
-            "/v1/contexts/histogram",
+            "/v1/contexts/by-time",
             buckets=buckets,
             feature=None if feature is None else feature_name(feature),
-            entity=entity,
-            entity_id=entity_id,
-            chunk=chunk,
-            document=document,
-            index=index,
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
+            **filters,
         )
 
     def iter(
         self,
         *,
         feature: FeatureRef | None = None,
-        entity: str | None = None,
-        entity_id: str | int | None = None,
-        chunk: str | None = None,
-        document: str | None = None,
-        index: str | None = None,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        caller: str | None = None,
-        prefix: str | None = None,
         oldest_first: bool = False,
+        **filters: Unpack[ContextFilters],
     ) -> AsyncIterator[RecordSummary]:
         """Yield all recorded contexts that used all of these, newest first, page by page.
 
@@ -155,22 +105,7 @@ class RecordCalls:
         ['support']
         """
         return all_contexts(
-            partial(
-                self.find,
-                feature=feature,
-                entity=entity,
-                entity_id=entity_id,
-                chunk=chunk,
-                document=document,
-                index=index,
-                start=start,
-                end=end,
-                name=name,
-                freshness_status=freshness_status,
-                caller=caller,
-                prefix=prefix,
-                oldest_first=oldest_first,
-            )
+            partial(self.find, feature=feature, oldest_first=oldest_first, **filters)
         )
 
     async def explain(self, ref: str) -> ContextTrace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import msgspec
 from starlette.responses import Response
@@ -71,6 +71,23 @@ Buckets = Annotated[
 ]
 
 
+class SoughtContexts(TypedDict, total=False):
+    """The filters of contexts by what they used, and by their own fields."""
+
+    feature: FeatureName
+    entity: EntityName
+    entity_id: SoughtEntityId
+    chunk: SoughtChunk
+    document: SoughtDocument
+    index: IndexName
+    start: Moment
+    end: Moment
+    name: ContextName
+    freshness_status: Status
+    caller: CallerName
+    prefix: Prefix
+
+
 class ContextLists:
     """Lists, counts and exports recorded contexts."""
 
@@ -129,21 +146,10 @@ class ContextLists:
 
     async def find_contexts(
         self,
-        feature: FeatureName | None = None,
-        entity: EntityName | None = None,
-        entity_id: SoughtEntityId | None = None,
-        chunk: SoughtChunk | None = None,
-        document: SoughtDocument | None = None,
-        index: IndexName | None = None,
-        start: Moment | None = None,
-        end: Moment | None = None,
-        name: ContextName | None = None,
-        freshness_status: Status | None = None,
-        caller: CallerName | None = None,
-        prefix: Prefix | None = None,
         order: Order = "newest",
         limit: Limit = 100,
         cursor: Cursor | None = None,
+        **filters: Unpack[SoughtContexts],
     ) -> ContextPage:
         """List recorded contexts that used all of these inputs, newest first.
 
@@ -151,117 +157,32 @@ class ContextLists:
         there is a ``next_cursor``.
         """
         return await self._store.records.find(
-            feature=feature,
-            entity=entity,
-            entity_id=entity_id,
-            chunk=chunk,
-            document=document,
-            index=index,
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
-            oldest_first=order == "oldest",
-            limit=limit,
-            cursor=cursor,
+            oldest_first=order == "oldest", limit=limit, cursor=cursor, **filters
         )
 
     async def count_contexts(
         self,
         buckets: Buckets = 60,
-        feature: FeatureName | None = None,
-        entity: EntityName | None = None,
-        entity_id: SoughtEntityId | None = None,
-        chunk: SoughtChunk | None = None,
-        document: SoughtDocument | None = None,
-        index: IndexName | None = None,
-        start: Moment | None = None,
-        end: Moment | None = None,
-        name: ContextName | None = None,
-        freshness_status: Status | None = None,
-        caller: CallerName | None = None,
-        prefix: Prefix | None = None,
+        **filters: Unpack[SoughtContexts],
     ) -> ContextHistogram:
         """Count recorded contexts over time, by freshness status.
 
         The widths of buckets are round, so there may be fewer of them. If ``counted_from`` is not
         null, there are too many contexts to count all of them; ask for less time.
         """
-        return await self._store.records.histogram(
-            buckets=buckets,
-            feature=feature,
-            entity=entity,
-            entity_id=entity_id,
-            chunk=chunk,
-            document=document,
-            index=index,
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
-        )
+        return await self._store.records.histogram(buckets=buckets, **filters)
 
-    async def export_contexts(
-        self,
-        feature: FeatureName | None = None,
-        entity: EntityName | None = None,
-        entity_id: SoughtEntityId | None = None,
-        chunk: SoughtChunk | None = None,
-        document: SoughtDocument | None = None,
-        index: IndexName | None = None,
-        start: Moment | None = None,
-        end: Moment | None = None,
-        name: ContextName | None = None,
-        freshness_status: Status | None = None,
-        caller: CallerName | None = None,
-        prefix: Prefix | None = None,
-    ) -> Response:
+    async def export_contexts(self, **filters: Unpack[SoughtContexts]) -> Response:
         """Export the list of all recorded contexts that match, newest first, as lines of JSON.
 
         The connection is closed before the end if reading fails.
         """
-        query = ContextQuery(
-            *(feature, entity, entity_id, chunk, document, index),
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
-        )
-        return await export_ndjson(self._store, query)
+        return await export_ndjson(self._store, ContextQuery(**filters))
 
-    async def export_contexts_csv(
-        self,
-        feature: FeatureName | None = None,
-        entity: EntityName | None = None,
-        entity_id: SoughtEntityId | None = None,
-        chunk: SoughtChunk | None = None,
-        document: SoughtDocument | None = None,
-        index: IndexName | None = None,
-        start: Moment | None = None,
-        end: Moment | None = None,
-        name: ContextName | None = None,
-        freshness_status: Status | None = None,
-        caller: CallerName | None = None,
-        prefix: Prefix | None = None,
-    ) -> Response:
+    async def export_contexts_csv(self, **filters: Unpack[SoughtContexts]) -> Response:
         """Export the list of all recorded contexts that match, newest first, as CSV.
 
         A text that a spreadsheet would take for a formula begins with an apostrophe. The connection
         is closed before the end if reading fails.
         """
-        query = ContextQuery(
-            *(feature, entity, entity_id, chunk, document, index),
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
-        )
-        return await export_csv(self._store, query)
+        return await export_csv(self._store, ContextQuery(**filters))

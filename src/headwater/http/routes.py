@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Protocol, Union, get_args, get_origin, get_type_hints
 
@@ -110,8 +110,9 @@ def signature_of(route: Route) -> RouteSignature:
     parameters = {
         name: Parameter(name, _without_none(hints[name]), parameter.default is parameter.empty)
         for name, parameter in declared.items()
-        if name != "body" and name not in _HEADERS
+        if name != "body" and name not in _HEADERS and parameter.kind is not parameter.VAR_KEYWORD
     }
+    parameters |= _unpacked(declared, hints)
     return RouteSignature(
         tuple(parameters[name] for name in in_path),
         tuple(p for name, p in parameters.items() if name not in in_path),
@@ -119,6 +120,19 @@ def signature_of(route: Route) -> RouteSignature:
         hints["return"],
         tuple(name for name in _HEADERS if name in declared),
     )
+
+
+def _unpacked(
+    declared: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
+) -> dict[str, Parameter]:
+    """Return the parameters of ``**filters: Unpack[Filters]``, all of which are optional."""
+    found: dict[str, Parameter] = {}
+    for parameter in declared.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            (filters,) = get_args(hints[parameter.name])
+            kinds = get_type_hints(filters, include_extras=True)
+            found |= {name: Parameter(name, kind, required=False) for name, kind in kinds.items()}
+    return found
 
 
 def _without_none(kind: Any) -> Any:

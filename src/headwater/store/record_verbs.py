@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
@@ -14,7 +13,7 @@ from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
-    from headwater.contexts.recorded import ContextPage
+    from headwater.contexts.recorded import ContextFilters, ContextPage
     from headwater.contexts.recorded.causes import ContextCauses
     from headwater.contexts.recorded.histogram import ContextHistogram
     from headwater.contexts.recorded.replay import Mode, Replay
@@ -45,20 +44,10 @@ class RecordVerbs:
         self,
         *,
         feature: FeatureRef | None = None,
-        entity: str | None = None,
-        entity_id: str | int | None = None,
-        chunk: str | None = None,
-        document: str | None = None,
-        index: str | None = None,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        caller: str | None = None,
-        prefix: str | None = None,
         oldest_first: bool = False,
         limit: int = 100,
         cursor: str | None = None,
+        **filters: Unpack[ContextFilters],
     ) -> ContextPage:
         """Return the recorded contexts that used all of these, newest first.
 
@@ -73,16 +62,7 @@ class RecordVerbs:
         from headwater.contexts.recorded import ContextQuery  # noqa: PLC0415 - loaded with the engine
 
         recorded = (await self._runtime.open()).recorded
-        query = ContextQuery(
-            None if feature is None else feature_name(feature),
-            *(entity, entity_id, chunk, document, index),
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
-        )
+        query = ContextQuery(None if feature is None else feature_name(feature), **filters)
         return await recorded.find(query, limit, cursor, oldest_first=oldest_first)
 
     async def histogram(
@@ -90,17 +70,7 @@ class RecordVerbs:
         *,
         buckets: int = 60,
         feature: FeatureRef | None = None,
-        entity: str | None = None,
-        entity_id: str | int | None = None,
-        chunk: str | None = None,
-        document: str | None = None,
-        index: str | None = None,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        caller: str | None = None,
-        prefix: str | None = None,
+        **filters: Unpack[ContextFilters],
     ) -> ContextHistogram:
         """Count recorded contexts over time, in at most ``buckets`` intervals of equal width.
 
@@ -112,16 +82,7 @@ class RecordVerbs:
         from headwater.contexts.recorded import ContextQuery  # noqa: PLC0415 - loaded with the engine
 
         recorded = (await self._runtime.open()).recorded
-        query = ContextQuery(
-            None if feature is None else feature_name(feature),
-            *(entity, entity_id, chunk, document, index),
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
-        )
+        query = ContextQuery(None if feature is None else feature_name(feature), **filters)
         return await recorded.histogram(query, buckets)
 
     async def verify(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, get_args
+from typing import NamedTuple, TypedDict, get_args
 
 import msgspec
 
@@ -51,6 +51,22 @@ class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         more = "the last page" if self.next_cursor is None else "more follow"
         return f"<ContextPage contexts={len(self.contexts)}, {more}>"
+
+
+class ContextFilters(TypedDict, total=False):
+    """The filters of a `ContextQuery` as keyword arguments, without the feature."""
+
+    entity: str | None
+    entity_id: str | int | None
+    chunk: str | None
+    document: str | None
+    index: str | None
+    start: datetime | None
+    end: datetime | None
+    name: str | None
+    freshness_status: str | None
+    caller: str | None
+    prefix: str | None
 
 
 class ContextQuery(msgspec.Struct, frozen=True):
