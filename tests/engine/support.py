@@ -27,6 +27,12 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def until_shared(store: FeatureStore, callers: int) -> None:
+    """Wait until so many readers of computed features wait for running computations."""
+    flights = (await runtime_of(store).open()).reader._flights._flights  # noqa: SLF001
+    await until(lambda: sum(each.callers for each in flights.values()) == callers)
+
+
 async def run_set(store: FeatureStore) -> RunSet:
     """Return the versions of features that a worker of the store runs."""
     engine = await runtime_of(store).open()

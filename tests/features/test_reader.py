@@ -28,7 +28,7 @@ from headwater.errors import (
 from headwater.features.frame import at_moment
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import past, records, until
+from tests.engine.support import past, records, until, until_shared
 
 
 @pytest.mark.both_environments
@@ -70,7 +70,7 @@ async def test_concurrent_readers_of_one_on_demand_value_get_separate_objects(
         return {"items": ["pen"]}
 
     readers = [asyncio.create_task(store.get_feature("basket", "u1")) for _ in range(3)]
-    await until(lambda: calls == 1)
+    await until_shared(store, 3)
     go_on.set()
     baskets = await asyncio.gather(*readers)
     assert calls == 1
@@ -178,16 +178,11 @@ async def test_concurrent_readers_of_one_missing_value_share_one_computation(
         await go_on.wait()
         return len(user_id)
 
-    @feature(entity=user)
-    async def quick(user_id: str) -> int:
-        return 1
-
     readers = [asyncio.create_task(store.get_feature("slow", "u1")) for _ in range(20)]
     another = asyncio.create_task(store.get_feature("slow", "u2"))
     await until(lambda: len(calls) == 2)
     readers.append(asyncio.create_task(store.get_feature("slow", "u1")))
-    await asyncio.sleep(0)  # the last reader asks first
-    await store.get_feature("quick", "u1")  # and so has its answer first
+    await until_shared(store, 22)
     go_on.set()
     assert set(await asyncio.gather(*readers, another)) == {2}
     assert sorted(calls) == ["u1", "u2"]
@@ -261,9 +256,9 @@ async def test_a_computation_that_is_not_kept_ends_with_its_last_reader(
             ended.set()
         return "never"
 
-    flights = (await runtime_of(store).open()).reader._flights._flights  # noqa: SLF001
     readers = [asyncio.create_task(store.get_feature("slow", "u1")) for _ in range(2)]
-    await until(lambda: begun.is_set() and [each.callers for each in flights.values()] == [2])
+    await until_shared(store, 2)
+    await begun.wait()
     for reader in readers:
         assert not ended.is_set()
         reader.cancel()

@@ -11,7 +11,7 @@ import pytest
 from headwater import Context, ContextItem, FeatureStore, ServiceEvent, context, feature
 from headwater.features.frame import at_moment
 from headwater.testing import ManualClock
-from tests.engine.support import past, query
+from tests.engine.support import past, query, until_shared
 
 pytestmark = pytest.mark.both_environments
 
@@ -51,13 +51,18 @@ async def test_every_value_that_was_computed_for_a_reader_is_in_history(
 
 
 async def test_a_shared_computation_is_logged_once(store: FeatureStore, user: type) -> None:
+    go_on = asyncio.Event()
+
     @feature(entity=user, log=True)
     async def score(user_id: str) -> int:
-        await asyncio.sleep(0)
+        await go_on.wait()
         return 7
 
-    await store.open()  # so that all five begin at once
-    assert await asyncio.gather(*(store.get_feature("score", "u1") for _ in range(5))) == [7] * 5
+    readers = [asyncio.create_task(store.get_feature("score", "u1")) for _ in range(5)]
+    # A reader whose answer from the server arrives later would start another computation.
+    await until_shared(store, 5)
+    go_on.set()
+    assert await asyncio.gather(*readers) == [7] * 5
     assert await past(store, "score") == [7]
 
 
