@@ -110,6 +110,25 @@ async def test_contexts_with_a_prefix_are_counted(
     assert cut.counted_from is not None
 
 
+@pytest.mark.both_environments
+async def test_the_newest_bucket_may_have_more_contexts_than_are_counted(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stored(shop)
+    prefix = (await shop.store.list_contexts()).contexts[0].context_id[:6]
+    span = {"start": START - 10 * HOUR, "end": START + 10 * HOUR}
+    monkeypatch.setattr(module, "_MOST_READ", 4)
+    for buckets, expected in ((1, [4]), (2, [4])):
+        read = await shop.store.records.histogram(buckets=buckets, prefix=prefix, **span)  # type: ignore[arg-type]
+        assert counts(read) == expected
+        assert read.counted_from is not None
+        assert START + 5 * HOUR < read.counted_from <= START + 6 * HOUR
+    monkeypatch.setattr(module, "_MOST_COUNTED", 3)
+    counted = await shop.store.records.histogram(buckets=1, **span)  # type: ignore[arg-type]
+    assert counted.contexts < 10
+    assert counted.counted_from == counted.end
+
+
 async def test_without_contexts_there_are_no_buckets(shop: Shop) -> None:
     found = await shop.store.records.histogram()
     assert (found.start, found.contexts, found.buckets) == (None, 0, [])

@@ -1919,8 +1919,8 @@ export interface components {
          * @description The number of recorded contexts in intervals of equal width, the oldest first.
          *
          *         ``start`` and ``end`` are the edges of the first and the last bucket, None without contexts. If
-         *         ``counted_from`` is not None, earlier buckets were not counted, because there are too many
-         *         contexts: ask for less time.
+         *         ``counted_from`` is not None, not all contexts from before it were counted, because there are
+         *         too many: ask for less time.
          */
         ContextHistogram: {
             buckets: components["schemas"]["HistogramBucket"][];

@@ -11,7 +11,7 @@ from typing import get_args
 import msgspec
 
 from headwater.contexts.recorded.search import ContextQuery, ContextSearch, Listing
-from headwater.core.clock import from_micros, to_micros
+from headwater.core.clock import MICROSECOND, from_micros, to_micros
 from headwater.errors import InvalidInputError
 from headwater.features.caller_limits import limited_caller
 from headwater.ports import RecordLog, RecordQuery, RecordSummary
@@ -50,8 +50,8 @@ class ContextHistogram(msgspec.Struct, frozen=True, kw_only=True):
     """The number of recorded contexts in intervals of equal width, the oldest first.
 
     ``start`` and ``end`` are the edges of the first and the last bucket, None without contexts. If
-    ``counted_from`` is not None, earlier buckets were not counted, because there are too many
-    contexts: ask for less time.
+    ``counted_from`` is not None, not all contexts from before it were counted, because there are
+    too many: ask for less time.
     """
 
     start: datetime | None
@@ -156,14 +156,19 @@ class Histograms:
         edges = edges_of(None if first is None or last is None else (first, last), buckets)
         if not edges:
             return _EMPTY
-        counted = [edge for edge in edges if reached is None or edge > reached] or edges[-2:]
+        whole = [edge for edge in edges if reached is None or edge > reached]
+        counted = whole if len(whole) > 1 else edges[-2:]
         freshness = [Counter[str]() for _ in counted[1:]]
         width = to_micros(edges[1]) - to_micros(edges[0])
         for each in found:
             place = (to_micros(each.created_at) - to_micros(counted[0])) // width
             if 0 <= place < len(freshness):
                 freshness[place][each.freshness_status] += 1
-        return _histogram(edges, _Counts([each.total() for each in freshness], freshness))
+        return _histogram(
+            edges,
+            _Counts([each.total() for each in freshness], freshness),
+            counted_from=None if reached is None else max(counted[0], reached + MICROSECOND),
+        )
 
 
 _EMPTY = ContextHistogram(
@@ -199,17 +204,23 @@ def _portions(edges: Sequence[datetime]) -> Iterable[Sequence[datetime]]:
         yield edges[max(0, last - _INTERVALS_AT_ONCE) : last + 1]
 
 
-def _histogram(edges: Sequence[datetime], counts: _Counts) -> ContextHistogram:
+def _histogram(
+    edges: Sequence[datetime], counts: _Counts, counted_from: datetime | None = None
+) -> ContextHistogram:
     """Return the histogram of counts of the last intervals."""
     starts = edges[-1 - len(counts.contexts) : -1]
     freshness: Sequence[Counter[str] | None] = counts.freshness or [None] * len(starts)
     first, second = next(pairwise(edges))
+    incomplete = [] if starts[0] == first else [starts[0]]
+    incomplete += [] if counted_from is None else [counted_from]
+    ends = zip(edges[-len(starts) :], counts.contexts, strict=True)
+    incomplete += [end for end, count in ends if count >= _MOST_COUNTED]
     return ContextHistogram(
         start=first,
         end=edges[-1],
         seconds=(second - first).total_seconds(),
         contexts=sum(counts.contexts),
-        counted_from=None if starts[0] == first else starts[0],
+        counted_from=max(incomplete, default=None),
         buckets=[
             HistogramBucket(
                 start=start,
