@@ -7,7 +7,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from headwater import FeatureStore
+from headwater import FeatureStore, create_app
 from headwater.backends import inspection
 from headwater.core.clock import Clock
 from headwater.core.findings import Finding
@@ -122,3 +122,25 @@ async def test_the_overview_needs_the_scope_of_metrics(
     async with client_of(make_store(keys_file=str(keys)), key) as client:
         for route in ("/v1/overview", "/v1/series"):
             assert (await client.get(route)).status_code == 403
+
+
+async def test_only_keys_of_administrators_see_the_errors_of_functions(
+    make_store: MakeStore, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.json"
+    scraper, admin = add_key(keys, "scraper", "metrics"), add_key(keys, "admin", "admin")
+    store = make_store(keys_file=str(keys))
+    app = create_app(store)
+    async with client_of(app, admin) as client:
+        await client.post(
+            "/ingest/purchase", json={"entity_id": "u1", "payload": {"amount": "secret"}}
+        )
+        await store.drain()
+        assert "secret" in (await client.get("/v1/overview")).text
+    async with client_of(app, scraper) as client:
+        overview = await overview_of(client)
+        assert "secret" not in str(overview)
+        (letters,) = [each for each in overview["findings"] if each["check"] == "dead letters"]
+        assert letters["summary"] == "of `total_spend`"
+        assert "scope `admin`" in letters["detail"]
+        assert letters["params"] == {"feature": "total_spend"}

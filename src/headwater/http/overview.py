@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from headwater.api.overview import Overview, Series
+from headwater.core.callers import current_caller
 from headwater.doctor.overview import series_of
 from headwater.doctor.store_overview import StoreOverview
 from headwater.engine.last_hour import LastHour, Sample
@@ -16,6 +20,9 @@ from headwater.http.routes import Route
 from headwater.store.feature_store import FeatureStore
 
 _FRESH_SECONDS = 1.0
+# The details of these findings quote errors of user code, which may contain stored values.
+_QUOTING = frozenset({"dead letters", "schedules"})
+_WITHHELD = "A key with the scope `admin` shows the error"
 
 
 class Overviews:
@@ -42,11 +49,16 @@ class Overviews:
         ]
 
     async def read_overview(self) -> Overview:
-        """Read how the store is and since when, what to look at first, and its parts."""
+        """Read how the store is and since when, what to look at first, and its parts.
+
+        The errors of your functions are only for keys with the scope `admin`.
+        """
         reading = self._reading
         if reading is None or (reading.done() and time.monotonic() > self._fresh_until):
             reading = self._reading = asyncio.create_task(self._read())
-        return await asyncio.shield(reading)
+        overview = await asyncio.shield(reading)
+        caller = current_caller()
+        return overview if caller is None or caller.may("admin") else _without_errors(overview)
 
     async def _read(self) -> Overview:
         parts, reports = await asyncio.gather(self._probe.parts(), all_reports(self._processes))
@@ -65,3 +77,17 @@ class Overviews:
         if self._series is None or self._series[0] != newest:
             self._series = (newest, series_of(*hour))
         return self._series[1]
+
+
+def _without_errors(overview: Overview) -> Overview:
+    findings = [
+        replace(each, detail=_WITHHELD, params=_without_error(each.params))
+        if each.check in _QUOTING
+        else each
+        for each in overview.findings
+    ]
+    return replace(overview, findings=findings)
+
+
+def _without_error(params: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in params.items() if name != "error"}
