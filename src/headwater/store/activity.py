@@ -82,7 +82,7 @@ async def _of_feature(runtime: Runtime, feature: FeatureDef, caller: Caller | No
     if feature.kept:
         values = await _sample(runtime, feature, now, limits.tenant if limits else "")
     if feature.triggers and limits is None:
-        letters = await _letters(runtime, feature.name)
+        letters = await _letters(runtime, feature.series)
     if feature.refresh is not None:
         schedule = Schedule(last_due=last_due(feature, now), next_due=next_due(feature, now))
     return Activity(
@@ -116,10 +116,10 @@ async def _sample(runtime: Runtime, feature: FeatureDef, now: datetime, tenant: 
     )
 
 
-async def _letters(runtime: Runtime, feature: str) -> LetterCount:
+async def _letters(runtime: Runtime, series: str) -> LetterCount:
     letters = (await runtime.open()).backends.dead_letters
     if not await letters.count():
         return LetterCount(count=0, is_complete=True)
     found = await letters.summaries(SAMPLED_LETTERS)
-    count = sum(each.feature == feature for each in found)
+    count = sum(each.feature == series for each in found)
     return LetterCount(count=count, is_complete=len(found) < SAMPLED_LETTERS)
