@@ -60,9 +60,7 @@ from headwater.ports import DeadLetter
 from headwater.records.document import export
 from headwater.store.audit_log import AuditPage
 from headwater.store.feature_store import FeatureStore
-from headwater.store.letter_groups import (
-    LetterGroups,
-)
+from headwater.store.letter_groups import LetterGroups
 
 Action = Annotated[str, Meta(description="The name of an action.", examples=["records.redact"])]
 Actor = Annotated[str, Meta(description="The name of the key or user.", examples=["ops"])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,9 +13,6 @@ from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
 from headwater.ports import AuditEntry, AuditQuery
 from headwater.store.runtime import Runtime
-
-if TYPE_CHECKING:
-    pass
 
 LARGEST_AUDIT_PAGE = 1_000
 
