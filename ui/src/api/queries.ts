@@ -1,4 +1,4 @@
-import { queryOptions, QueryCache, QueryClient } from "@tanstack/react-query";
+import { queryOptions, QueryCache, QueryClient, type Query } from "@tanstack/react-query";
 
 import { api, body } from "./client";
 import { ProblemError, UnreachableError } from "./problems";
@@ -11,11 +11,22 @@ export function mayPass(error: unknown): boolean {
 }
 
 export function makeQueryClient(): QueryClient {
-  return new QueryClient({
-    queryCache: new QueryCache({
-      onError: (error) => reportReachable(!(error instanceof UnreachableError)),
-      onSuccess: () => reportReachable(true),
-    }),
+  const answered = () => {
+    // What failed while the server was away is read again when it is back.
+    if (reportReachable(true)) void client.refetchQueries({ type: "active", predicate: isUnread });
+  };
+  const failed = (error: Error, { queryKey }: Query<unknown, unknown>) => {
+    if (error instanceof UnreachableError) {
+      reportReachable(false);
+      return;
+    }
+    answered();
+    // A key that was revoked is asked for again; a refused one is known to the shell already.
+    const isRefused = error instanceof ProblemError && error.status === 401;
+    if (isRefused && queryKey[0] !== me.queryKey[0]) void client.invalidateQueries(me);
+  };
+  const client = new QueryClient({
+    queryCache: new QueryCache({ onError: failed, onSuccess: answered }),
     defaultOptions: {
       queries: {
         staleTime: 5_000,
@@ -27,6 +38,11 @@ export function makeQueryClient(): QueryClient {
       mutations: { networkMode: "always" },
     },
   });
+  return client;
+}
+
+function isUnread({ state }: Query): boolean {
+  return state.error instanceof UnreachableError;
 }
 
 /** Who the key belongs to and what it may do. */

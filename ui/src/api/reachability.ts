@@ -5,11 +5,12 @@ type State = { reachable: boolean; since: number };
 let state: State = { reachable: true, since: Date.now() };
 const listeners = new Set<() => void>();
 
-/** Note whether the server answered; pages show their last data while it does not. */
-export function reportReachable(reachable: boolean): void {
-  if (reachable === state.reachable) return;
+/** Note whether the server answered, and return whether that is news. */
+export function reportReachable(reachable: boolean): boolean {
+  if (reachable === state.reachable) return false;
   state = { reachable, since: Date.now() };
   for (const listener of listeners) listener();
+  return true;
 }
 
 export function useReachability(): State {
