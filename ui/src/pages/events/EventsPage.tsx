@@ -14,11 +14,13 @@ import {
   CopyAs,
   Empty,
   ErrorPanel,
+  explained,
   Field,
   MasterDetail,
   PageHead,
   Skeleton,
   StateBadge,
+  StateWord,
   type Call,
 } from "~/design";
 import { count, plural } from "~/design/format";
@@ -181,7 +183,9 @@ function PastEvents({ only, set, search, onCopy }: BodyProps) {
   const events = query.data ?? [];
   const selection = useSelection(events, search, set);
   const more = () => {
-    if (query.hasNextPage && !query.isFetching) void query.fetchNextPage();
+    // A page that failed is asked for by the reader: the list would ask again at once.
+    const isDue = query.hasNextPage && !query.isFetching && !query.isFetchNextPageError;
+    if (isDue) void query.fetchNextPage();
   };
   return (
     <>
@@ -205,7 +209,13 @@ function PastEvents({ only, set, search, onCopy }: BodyProps) {
           selection={selection}
           onCopy={onCopy}
           title={`${plural(events.length, "event")}${query.hasNextPage ? ", and older ones" : ""}`}
-          aside={query.isFetching ? "Loading…" : undefined}
+          aside={
+            query.isFetching ? (
+              "Loading…"
+            ) : query.isFetchNextPageError ? (
+              <OlderFailed error={query.error} retry={() => void query.fetchNextPage()} />
+            ) : undefined
+          }
           events={events}
           onEnd={more}
           empty={
@@ -216,6 +226,15 @@ function PastEvents({ only, set, search, onCopy }: BodyProps) {
         />
       )}
     </>
+  );
+}
+
+function OlderFailed({ error, retry }: { error: Error; retry: () => void }) {
+  return (
+    <span role="alert">
+      <StateWord state="failed">{explained(error).title}</StateWord>{" "}
+      <Button onClick={retry}>Load older events</Button>
+    </span>
   );
 }
 

@@ -23,6 +23,7 @@ export function Found({ label, place, records, total, ticks, nothing }: Props) {
     () => records.data?.pages.flatMap((page) => page.contexts) ?? [],
     [records.data],
   );
+  const more = () => void records.fetchNextPage();
   return (
     <Card flush className={records.isPlaceholderData ? css.waiting : ""}>
       {records.data === undefined ? (
@@ -36,18 +37,22 @@ export function Found({ label, place, records, total, ticks, nothing }: Props) {
       ) : rows.length === 0 && !records.hasNextPage ? (
         nothing
       ) : (
-        <RecordList
-          label={label}
-          place={place}
-          rows={rows}
-          total={total}
-          more={
-            records.hasNextPage && !records.isFetching
-              ? () => void records.fetchNextPage()
-              : undefined
-          }
-          ticks={ticks}
-        />
+        <>
+          <RecordList
+            label={label}
+            place={place}
+            rows={rows}
+            total={total}
+            // A page that failed is asked for by the reader: the list would ask again at once.
+            more={
+              records.hasNextPage && !records.isFetching && !records.isFetchNextPageError
+                ? more
+                : undefined
+            }
+            ticks={ticks}
+          />
+          {records.isFetchNextPageError && <ErrorPanel error={records.error} retry={more} />}
+        </>
       )}
     </Card>
   );

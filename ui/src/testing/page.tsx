@@ -1,0 +1,39 @@
+/** Shows a part of the UI in a test, with a server that answers as the test says. */
+import { MantineProvider } from "@mantine/core";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, render } from "@testing-library/react";
+import type { ReactElement } from "react";
+import { afterEach, vi } from "vitest";
+
+import { makeQueryClient } from "~/api/queries";
+
+/** An answer by the method and path of the request: a JSON value, or a status without a body. */
+export type Answers = Readonly<Record<string, (url: URL) => unknown>>;
+
+/** Return an answer that is a failure. */
+export function problem(status: number): Response {
+  return Response.json({ type: "about:blank", title: `Status ${status}`, status }, { status });
+}
+
+/** Render an element; requests without an answer get the status 404. Return what was asked. */
+export function shown(element: ReactElement, answers: Answers): string[] {
+  const asked: string[] = [];
+  vi.stubGlobal("fetch", (request: Request) => {
+    const url = new URL(request.url);
+    const name = `${request.method} ${url.pathname}`;
+    asked.push(name);
+    const answer = answers[name]?.(url) ?? problem(404);
+    return Promise.resolve(answer instanceof Response ? answer : Response.json(answer));
+  });
+  render(
+    <MantineProvider env="test">
+      <QueryClientProvider client={makeQueryClient()}>{element}</QueryClientProvider>
+    </MantineProvider>,
+  );
+  return asked;
+}
+
+afterEach(() => {
+  cleanup();
+  vi.unstubAllGlobals();
+});
