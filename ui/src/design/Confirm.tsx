@@ -17,15 +17,18 @@ type Props = {
 };
 
 /** A question before an action that destroys or cannot be undone. */
-export function Confirm({ opened, title, children, action, busy, onConfirm, onCancel }: Props) {
+export function Confirm(props: Props) {
+  const { opened, title, children, action, busy = false, onConfirm, onCancel } = props;
+  // What has begun cannot be cancelled, so the dialog waits for its result.
+  const close = () => busy || onCancel();
   return (
-    <Modal opened={opened} onClose={onCancel} title={title} centered size="md">
+    <Modal opened={opened} onClose={close} title={title} centered size="md">
       <div className={css.text}>{children}</div>
       <div className={css.actions}>
-        <Button onClick={onCancel} data-autofocus>
+        <Button onClick={close} disabled={busy} data-autofocus>
           Cancel
         </Button>
-        <Button look="danger" busy={busy ?? false} onClick={onConfirm}>
+        <Button look="danger" busy={busy} onClick={onConfirm}>
           {action}
         </Button>
       </div>

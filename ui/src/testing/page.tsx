@@ -7,8 +7,8 @@ import { afterEach, vi } from "vitest";
 
 import { makeQueryClient } from "~/api/queries";
 
-/** An answer by the method and path of the request: a JSON value, or a status without a body. */
-export type Answers = Readonly<Record<string, (url: URL) => unknown>>;
+/** An answer by the method and path of the request: a JSON value, or a response. */
+export type Answers = Readonly<Record<string, (url: URL, request: Request) => unknown>>;
 
 /** Return an answer that is a failure. */
 export function problem(status: number): Response {
@@ -18,12 +18,12 @@ export function problem(status: number): Response {
 /** Render an element; requests without an answer get the status 404. Return what was asked. */
 export function shown(element: ReactElement, answers: Answers): string[] {
   const asked: string[] = [];
-  vi.stubGlobal("fetch", (request: Request) => {
+  vi.stubGlobal("fetch", async (request: Request) => {
     const url = new URL(request.url);
     const name = `${request.method} ${url.pathname}`;
     asked.push(name);
-    const answer = answers[name]?.(url) ?? problem(404);
-    return Promise.resolve(answer instanceof Response ? answer : Response.json(answer));
+    const answer = (await answers[name]?.(url, request)) ?? problem(404);
+    return answer instanceof Response ? answer : Response.json(answer);
   });
   render(
     <MantineProvider env="test">

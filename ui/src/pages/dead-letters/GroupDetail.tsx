@@ -145,19 +145,19 @@ const VERBS: readonly (readonly [verb: Verb, label: string])[] = [
   ["discard", "Discard"],
 ];
 
+/** An action that was asked for: its letters stay the same while the dialog is open. */
+type Question = { verb: Verb; target: Target; size: number; words: string };
+
 /** Buttons that redrive and discard, each after a question. */
-function Actions({ group, chosen, onDone }: ActionsProps) {
+export function Actions({ group, chosen, onDone }: ActionsProps) {
   const canSettle = useCan("POST /v1/dead-letters/redrive");
   const client = useQueryClient();
-  const [asked, setAsked] = useState<Verb | null>(null);
+  const [asked, setAsked] = useState<Question | null>(null);
   const action = useMutation({
-    mutationFn: async (verb: Verb): Promise<Done> => {
-      const target: Target =
-        chosen.length > 0 || group === null
-          ? { ids: chosen }
-          : { feature: group.feature, error: group.error };
-      return { verb, settled: await settle(verb, target) };
-    },
+    mutationFn: async ({ verb, target }: Question): Promise<Done> => ({
+      verb,
+      settled: await settle(verb, target),
+    }),
     onSuccess: async (done) => {
       setAsked(null);
       onDone(done);
@@ -165,32 +165,38 @@ function Actions({ group, chosen, onDone }: ActionsProps) {
     },
   });
   const size = chosen.length || (group?.count ?? 0);
-  if (!canSettle || size === 0) return null;
+  if (!canSettle || (size === 0 && asked === null)) return null;
   const what = subject(group, chosen.length);
-  const ask = (verb: Verb) => {
+  const ask = (verb: Verb, label: string) => {
     action.reset();
-    setAsked(verb);
+    setAsked({ verb, size, target: targetOf(group, chosen), words: `${label} ${what}` });
   };
   return (
     <>
       {VERBS.map(([verb, label]) => (
-        <Button key={verb} onClick={() => ask(verb)}>
+        <Button key={verb} onClick={() => ask(verb, label)}>
           {group === null ? label : `${label} ${chosen.length > 0 ? count(size) : "all"}`}
         </Button>
       ))}
       <Confirm
         opened={asked !== null}
-        title={`${asked === "discard" ? "Discard" : "Redrive"} ${what}?`}
-        action={`${asked === "discard" ? "Discard" : "Redrive"} ${what}`}
+        title={`${asked?.words}?`}
+        action={asked?.words ?? ""}
         busy={action.isPending}
         onCancel={() => setAsked(null)}
         onConfirm={() => asked !== null && action.mutate(asked)}
       >
-        <Consequences verb={asked} isOne={size === 1} />
+        {asked && <Consequences verb={asked.verb} isOne={asked.size === 1} />}
         {action.isError && <Failed error={action.error} />}
       </Confirm>
     </>
   );
+}
+
+/** Return what to settle: the chosen letters, or without any the whole group. */
+function targetOf(group: Group | null, chosen: readonly string[]): Target {
+  if (chosen.length > 0 || group === null) return { ids: chosen };
+  return { feature: group.feature, error: group.error };
 }
 
 /** Return the letters that an action concerns, in words. */
@@ -200,7 +206,7 @@ function subject(group: Group | null, chosen: number): string {
   return group.count === 1 ? "the letter" : `all ${plural(group.count, "letter")}`;
 }
 
-function Consequences({ verb, isOne }: { verb: Verb | null; isOne: boolean }) {
+function Consequences({ verb, isOne }: { verb: Verb; isOne: boolean }) {
   if (verb === "discard") {
     return (
       <p>
