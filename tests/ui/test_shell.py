@@ -130,8 +130,8 @@ def test_a_dead_server_is_a_banner_over_the_last_data(own_site: Site, open_tab: 
     expect(page.get_by_text("shipping_fee").first).to_be_visible()
     axe(page)
     photograph(page, "dead-server")
-    own_site.start()
     banner.get_by_role("button", name="Try again").click()
+    own_site.start()
     expect(banner).to_be_hidden()
 
 

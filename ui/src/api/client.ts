@@ -9,7 +9,7 @@ import { currentKey } from "./session";
 export type Schema<Name extends keyof components["schemas"]> = components["schemas"][Name];
 
 /** Send a request with the key of this session; raise a problem for every failure. */
-export async function send(request: Request): Promise<Response> {
+async function send(request: Request): Promise<Response> {
   const key = currentKey();
   if (key !== null) request.headers.set("X-API-Key", key);
   let response: Response;
@@ -21,6 +21,11 @@ export async function send(request: Request): Promise<Response> {
   }
   if (!response.ok) throw await problemOf(response);
   return response;
+}
+
+/** Ask for a path of the server outside of the typed routes, such as a file or a stream. */
+export function requested(path: string, init: RequestInit = {}): Promise<Response> {
+  return send(new Request(SERVER + path, init));
 }
 
 const jsonOnly: Middleware = {

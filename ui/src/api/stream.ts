@@ -1,5 +1,5 @@
 /** Server-sent events, read with fetch: an EventSource cannot send a key in a header. */
-import { send } from "./client";
+import { requested } from "./client";
 import { ProblemError } from "./problems";
 import { mayPass } from "./queries";
 
@@ -103,15 +103,14 @@ async function* readOnce(
   { signal, onMessage, onState, after, onLive }: Options & { onLive: () => void },
 ): AsyncGenerator<string> {
   const silence = new AbortController();
-  const request = new Request(new URL(path, location.origin), {
-    headers: { Accept: "text/event-stream", ...(after ? { "Last-Event-ID": after } : {}) },
-    signal: AbortSignal.any([signal, silence.signal]),
-    cache: "no-store",
-  });
   const hush = () => silence.abort(new DOMException("The server is silent.", "TimeoutError"));
   let timer = setTimeout(hush, SILENCE_MS);
   try {
-    const response = await send(request);
+    const response = await requested(path, {
+      headers: { Accept: "text/event-stream", ...(after ? { "Last-Event-ID": after } : {}) },
+      signal: AbortSignal.any([signal, silence.signal]),
+      cache: "no-store",
+    });
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
     if (reader === undefined) return;
     onState({ phase: "live" });

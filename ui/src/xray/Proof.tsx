@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { Button, Card, ErrorPanel, Id } from "~/design";
+import { Card, ErrorPanel, Id } from "~/design";
 
-import { download, recordText } from "./exports";
+import { DownloadButton } from "./DownloadButton";
+import { recordText } from "./exports";
 import { KeyField } from "./KeyField";
 import { ProofLadder } from "./ProofLadder";
 import { useVerified } from "./verification";
@@ -32,14 +33,22 @@ export function Proof({ contextId, recordHash }: Props) {
           <ProofLadder answer={answer} />
           <KeyField keys={keys} onChange={setKeys} />
           <div className={css.downloads}>
-            <Button onClick={() => void download(contextId, "bundle")}>Bundle</Button>
+            <DownloadButton contextId={contextId} form="bundle">
+              Bundle
+            </DownloadButton>
             {recordHash !== null && (
               <>
-                <Button onClick={() => void download(contextId, "json")}>JSON</Button>
-                <Button onClick={() => void download(contextId, "yaml")}>YAML</Button>
+                <DownloadButton contextId={contextId} form="json">
+                  JSON
+                </DownloadButton>
+                <DownloadButton contextId={contextId} form="yaml">
+                  YAML
+                </DownloadButton>
               </>
             )}
-            <Button onClick={() => void download(contextId, "core")}>Core bytes</Button>
+            <DownloadButton contextId={contextId} form="core">
+              Core bytes
+            </DownloadButton>
           </div>
         </>
       )}

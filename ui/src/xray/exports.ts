@@ -1,8 +1,8 @@
 /** Downloads of a record: the document that verifiers read, its core, and forms for people. */
 import { queryOptions } from "@tanstack/react-query";
 
-import { SERVER } from "~/api/address";
-import { send } from "~/api/client";
+import { requested } from "~/api/client";
+import { save } from "~/design/save";
 
 import { toYaml } from "./yaml";
 
@@ -13,18 +13,14 @@ export const recordText = (contextId: string) =>
   queryOptions({
     queryKey: ["record", contextId],
     queryFn: async ({ signal }) =>
-      (await requested(`/v1/record/${path(contextId)}`, signal)).text(),
+      (await requested(`/v1/record/${path(contextId)}`, { signal })).text(),
     staleTime: 60_000,
   });
 
 /** Save a record as a file. */
 export async function download(contextId: string, form: Form): Promise<void> {
   const [content, ending] = await fileOf(contextId, form);
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(content);
-  link.download = `${contextId}.${ending}`;
-  link.click();
-  URL.revokeObjectURL(link.href);
+  save(content, `${contextId}.${ending}`);
 }
 
 async function fileOf(contextId: string, form: Form): Promise<[Blob, ending: string]> {
@@ -38,7 +34,3 @@ async function fileOf(contextId: string, form: Form): Promise<[Blob, ending: str
 }
 
 const path = encodeURIComponent;
-
-function requested(address: string, signal?: AbortSignal): Promise<Response> {
-  return send(new Request(SERVER + address, signal ? { signal } : {}));
-}

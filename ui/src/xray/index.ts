@@ -4,5 +4,6 @@ export { ProofLadder } from "./ProofLadder";
 export { KeyField } from "./KeyField";
 export { subjectOf, type Trace } from "./model";
 export { verified, useVerified, type Answer } from "./verification";
-export { download, recordText } from "./exports";
+export { DownloadButton } from "./DownloadButton";
+export { recordText } from "./exports";
 export { Xray } from "./Xray";

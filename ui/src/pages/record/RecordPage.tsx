@@ -5,7 +5,6 @@ import { Link, useParams, useSearchParams } from "wouter";
 import { api, body } from "~/api/client";
 import { ProblemError } from "~/api/problems";
 import {
-  Button,
   ButtonLink,
   Card,
   CopyAs,
@@ -20,7 +19,15 @@ import {
   type Call,
 } from "~/design";
 import { duration, money } from "~/design/format";
-import { download, Proof, recordText, subjectOf, useVerified, Xray, type Trace } from "~/xray";
+import {
+  DownloadButton,
+  Proof,
+  recordText,
+  subjectOf,
+  useVerified,
+  Xray,
+  type Trace,
+} from "~/xray";
 
 import css from "./Record.module.css";
 
@@ -83,9 +90,9 @@ function Head({ trace }: { trace: Trace }) {
           <Verified trace={trace} />
           <ButtonLink href={`/compare?a=${id}`}>Compare…</ButtonLink>
           <CopyAs call={callOf(id)} />
-          <Button look="primary" onClick={() => void download(id, "bundle")}>
+          <DownloadButton contextId={id} form="bundle" look="primary">
             Export bundle
-          </Button>
+          </DownloadButton>
         </>
       }
     />
@@ -135,8 +142,10 @@ function Freshness({ trace }: { trace: Trace }) {
 function Verified({ trace }: { trace: Trace }) {
   const record = useQuery(recordText(trace.context_id));
   const answer = useVerified(record.data, "", trace.record_hash);
-  if (answer === null) return <StateBadge state="unknown">verifying</StateBadge>;
-  if ("problem" in answer) return <StateBadge state="unknown">not verified</StateBadge>;
+  const isUnread = record.isError && record.data === undefined;
+  if (answer === null && !isUnread) return <StateBadge state="unknown">verifying</StateBadge>;
+  if (answer === null || "problem" in answer)
+    return <StateBadge state="unknown">not verified</StateBadge>;
   if (!answer.report.ok) return <StateBadge state="failed">broken</StateBadge>;
   return (
     <>

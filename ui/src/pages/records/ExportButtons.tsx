@@ -2,9 +2,10 @@ import { Menu } from "@mantine/core";
 import { IconDownload } from "@tabler/icons-react";
 import { useMutation } from "@tanstack/react-query";
 
-import { send } from "~/api/client";
+import { requested } from "~/api/client";
 import { useCan } from "~/api/me";
 import { Button, explained } from "~/design";
+import { save } from "~/design/save";
 
 import type { ListQuery } from "./filters";
 import css from "./RecordsPage.module.css";
@@ -20,7 +21,7 @@ export function ExportButtons({ query }: { query: ListQuery }) {
   const download = useMutation({
     mutationFn: async ([path, name]: readonly [path: string, name: string]) => {
       const search = new URLSearchParams(Object.entries(query).map(([k, v]) => [k, String(v)]));
-      const response = await send(new Request(`${location.origin}${path}?${search}`));
+      const response = await requested(`${path}?${search}`);
       save(await response.blob(), name);
     },
   });
@@ -48,14 +49,4 @@ export function ExportButtons({ query }: { query: ListQuery }) {
       </Menu>
     </>
   );
-}
-
-function save(content: Blob, name: string) {
-  const url = URL.createObjectURL(content);
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.click();
-  // The download has begun with the click; the address is not needed after it.
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

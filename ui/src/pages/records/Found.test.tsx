@@ -11,7 +11,9 @@ const TICKS = { ids: [], toggle: () => undefined, clear: () => undefined };
 
 function List() {
   const records = useRecords({ range: "all" });
-  return <Found label="Records" place="p" records={records} total={null} ticks={TICKS} nothing="" />;
+  return (
+    <Found label="Records" place="p" records={records} total={null} ticks={TICKS} nothing="" />
+  );
 }
 
 const ROW = { context_id: "a", created_at: "2026-11-16T10:00:00Z", name: "support" };
