@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from headwater.api.overview import OverviewFinding, OverviewStatus
 from headwater.doctor.workload import Workload, shown_duration, waiting_text
 from headwater.engine import hour_series as hour
 from headwater.engine.last_hour import ContextCounts, summed
+from headwater.store.letter_groups import LetterGroups
 
 # The title of the worst finding: for one of its kind, and for several.
 _TITLES = {
@@ -81,14 +83,23 @@ def _flow(workload: Workload) -> str:
     number = workload.letters.letters
     if not number:
         return f"{flow}{'' if oldest is None else ','} and nothing is lost."
-    feature = workload.letters.groups[0].feature
-    share = "" if number == 1 else "all " if _is_one_feature(workload) else "most "
     letters = f"{number:,} dead letter{' waits' if number == 1 else 's wait'} for a decision"
-    return f"{flow}; {letters}, {share}of `{feature}`."
+    return f"{flow}; {letters}{_features(workload.letters)}."
 
 
-def _is_one_feature(workload: Workload) -> bool:
-    return len({group.feature for group in workload.letters.groups}) == 1
+def _features(letters: LetterGroups) -> str:
+    """Return which features dead letters are of; nothing if they were settled meanwhile."""
+    counts = Counter[str]()
+    for group in letters.groups:
+        counts[group.feature] += group.count
+    if not counts:
+        return ""
+    feature, count = counts.most_common(1)[0]
+    if len(counts) == 1:
+        return f", {'' if count == 1 else 'all '}of `{feature}`"
+    return (
+        f", most of `{feature}`" if 2 * count > letters.grouped else f", of {len(counts)} features"
+    )
 
 
 def _contexts(counts: ContextCounts) -> str:

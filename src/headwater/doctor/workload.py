@@ -261,15 +261,14 @@ def _add_dead_letters(letters: LetterGroups, found: Findings) -> None:
     if not letters.letters:
         found.ok("dead letters", "none")
     for group in letters.groups[:_GROUPS_SHOWN]:
-        feature = group.feature or "(all)"
         found.concern(
             "warning",
             "dead letters",
-            f"{group.count:,}, of {feature}: {group.sample}",
+            f"{group.count:,}, of {group.feature}: {group.sample}",
             "read the errors with `headwater dlq list`, then redrive or discard them",
             Concern(
                 subject="1 dead letter" if group.count == 1 else f"{group.count:,} dead letters",
-                summary=f"of `{feature}`",
+                summary=f"of `{group.feature}`",
                 detail=group.sample,
                 page="dead-letters",
                 params={"feature": group.feature, "error": group.error},
