@@ -7,7 +7,7 @@ stream of all letters: right after the commit, or when letters are next read.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -24,7 +24,8 @@ from headwater.ports import DeadLetter, DeadLetterQuery, LetterSummary
 
 _PAGE = 500
 _REDRIVE_WINDOW = timedelta(days=1)
-_ID = re.compile(r"\d{1,20}-\d{1,20}")
+_ID = re.compile(r"\d{1,20}-\d{1,20}", re.ASCII)
+_LARGEST = 2**64 - 1
 _decode = msgspec.json.Decoder(DeadLetter).decode
 
 
@@ -57,9 +58,9 @@ class RedisDeadLetters:
     async def letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
         await self._move_all()
         found: list[DeadLetter] = []
-        if query.after is not None and not _ID.fullmatch(query.after):
+        if query.after is not None and not _is_id(query.after):
             return found
-        async for letter in self._all(query.after or "", newest_first=query.newest_first):
+        async for letter in self._all(query):
             if _matches(query, letter):
                 found.append(letter)
             if len(found) == query.limit:
@@ -80,9 +81,22 @@ class RedisDeadLetters:
                 break
         return found
 
-    async def _all(self, after: str, *, newest_first: bool) -> AsyncIterator[DeadLetter]:
-        async for entry in self._entries(after, newest_first=newest_first):
+    async def _all(self, query: DeadLetterQuery) -> AsyncIterator[DeadLetter]:
+        """Yield the letters of a page, and others only if the query does not name the ids."""
+        if query.ids is not None:
+            entries = self._with_ids(_after(query, query.ids))
+        else:
+            entries = self._entries(query.after or "", newest_first=query.newest_first)
+        async for entry in entries:
             yield _letter(entry)
+
+    async def _with_ids(self, ids: Sequence[str]) -> AsyncIterator[Entry]:
+        key = self._keys.dead
+        for first in range(0, len(ids), _PAGE):
+            calls = [command(key, "XRANGE", key, each, each) for each in ids[first : first + _PAGE]]
+            for entries in await self._redis.calls(calls):
+                for entry in entries:
+                    yield entry
 
     async def _entries(self, after: str, *, newest_first: bool) -> AsyncIterator[Entry]:
         more = True
@@ -150,6 +164,26 @@ class RedisDeadLetters:
             await self._redis.call(command(source, "XDEL", source, *positions))
 
 
+def _after(query: DeadLetterQuery, ids: Iterable[str]) -> list[str]:
+    """Return valid ids after the last letter of the page before, in the order of the query."""
+    valid = {_position(each): each for each in ids if _is_id(each)}
+    if query.after is not None:
+        last, is_reversed = _position(query.after), query.newest_first
+        valid = {
+            at: each for at, each in valid.items() if (at < last if is_reversed else at > last)
+        }
+    return [valid[at] for at in sorted(valid, reverse=query.newest_first)]
+
+
+def _is_id(text: str) -> bool:
+    """Return whether a text is an id; Redis refuses one with larger numbers."""
+    return _ID.fullmatch(text) is not None and max(_position(text)) <= _LARGEST
+
+
+def _position(letter_id: str) -> tuple[int, ...]:
+    return tuple(map(int, letter_id.split("-")))
+
+
 def _matches(query: DeadLetterQuery, letter: DeadLetter) -> bool:
     return (
         (query.ids is None or letter.id in query.ids)
@@ -163,7 +197,7 @@ def _matches(query: DeadLetterQuery, letter: DeadLetter) -> bool:
 
 
 def _check_id(letter_id: str) -> None:
-    if not _ID.fullmatch(letter_id):
+    if not _is_id(letter_id):
         raise UnknownDeadLetterError(letter_id)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import sqlite3
 from collections.abc import Sequence
 
@@ -16,6 +18,7 @@ from headwater.core.values import REDRIVE, ServiceEvent
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter, DeadLetterQuery, LetterSummary
 
+_ID = re.compile(r"\d{1,18}", re.ASCII)
 _COLUMNS = (
     "id, event, feature, error, traceback, attempts, partition, seq, first_failed_at, dead_at,"
     " consumer_group"
@@ -38,6 +41,7 @@ _SUMMARIES = """
 SELECT CAST(id AS TEXT), feature, event_type, error, attempts, first_failed_at, dead_at
 FROM dead_letters ORDER BY id DESC LIMIT ?
 """
+_COUNT = "SELECT count(*) FROM dead_letters"
 _decode = msgspec.json.Decoder(ServiceEvent).decode
 
 
@@ -50,6 +54,12 @@ class SqliteDeadLetters:
         self._clock = clock
 
     async def letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
+        if query.after is not None and not _ID.fullmatch(query.after):
+            return []
+        # In a thread: to find a rare error, all letters are read.
+        return await asyncio.to_thread(self._letters, query)
+
+    def _letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
         self._home.reader.create_function("error_pattern", 1, error_pattern, deterministic=True)
         rows = self._home.read(
             _LETTERS + _ORDERS[query.newest_first],
@@ -68,6 +78,9 @@ class SqliteDeadLetters:
         return [_letter(row) for row in rows]
 
     async def summaries(self, limit: int) -> list[LetterSummary]:
+        return await asyncio.to_thread(self._summaries, limit)
+
+    def _summaries(self, limit: int) -> list[LetterSummary]:
         rows = self._home.read(_SUMMARIES, (limit,))
         return [
             LetterSummary(
@@ -78,7 +91,7 @@ class SqliteDeadLetters:
         ]
 
     async def count(self) -> int:
-        ((count,),) = self._home.read("SELECT count(*) FROM dead_letters", ())
+        ((count,),) = await asyncio.to_thread(self._home.read, _COUNT)
         return int(count)
 
     async def redrive(self, ids: Sequence[str]) -> None:

@@ -71,6 +71,11 @@ class DeadLettersConformance(Suite):
         assert await listed(ids=[second.id, "999999", "no id"]) == [second]
         assert await listed(ids=[second.id], entity_id="u0") == []
         assert await listed(ids=[]) == []
+        assert await listed(ids=[second.id, f"{'9' * 20}-{'9' * 20}", "9" * 20]) == [second]
+        every = [third.id, first.id, second.id]
+        assert await listed(ids=every, newest_first=True, limit=2) == [third, second]
+        assert await listed(ids=every, newest_first=True, after=second.id) == [first]
+        assert await listed(ids=every, after=first.id) == [second, third]
 
     async def test_letters_can_be_listed_by_dead_at(self, store: Opened) -> None:
         leases = await store.hold()
@@ -103,6 +108,8 @@ class DeadLettersConformance(Suite):
         assert await listed(newest_first=True, limit=2) == [letters[4], letters[3]]
         assert await listed(newest_first=True, after=letters[3].id) == letters[2::-1]
         assert await listed(after=letters[4].id) == []
+        for invalid in ("", "no id", "1 OR 1", f"{'9' * 20}-{'9' * 20}"):
+            assert await listed(after=invalid) == []
 
     async def test_summaries_are_newest_first(self, store: Opened) -> None:
         leases = await store.hold()
