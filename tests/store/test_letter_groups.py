@@ -12,7 +12,7 @@ from headwater.core.clock import SystemClock
 from headwater.ports import LetterSummary
 from headwater.settings.schema import Settings
 from headwater.store import letter_groups
-from headwater.store.letter_groups import group_letters
+from headwater.store.letter_groups import LetterGroups, group_letters
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -102,3 +102,25 @@ async def test_the_letters_of_a_group_are_listed_and_settled_over_http(settings:
         assert sorted(each["id"] for each in redriven["dead_letters"]) == sorted(others[1:])
         (left,) = (await client.get("/v1/dead-letters/groups")).json()["groups"]
         assert left["ids"] == missing["ids"]
+
+
+@pytest.mark.both_environments
+async def test_letters_are_grouped_again_only_if_they_have_changed(
+    store: FeatureStore, user: type
+) -> None:
+    @feature(entity=user, trigger="purchase", max_retries=0)
+    async def spend(user_id: str, event: ServiceEvent) -> float:
+        return float(event.payload["amount"])
+
+    async def fail() -> LetterGroups:
+        await store.publish("purchase", "ada")
+        await store.drain()
+        return await store.dead_letters.groups()
+
+    assert [(await fail()).letters for _ in range(3)] == [1, 2, 3]
+    groups = await store.dead_letters.groups()
+    assert await store.dead_letters.groups() is groups
+    first, *_ = await store.dead_letters.list()
+    await store.dead_letters.discard(first.id)
+    assert (await store.dead_letters.groups()).groups[0].count == 2
+    assert (await fail()).groups[0].count == 3

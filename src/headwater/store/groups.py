@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
@@ -155,6 +156,7 @@ class DeadLetterVerbs:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._grouped: tuple[object, LetterGroups] | None = None
 
     async def list(
         self,
@@ -206,9 +208,15 @@ class DeadLetterVerbs:
         """
         track_source("other", "dead letters")
         engine = await self._runtime.open()
-        letters = await engine.backends.dead_letters.summaries(MOST_GROUPED)
-        total = await engine.backends.dead_letters.count()
-        return group_letters(letters, total, engine.catalog.name_of)
+        letters = engine.backends.dead_letters
+        total, newest = await letters.count(), await letters.summaries(1)
+        # Ids grow, so letters with the same number and the same newest one are the same letters.
+        state = (total, [each.id for each in newest], engine.catalog.state)
+        if self._grouped is None or self._grouped[0] != state:
+            found = await letters.summaries(MOST_GROUPED)
+            names = engine.catalog.name_of
+            self._grouped = (state, await asyncio.to_thread(group_letters, found, total, names))
+        return self._grouped[1]
 
     async def redrive(self, *ids: str) -> None:
         """Run dead letters again, each for the failed feature only; all or none.
