@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple, TypedDict, get_args
 
 import msgspec
 
+from headwater.contexts.recorded.keyed_lists import KeyedList, in_all
 from headwater.contexts.recorded.visibility import Visibility
 from headwater.contexts.recorder import ProvenanceIndex, index_of
 from headwater.errors import (
@@ -256,43 +256,50 @@ class ContextSearch:
         query.check()
         track_source(*_RECORDS)
         limited = limited_caller()
-        async for summary in await self._found(query, order):
-            is_listed = query.admits(summary) and (
-                limited is None or await self._visibility.is_listed(limited, summary)
+        async for summary, is_found in await self._found(query, order):
+            is_listed = (
+                is_found
+                and query.admits(summary)
+                and (limited is None or await self._visibility.is_listed(limited, summary))
             )
             yield summary, is_listed
 
-    async def _found(self, query: ContextQuery, order: Listing) -> AsyncIterator[RecordSummary]:
-        """Return the contexts that an index finds; some may not match the whole query."""
+    async def _found(
+        self, query: ContextQuery, order: Listing
+    ) -> AsyncIterator[tuple[RecordSummary, bool]]:
+        """Return the contexts that were examined, and whether an index finds each.
+
+        Some that it finds may not match the whole query.
+        """
+        wanted = RecordQuery(
+            start=query.start,
+            end=query.end,
+            name=query.name,
+            freshness_status=query.freshness_status,
+            caller=query.caller,
+            before=order.cursor,
+            oldest_first=order.reverse,
+            limit=order.size,
+        )
         if groups := await self.keys(query):
-            return _in_all(
-                [self._in_any(keys, query, order) for keys in groups], oldest_first=order.reverse
-            )
+            lists = [[KeyedList(self._records, key, wanted) for key in keys] for keys in groups]
+            return in_all(lists, oldest_first=order.reverse)
         if query.prefix is not None:
             return self._beginning(spelled_prefix(query.prefix), order)
-        return self._listed(
-            RecordQuery(
-                start=query.start,
-                end=query.end,
-                name=query.name,
-                freshness_status=query.freshness_status,
-                caller=query.caller,
-                before=order.cursor,
-                oldest_first=order.reverse,
-                limit=order.size,
-            )
-        )
+        return self._listed(wanted)
 
-    async def _listed(self, query: RecordQuery) -> AsyncIterator[RecordSummary]:
+    async def _listed(self, query: RecordQuery) -> AsyncIterator[tuple[RecordSummary, bool]]:
         """Yield the contexts with given columns."""
         while page := await self._records.records(query):
             for summary in page:
-                yield summary
+                yield summary, True
             if len(page) < query.limit:
                 return
             query = msgspec.structs.replace(query, before=page[-1].context_id)
 
-    async def _beginning(self, prefix: str, order: Listing) -> AsyncIterator[RecordSummary]:
+    async def _beginning(
+        self, prefix: str, order: Listing
+    ) -> AsyncIterator[tuple[RecordSummary, bool]]:
         """Yield the contexts whose id begins with a prefix or, if there are none, the hash."""
         if order.reverse:
             raise InvalidInputError(
@@ -304,7 +311,7 @@ class ContextSearch:
         for each in prefixes:
             while page := await self._records.beginning(each, before=before, limit=order.size):
                 for summary in page:
-                    yield summary
+                    yield summary, True
                 before, prefixes[1:] = page[-1].context_id, []
 
     async def keys(self, query: ContextQuery) -> list[list[bytes]]:
@@ -325,26 +332,6 @@ class ContextSearch:
             index_of(self._settings),
         )
         return [of_log] if configured is None else [configured, of_log]
-
-    async def _in_any(
-        self, keys: Sequence[bytes], query: ContextQuery, order: Listing
-    ) -> AsyncIterator[RecordSummary]:
-        """Yield contexts with one of the keys in order, each once."""
-        find = partial(
-            self._records.find,
-            start=query.start,
-            end=query.end,
-            oldest_first=order.reverse,
-            limit=order.size,
-        )
-        first = min if order.reverse else max
-        pages = {key: await find(key, before=order.cursor) for key in keys}
-        while any(pages.values()):
-            head = first((page[0] for page in pages.values() if page), key=_order)
-            yield head
-            for key, page in pages.items():
-                if page and page[0].context_id == head.context_id:
-                    pages[key] = page[1:] or await find(key, before=head.context_id)
 
 
 def _document_parts(document: str | None, index: str | None) -> Iterator[tuple[str, ...]]:
@@ -373,26 +360,3 @@ def has_prefix(found: RecordSummary, prefix: str) -> bool:
 def named(ref: str) -> str | None:
     """Return the id or hash if a reference is complete, or None for the beginning of an id."""
     return None if len(ref) < _ID_LENGTH else spelled(ref)
-
-
-def _order(summary: RecordSummary) -> tuple[datetime, str]:
-    return summary.created_at, summary.context_id
-
-
-async def _in_all(
-    lists: Sequence[AsyncIterator[RecordSummary]], *, oldest_first: bool
-) -> AsyncIterator[RecordSummary]:
-    """Yield the contexts that are in all lists, in their order."""
-    furthest = max if oldest_first else min
-    heads = [await anext(each, None) for each in lists]
-    while all(heads):
-        present = [head for head in heads if head is not None]
-        target = furthest(present, key=_order)
-        if all(head.context_id == target.context_id for head in present):
-            yield target
-            heads = [await anext(each, None) for each in lists]
-        else:
-            heads = [
-                head if head.context_id == target.context_id else await anext(each, None)
-                for each, head in zip(lists, present, strict=True)
-            ]
