@@ -35,14 +35,7 @@ def check_limit(limit: int) -> None:
 async def find_events(offline: OfflineStore, query: EventQuery) -> list[LoggedEvent]:
     """Return accepted events, the newest first."""
     check_limit(query.limit)
-    where = " AND ".join(_conditions(query))
-    rows = await offline.query(
-        'SELECT event_type, entity_id, payload, "timestamp", event_id, received_at, '
-        "traceparent FROM events "
-        f"{where and 'WHERE '}{where} "
-        f'ORDER BY "timestamp" DESC, received_at DESC, event_id DESC LIMIT {query.limit}',
-        {},
-    )
+    rows = await offline.query(sql_of(query), {})
     return [
         LoggedEvent(
             ServiceEvent(
@@ -53,6 +46,16 @@ async def find_events(offline: OfflineStore, query: EventQuery) -> list[LoggedEv
         )
         for kind, entity_id, payload, at, event_id, received_at, traceparent in rows.rows
     ]
+
+
+def sql_of(query: EventQuery) -> str:
+    """Return the statement that finds events."""
+    where = " AND ".join(_conditions(query))
+    return (
+        'SELECT event_type, entity_id, payload, "timestamp", event_id, received_at, traceparent '
+        f"FROM events {where and 'WHERE '}{where} "
+        f'ORDER BY "timestamp" DESC, received_at DESC, event_id DESC LIMIT {query.limit}'
+    )
 
 
 def _conditions(query: EventQuery) -> Iterator[str]:

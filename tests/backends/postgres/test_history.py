@@ -18,6 +18,7 @@ from headwater.backends.postgres.pool import Connection
 from headwater.core.codec import Kind
 from headwater.errors import InvalidInputError
 from headwater.ports import Change, OfflineStore, Point
+from headwater.store.event_log import EventQuery, sql_of
 from tests.backends.duckdb.embedded import Embedded, embedded
 from tests.backends.postgres.outbox import MemoryOutbox, value_row
 from tests.backends.postgres.story import START, Open, after, change, rows, value_at, values
@@ -278,4 +279,24 @@ async def test_the_last_values_are_found_by_index(
     await past.offline.append([change(n, n, entity_id=f"u{n % 997}") for n in range(5_000)])
     await database.execute("ANALYZE _history; ANALYZE _series")
     plan = await database.fetch(f"EXPLAIN {store.LATEST}", "User", "u500", 10)
+    assert not any("Seq Scan" in line for (line,) in plan), plan
+
+
+@pytest.mark.parametrize(
+    "query", [EventQuery(), EventQuery(event_type="t3"), EventQuery(since=START, before=START)]
+)
+@pytest.mark.usefixtures("past")
+async def test_the_newest_events_are_found_by_index(
+    database: Connection, query: EventQuery
+) -> None:
+    await database.execute(
+        """
+        INSERT INTO _events
+        SELECT n % 16, moment, moment, n || '-0', 't' || n % 7, 'u', 'e' || n, '{}', NULL
+        FROM generate_series(1, 5000) AS n,
+             LATERAL (SELECT '2026-01-01'::timestamptz + n * interval '1 second' AS moment)
+        """
+    )
+    await database.execute("ANALYZE _events")
+    plan = await database.fetch(f"EXPLAIN {sql_of(query)}")
     assert not any("Seq Scan" in line for (line,) in plan), plan

@@ -142,6 +142,8 @@ CREATE TABLE _events (
 ) PARTITION BY RANGE (received_at);
 
 CREATE INDEX _events_by_type ON _events (event_type, "timestamp");
+-- For lists of the newest events of all types.
+CREATE INDEX _events_by_time ON _events ("timestamp");
 -- Rows are stored nearly in the order of their arrival, so a tiny index finds the newest ones.
 CREATE INDEX _events_by_arrival ON _events USING brin (received_at) WITH (autosummarize = on);
 
