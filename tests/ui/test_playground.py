@@ -1,12 +1,13 @@
 """The playground: assemble a context by hand, and change its limits."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.browsing import Tab, axe, photograph, settle
 from tests.ui.conftest import OpenTab
@@ -31,8 +32,9 @@ def tab(shop: Site, open_tab: OpenTab) -> Tab:
     return open_tab(shop)
 
 
-def runs(page: Page) -> list[str]:
-    return page.get_by_role("list", name="Runs").get_by_role("button").all_inner_texts()
+def runs(page: Page) -> Locator:
+    """Return the buttons of the runs, the newest first."""
+    return page.get_by_role("list", name="Runs").get_by_role("button")
 
 
 def shown_run(page: Page) -> str:
@@ -72,11 +74,11 @@ def test_a_context_is_assembled_taken_apart_and_compared(tab: Tab, shop: Site) -
     settle(page)
     second = shown_run(page)
     assert second != first
-    assert "≤ 60" in runs(page)[0]
+    expect(runs(page).first).to_contain_text("≤ 60")
     compare = page.get_by_role("link", name="Compare with before")
-    assert f"b={second}" in (compare.get_attribute("href") or "")
+    expect(compare).to_have_attribute("href", re.compile(f"b={second}"))
 
-    page.get_by_role("list", name="Runs").get_by_role("button").last.click()
+    runs(page).last.click()
     until(lambda: page.evaluate("1") and shown_run(page) == first)
     page.reload()
     expect(page.get_by_role("region", name="What the model was given")).to_contain_text("refund")
@@ -86,11 +88,11 @@ def test_a_context_is_assembled_taken_apart_and_compared(tab: Tab, shop: Site) -
 def test_a_stricter_sla_degrades_the_run(tab: Tab) -> None:
     page = tab.open("/ui/playground?context=support&params=" + '{"user_id":"alan","question":"Hm"}')
     assemble(page)
-    assert "guaranteed" in runs(page)[0]
+    expect(runs(page).first).to_contain_text("guaranteed")
     page.get_by_label("Freshness SLA").press("Home")
     until(lambda: page.evaluate("1") and "sla_ms=1000" in page.url)
     settle(page)
-    assert "degraded" in runs(page)[0]
+    expect(runs(page).first).to_contain_text("degraded")
     expect(page.get_by_label("Freshness SLA")).to_have_attribute("aria-valuetext", "1 s of 1 h")
 
 

@@ -48,7 +48,8 @@ def test_forgetting_the_key_leaves_nothing_behind(keyed_site: Site, open_tab: Op
     tab.expected.append(UNAUTHORIZED)
     page = tab.open("/ui/store")
     enter(page, keyed_site.keys["operator"])
-    page.get_by_role("button", name="Forget the key").click()
+    with page.expect_event("load"):  # the page is loaded again, with an empty memory
+        page.get_by_role("button", name="Forget the key").click()
     expect(page.get_by_label("API key")).to_be_visible()
     assert page.evaluate("sessionStorage.length") == 0
     assert "total_spend" not in page.content()

@@ -102,6 +102,7 @@ def test_the_rail_is_a_sheet_on_a_phone(open_tab: OpenTab, site: Site) -> None:
 def test_the_theme_is_remembered(tab: Tab) -> None:
     page = tab.open("/ui/verify")
     page.get_by_role("button", name="Dark theme").click()
+    expect(page.get_by_role("button", name="Light theme")).to_be_visible()
     scheme = "getComputedStyle(document.documentElement).colorScheme"
     assert page.evaluate(scheme) == "dark"
     page.reload()
@@ -130,7 +131,9 @@ def test_a_dead_server_is_a_banner_over_the_last_data(own_site: Site, open_tab: 
     expect(page.get_by_text("shipping_fee").first).to_be_visible()
     axe(page)
     photograph(page, "dead-server")
-    banner.get_by_role("button", name="Try again").click()
+    # When the server is back, the page may notice it before the button can be clicked.
+    with page.expect_request(lambda request: "/v1/dead-letters" in request.url):
+        banner.get_by_role("button", name="Try again").click()
     own_site.start()
     expect(banner).to_be_hidden()
 
