@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from jsonschema_rs import is_valid
 
 from headwater import Chunk, ContextItem, FeatureStore, Index, retriever
 from headwater.http.app import create_app
@@ -276,6 +277,27 @@ async def test_an_invalid_document_is_refused(client: httpx.AsyncClient, body: A
     response = await client.put("/v1/index/docs/refunds", content=json.dumps(body))
     assert response.status_code in (400, 422), response.text
     problem_of(response)
+
+
+@pytest.mark.parametrize("metadata", [{"a": {"": 1}}, {"$a": 1}, {"a": 2**63}, {"a": "x" * 99_000}])
+async def test_a_load_with_an_invalid_document_is_refused_before_one_is_indexed(
+    client: httpx.AsyncClient, metadata: Any
+) -> None:
+    documents = [{"id": "a", "text": REFUNDS}, {"id": "b", "text": DELIVERY, "metadata": metadata}]
+    response = await client.post("/v1/indexes/docs/documents", json={"documents": documents})
+    assert response.status_code == 422, response.text
+    assert "'b'" in problem_of(response)["detail"]
+    assert (await client.get("/v1/index/docs/a")).status_code == 404
+
+
+async def test_metadata_has_integers_of_64_bits_and_any_float(client: httpx.AsyncClient) -> None:
+    numbers = [2**63 - 1, -(2**63), 1e19, -1e300, 0.1]
+    assert (await put(client, "refunds", REFUNDS, numbers=numbers))["metadata"] == {
+        "numbers": numbers
+    }
+    described = (await client.get("/openapi.json")).json()
+    schema = {"$ref": "#/components/schemas/MetadataValue", "components": described["components"]}
+    assert is_valid(schema, numbers)
 
 
 async def test_a_document_too_large_is_refused(tmp_path: Path) -> None:

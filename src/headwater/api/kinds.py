@@ -185,16 +185,16 @@ def _reference(name: str) -> dict[str, str]:
 
 
 def _value(name: str, description: str, **names: object) -> dict[str, object]:
-    """Return the schema of JSON values whose integers have at most 64 bits."""
-    limits = {"minimum": -(2**63), "maximum": 2**63 - 1}
+    """Return the schema of JSON values whose integers have at most 64 bits.
+
+    A schema cannot limit them without also forbidding `1e300`, which is an integer to it.
+    """
     objects = {"type": "object", "additionalProperties": _reference(name), **names}
     return {
         "title": name,
         "description": description,
         "anyOf": [
-            {"type": ["null", "boolean", "string"]},
-            {"type": "integer", **limits},
-            {"type": "number", **limits},
+            {"type": ["null", "boolean", "number", "string"]},
             {"type": "array", "items": _reference(name)},
             objects,
         ],

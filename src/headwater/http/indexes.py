@@ -41,7 +41,7 @@ from headwater.http.routes import Route
 from headwater.http.streaming import ProgressResponse, Reporter
 from headwater.http.uploads import UploadedFile
 from headwater.retrieval.bulk_loading import LoadReport
-from headwater.retrieval.document_checks import checked_id
+from headwater.retrieval.document_checks import checked_document
 from headwater.store.feature_store import FeatureStore
 from headwater.store.retrieving import run_retriever
 
@@ -154,9 +154,12 @@ class Indexes:
 
         If the client disconnects, some of them may be indexed; send them again.
         """
-        documents = [
-            Document(checked_id(each.id), each.text, each.metadata) for each in body.documents
+        limits = self._store.settings.indexes
+        # All of them before the first is indexed, while a refusal can still have its own status.
+        checked = [
+            checked_document(each.id, each.text, each.metadata, limits) for each in body.documents
         ]
+        documents = [Document(each.id, each.text, each.metadata) for each in checked]
         load = self._store.indexes.load
         return await ProgressResponse(
             lambda report: load(index, documents, progress=report.show), private=self._private

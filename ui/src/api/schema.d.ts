@@ -3030,7 +3030,7 @@ export interface components {
          * MetadataValue
          * @description Any JSON value with integers of 64 bits, and names as in metadata.
          */
-        MetadataValue: (null | boolean | string) | number | components["schemas"]["MetadataValue"][] | {
+        MetadataValue: (null | boolean | number | string) | components["schemas"]["MetadataValue"][] | {
             [key: string]: components["schemas"]["MetadataValue"];
         };
         /**
@@ -3192,7 +3192,7 @@ export interface components {
          * PayloadValue
          * @description Any JSON value with integers of 64 bits.
          */
-        PayloadValue: (null | boolean | string) | number | components["schemas"]["PayloadValue"][] | {
+        PayloadValue: (null | boolean | number | string) | components["schemas"]["PayloadValue"][] | {
             [key: string]: components["schemas"]["PayloadValue"];
         };
         /**
