@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import mypy.api
+import pytest
 
 import headwater
 import headwater.errors
@@ -283,6 +284,7 @@ def test_importing_headwater_testing_needs_no_pytest() -> None:
     assert loaded_by("from headwater.testing import *") == LOADS
 
 
+@pytest.mark.timeout(600)
 def test_decorated_functions_keep_their_types_for_mypy(tmp_path: Path) -> None:
     file = tmp_path / "features.py"
     file.write_text(TYPED)
