@@ -140,7 +140,7 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
     about = inspector(page)
     for said in ("template · profile", "kept: its", "Who asks: {profile}.", "total_spend", "50.0"):
         expect(about).to_contain_text(said)
-    expect(about).to_contain_text("1 stale input")
+    expect(about).to_contain_text("1 input not fresh")
     expect(about).to_contain_text("purchase")  # the event behind the value
     # 4. The ages.
     ages = card(page, "Age when it was read")

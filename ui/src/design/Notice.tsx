@@ -8,15 +8,21 @@ import { Code } from "./Code";
 import css from "./Notice.module.css";
 import { StateIcon } from "./State";
 
-type EmptyProps = { title: string; children?: ReactNode; command?: string };
+type EmptyProps = {
+  title: string;
+  children?: ReactNode;
+  command?: string;
+  action?: ReactNode;
+};
 
 /** A page without data teaches the next command. */
-export function Empty({ title, children, command }: EmptyProps) {
+export function Empty({ title, children, command, action }: EmptyProps) {
   return (
     <div className={css.notice}>
       <h2>{title}</h2>
       {children !== undefined && <p>{children}</p>}
       {command !== undefined && <Code text={command} />}
+      {action}
     </div>
   );
 }

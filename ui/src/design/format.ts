@@ -48,7 +48,10 @@ export function ago(time: number, now: number): string {
 }
 
 /** Return an exact time: `14 Nov 02:14:07 UTC`; with the year when it is not this one. */
-export function exact(time: number, { local = false, now = Date.now() } = {}): string {
+export function exact(
+  time: number,
+  { local = false, now = Date.now(), seconds = true } = {},
+): string {
   const zone = local ? undefined : "UTC";
   const year = (at: number) =>
     new Intl.DateTimeFormat("en", { year: "numeric", timeZone: zone }).format(at);
@@ -57,7 +60,7 @@ export function exact(time: number, { local = false, now = Date.now() } = {}): s
     month: "short",
     hour: "2-digit",
     minute: "2-digit",
-    second: "2-digit",
+    ...(seconds ? { second: "2-digit" } : {}),
     hourCycle: "h23",
     timeZone: zone,
     ...(year(time) === year(now) ? {} : { year: "numeric" }),

@@ -39,7 +39,7 @@ export function Inspector({ view, item, causes, ref }: Props) {
         }
         aside={
           stale > 0 ? (
-            <StateBadge state="failed">{plural(stale, "stale input")}</StateBadge>
+            <StateBadge state="failed">{plural(stale, "input")} not fresh</StateBadge>
           ) : undefined
         }
       >

@@ -112,7 +112,9 @@ function Used({ view: { trace, kept, items } }: { view: TraceView }) {
   return (
     <p>
       <strong>{count(trace.tokens)}</strong>
-      {trace.max_tokens === null ? " tokens, no budget" : ` of ${count(trace.max_tokens)} tokens`}
+      {trace.max_tokens === null
+        ? ` ${trace.tokens === 1 ? "token" : "tokens"}, no budget`
+        : ` of ${plural(trace.max_tokens, "token")}`}
       {usable !== null && ` (${count(usable)} usable, because the count is an estimate)`}
       {` · ${count(kept - shortened)} kept`}
       {shortened > 0 && `, ${count(shortened)} shortened`}

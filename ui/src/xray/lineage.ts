@@ -1,4 +1,6 @@
 /** The lineage of a context as columns: events, features, templates and searches, items, text. Pure. */
+import { plural } from "~/design/format";
+
 import { eventOf, historyOf } from "./links";
 import {
   causeWords,
@@ -52,7 +54,7 @@ export function lineageOf(
       id: `item ${index}`,
       column: 3,
       label: item.label,
-      detail: item.isDropped ? "dropped" : `${item.tokens} tokens`,
+      detail: item.isDropped ? "dropped" : plural(item.tokens, "token"),
       color: item.color,
       isDropped: item.isDropped,
       index,
@@ -61,7 +63,7 @@ export function lineageOf(
     addSource(graph, view, item, index, causes);
   }
   addLooseReads(graph, view, indexes, causes);
-  graph.add({ id: "text", column: 4, label: trace.name, detail: `${trace.tokens} tokens` });
+  graph.add({ id: "text", column: 4, label: trace.name, detail: plural(trace.tokens, "token") });
   return graph;
 }
 

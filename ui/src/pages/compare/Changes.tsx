@@ -13,7 +13,7 @@ import {
   type Column,
   type State,
 } from "~/design";
-import { count, duration, inline, short } from "~/design/format";
+import { duration, inline, plural, short } from "~/design/format";
 
 import type { Trace } from "./ComparePage";
 import css from "./ComparePage.module.css";
@@ -96,7 +96,7 @@ function ItemSide({ side }: { side: Item["before"] }) {
     <div className={css.before}>
       <StateWord state={DECISIONS[side.decision] ?? "unknown"}>{side.decision}</StateWord>
       <span className={css.detail}>
-        {count(side.tokens)} tokens, priority {side.priority}
+        {plural(side.tokens, "token")}, priority {side.priority}
       </span>
     </div>
   );

@@ -22,7 +22,7 @@ import {
   Time,
   UserText,
 } from "~/design";
-import { count } from "~/design/format";
+import { count, plural } from "~/design/format";
 import { stateOf } from "~/pages/records/Freshness";
 
 import { Items, Results, Rules, Values } from "./Changes";
@@ -223,9 +223,12 @@ function Choosing({ a }: { a: string }) {
           </form>
         </Card>
         {a === "" ? (
-          <Empty title="Or choose them in a list">
+          <Empty
+            title="Or choose them in a list"
+            action={<ButtonLink href="/records">Records</ButtonLink>}
+          >
             Tick two contexts of the list with the mouse, or with <kbd>j</kbd> <kbd>k</kbd> and{" "}
-            <kbd>x</kbd>. <ButtonLink href="/records">Records</ButtonLink>
+            <kbd>x</kbd>.
           </Empty>
         ) : (
           <Others id={a} />
@@ -267,7 +270,7 @@ function Others({ id }: { id: string }) {
                     <Time at={other.created_at} show="exact" />
                   </Link>
                   <Id value={other.context_id} />
-                  <span>{count(other.tokens)} tokens</span>
+                  <span>{plural(other.tokens, "token")}</span>
                   <StateBadge state={stateOf(other.freshness_status)}>
                     {other.freshness_status}
                   </StateBadge>

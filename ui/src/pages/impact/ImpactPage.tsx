@@ -273,11 +273,13 @@ function kindOf(filters: Filters): Kind {
 
 function Nothing({ filters }: { filters: Filters }) {
   return (
-    <Empty title="No context saw it">
+    <Empty
+      title="No context saw it"
+      action={<ButtonLink href="/records">See all records</ButtonLink>}
+    >
       {filters.start !== undefined || filters.range !== "all"
-        ? "None in this time. Choose all time to be sure. "
-        : "No recorded context read it, directly or behind something else. "}
-      <ButtonLink href="/records">See all records</ButtonLink>
+        ? "None in this time. Choose all time to be sure."
+        : "No recorded context read it, directly or behind something else."}
     </Empty>
   );
 }

@@ -91,7 +91,7 @@ function For({ since }: { since: string }) {
   return (
     <Tooltip label={`since ${exact(time, { local: localTime.use(), now })}`} openDelay={200}>
       <time dateTime={since} className={css.since}>
-        for {duration(Math.max(0, Math.floor((now - time) / 1_000)) * 1_000)}
+        for {duration(Math.max(1, Math.floor((now - time) / 1_000)) * 1_000)}
       </time>
     </Tooltip>
   );

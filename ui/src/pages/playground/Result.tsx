@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { api, body } from "~/api/client";
 import { useCan } from "~/api/me";
 import { ButtonLink, Card, Code, Id, Loaded, Skeleton } from "~/design";
-import { count, duration, money } from "~/design/format";
+import { duration, money, plural } from "~/design/format";
 import { Xray } from "~/xray";
 
 import css from "./Playground.module.css";
@@ -43,7 +43,7 @@ export function Result({ id, run }: { id: string; run: Run | undefined }) {
 
 function factsOf({ result, took }: Run): string {
   return [
-    `${count(result.tokens)} tokens`,
+    plural(result.tokens, "token"),
     `assembled in ${duration(took)}`,
     ...(result.cost_nano_usd === null ? [] : [money(result.cost_nano_usd)]),
   ].join(" · ");

@@ -1,6 +1,6 @@
 import { useCan } from "~/api/me";
 import { ButtonLink, StateIcon, type State } from "~/design";
-import { count, duration } from "~/design/format";
+import { count, duration, plural } from "~/design/format";
 
 import css from "./Playground.module.css";
 import type { Run } from "./runs";
@@ -35,7 +35,7 @@ export function RunList({ runs, shown, onShow }: Props) {
               onClick={() => onShow(run)}
             >
               <span className={css.number}>{run.number}</span>
-              {count(run.result.tokens)} tokens
+              {plural(run.result.tokens, "token")}
               <span className={css.status}>
                 <StateIcon state={STATES[run.result.freshness_status]} size={12} />
                 {run.result.freshness_status}

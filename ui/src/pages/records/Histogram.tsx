@@ -27,6 +27,8 @@ export function Histogram({ data, onRange }: Props) {
   const width = data.seconds * 1_000;
   const first = Date.parse(data.start ?? "");
   const timeOf = (place: number) => first + place * width;
+  const shownTime = (time: number) =>
+    exact(time, { local: isLocal, seconds: data.seconds % 60 !== 0 });
   const clamp = (place: number) => Math.min(Math.max(place, 0), slots.length - 1);
 
   const placeOf = (event: PointerEvent) => {
@@ -64,7 +66,7 @@ export function Histogram({ data, onRange }: Props) {
       const of = inside.reduce((sum, slot) => sum + (slot?.freshness?.[status] ?? 0), 0);
       return of > 0 ? [`${count(of)} ${status}`] : [];
     });
-    const times = `${exact(timeOf(low), { local: isLocal })} – ${exact(timeOf(high + 1), { local: isLocal })}`;
+    const times = `${shownTime(timeOf(low))} – ${shownTime(timeOf(high + 1))}`;
     return [times, plural(total, "context"), ...parts].join(" · ");
   };
 
@@ -144,7 +146,7 @@ export function Histogram({ data, onRange }: Props) {
       </div>
       <div className={css.axis} aria-hidden>
         {[0, 0.5, 1].map((share) => (
-          <span key={share}>{exact(first + share * width * slots.length, { local: isLocal })}</span>
+          <span key={share}>{shownTime(timeOf(share * slots.length))}</span>
         ))}
       </div>
       {data.counted_from !== null && (

@@ -42,6 +42,7 @@ type Data = {
 };
 
 const MANY = 60;
+const READABLE = 0.65;
 const TYPES = { declaration: DeclarationNode };
 const FIT = {
   padding: { top: "32px", left: "24px", right: "24px", bottom: "64px" },
@@ -92,10 +93,31 @@ function Drawing({ items, matching, graph, selected, onOpen }: Props) {
   );
   const edges = useMemo(() => edgesOf(graph, places, related), [graph, places, related]);
 
+  const show = (id: string) => {
+    const place = places.get(id);
+    const area = frame.current?.getBoundingClientRect();
+    if (place === undefined || area === undefined) return;
+    const at = flow.flowToScreenPosition(place);
+    const end = flow.flowToScreenPosition({ x: place.x + NODE.width, y: place.y + NODE.height });
+    const isInside =
+      at.x >= area.left && at.y >= area.top && end.x <= area.right && end.y <= area.bottom;
+    if (!isInside) {
+      const zoom = Math.max(flow.getZoom(), READABLE);
+      void flow.setCenter(place.x + NODE.width / 2, place.y + NODE.height / 2, { zoom });
+    }
+  };
+
+  const showSelected = useEffectEvent(() => {
+    if (selected !== null) show(selected);
+  });
   // Another filter or size is another picture: show it whole, or the part around what is selected.
   const focus = useEffectEvent(() => {
-    const nodes = related === null ? undefined : [...related].map((id) => ({ id }));
-    void flow.fitView({ ...FIT, ...(nodes && { nodes }) });
+    if (related === null) void flow.fitView(FIT);
+    else {
+      // Names stay readable: of a wide picture only the surroundings of the selection are shown.
+      const nodes = [...related].map((id) => ({ id }));
+      void flow.fitView({ ...FIT, minZoom: READABLE, nodes }).then(showSelected);
+    }
   });
   useEffect(() => {
     const area = frame.current;
@@ -106,23 +128,6 @@ function Drawing({ items, matching, graph, selected, onOpen }: Props) {
     return () => observer.disconnect();
   }, [flow, places]);
 
-  const show = (id: string) => {
-    const place = places.get(id);
-    const area = frame.current?.getBoundingClientRect();
-    if (place === undefined || area === undefined) return;
-    const at = flow.flowToScreenPosition(place);
-    const end = flow.flowToScreenPosition({ x: place.x + NODE.width, y: place.y + NODE.height });
-    const isInside =
-      at.x >= area.left && at.y >= area.top && end.x <= area.right && end.y <= area.bottom;
-    if (!isInside) {
-      const zoom = Math.max(flow.getZoom(), 0.7);
-      void flow.setCenter(place.x + NODE.width / 2, place.y + NODE.height / 2, { zoom });
-    }
-  };
-
-  const showSelected = useEffectEvent(() => {
-    if (selected !== null) show(selected);
-  });
   useEffect(() => {
     // After the card has taken its place.
     const timer = requestAnimationFrame(showSelected);

@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 
 import type { Schema } from "~/api/client";
 import { Card, Code, KeyValues, Mono, UserText } from "~/design";
-import { count, duration, inline } from "~/design/format";
+import { count, duration, inline, plural } from "~/design/format";
 
 type CardData = Schema<"DeclarationCard">;
 type Rows = readonly (readonly [name: string, value: ReactNode])[];
@@ -44,7 +44,7 @@ function featureRows(feature: Schema<"FeatureListing">): Rows {
 function contextRows(context: Schema<"ContextListing">): Rows {
   return [
     ["Parameters", <Parameters key="parameters" of={context.parameters} />],
-    ["Budget", context.max_tokens === null ? null : `${count(context.max_tokens)} tokens`],
+    ["Budget", context.max_tokens === null ? null : plural(context.max_tokens, "token")],
     ["Overflow", context.on_overflow],
     ["Freshness SLA", span(context.freshness_sla_ms)],
     ["Strict", context.freshness_strict ? "a violation is an error" : null],
