@@ -207,6 +207,7 @@ def test_the_public_names_are_these() -> None:
         "LeasesConformance",
         "OfflineStoreConformance",
         "OnlineStoreConformance",
+        "RecordListsConformance",
         "RecordLogConformance",
         "RetentionConformance",
         "VectorIndexConformance",

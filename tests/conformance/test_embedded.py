@@ -30,6 +30,7 @@ from headwater.testing.conformance import (
     LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
+    RecordListsConformance,
     RecordLogConformance,
     RetentionConformance,
     VectorIndexConformance,
@@ -120,6 +121,10 @@ class TestDuckdbExports(Embedded, ExportsConformance):
 
 class TestSqliteRecordLog(Embedded, RecordLogConformance):
     """Records of contexts in SQLite."""
+
+
+class TestSqliteRecordLists(Embedded, RecordListsConformance):
+    """Records of contexts in SQLite, listed and searched."""
 
 
 class TestSqliteAuditLog(Embedded, AuditLogConformance):

@@ -29,6 +29,7 @@ from headwater.testing.conformance import (
     LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
+    RecordListsConformance,
     RecordLogConformance,
     RetentionConformance,
     VectorIndexConformance,
@@ -116,6 +117,10 @@ class TestPostgresRecordLog(Production, RecordLogConformance):
     """Records of contexts in Postgres."""
 
 
+class TestPostgresRecordLists(Production, RecordListsConformance):
+    """Records of contexts in Postgres, listed and searched."""
+
+
 class TestPostgresAuditLog(Production, AuditLogConformance):
     """Administrative actions in Postgres."""
 
@@ -178,6 +183,10 @@ class TestClusterOfflineStore(Cluster, TestPostgresOfflineStore):
 
 class TestClusterRecordLog(Cluster, RecordLogConformance):
     """Records of contexts in Postgres, with a cluster."""
+
+
+class TestClusterRecordLists(Cluster, RecordListsConformance):
+    """Records of contexts in Postgres, listed and searched with a cluster."""
 
 
 class TestClusterVectorIndex(Cluster, VectorIndexConformance):

@@ -23,6 +23,7 @@ from headwater.testing.conformance.index_steps import IndexStepsConformance
 from headwater.testing.conformance.leases import LeasesConformance
 from headwater.testing.conformance.offline import OfflineStoreConformance
 from headwater.testing.conformance.online import OnlineStoreConformance
+from headwater.testing.conformance.record_lists import RecordListsConformance
 from headwater.testing.conformance.records import RecordLogConformance
 from headwater.testing.conformance.retention import RetentionConformance
 from headwater.testing.conformance.suite import Connect
@@ -45,6 +46,7 @@ __all__ = [
     "LeasesConformance",
     "OfflineStoreConformance",
     "OnlineStoreConformance",
+    "RecordListsConformance",
     "RecordLogConformance",
     "RetentionConformance",
     "VectorIndexConformance",
