@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.backends.connect import connect as connect_backends
-from headwater.core.clock import SystemClock
 from headwater.history.export import HistoryExport
 from headwater.history.exported import ExportedHistory
-from headwater.ports import Backends, FrameReader
+from headwater.ports import FrameReader
 from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
     AuditLogConformance,
@@ -38,6 +36,7 @@ from headwater.testing.conformance import (
 )
 from headwater.testing.conformance.frames import Reading
 from headwater.testing.conformance.suite import Opened, Suite
+from tests.conformance.openings import openings
 
 
 class Embedded(Suite):
@@ -48,16 +47,8 @@ class Embedded(Suite):
         settings = Settings().replace(
             home=tmp_path, partitions=4, worker={"lease_ttl": 2.0}, offline={"segment_rows": 4}
         )
-        opened: list[Backends] = []
-
-        async def opening(*, group: str = "workers") -> Backends:
-            own = settings.replace(worker={"consumer_group": group})
-            opened.append(await connect_backends(own, SystemClock()))
-            return opened[-1]
-
-        yield opening
-        for backends in opened:
-            await backends.lifecycle.close()
+        async with openings(settings) as connect:
+            yield connect
 
 
 class TestSqliteBus(Embedded, BusConformance):

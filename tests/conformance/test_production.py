@@ -8,10 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 import asyncpg
 import pytest
 
-from headwater.backends.connect import connect as connect_backends
-from headwater.core.clock import SystemClock
 from headwater.core.values import ServiceEvent
-from headwater.ports import Backends
 from headwater.settings.schema import Settings
 from headwater.testing.conformance import (
     AuditLogConformance,
@@ -37,6 +34,7 @@ from headwater.testing.conformance import (
 )
 from headwater.testing.conformance.suite import Suite
 from tests.cluster import MASTERS, keys_of_masters
+from tests.conformance.openings import openings
 
 
 class Production(Suite):
@@ -45,16 +43,8 @@ class Production(Suite):
     @pytest.fixture
     async def connect(self, production: Settings) -> AsyncIterator[Connect]:
         settings = production.replace(partitions=6, worker={"lease_ttl": 0.5})
-        opened: list[Backends] = []
-
-        async def opening(*, group: str = "workers") -> Backends:
-            own = settings.replace(worker={"consumer_group": group})
-            opened.append(await connect_backends(own, SystemClock()))
-            return opened[-1]
-
-        yield opening
-        for backends in opened:
-            await backends.lifecycle.close()
+        async with openings(settings) as connect:
+            yield connect
 
 
 class TestRedisBus(Production, BusConformance):
@@ -147,6 +137,10 @@ class Cluster(Production):
     @pytest.fixture
     def production(self, cluster_url: str, production: Settings) -> Settings:
         return production.replace(redis={"url": cluster_url})
+
+
+class TestClusterPartitions(Cluster):
+    """The partitions of a store over three masters."""
 
     async def test_every_master_owns_partitions(self, connect: Connect, cluster_url: str) -> None:
         backends = await connect()
