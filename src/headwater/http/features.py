@@ -31,7 +31,7 @@ from headwater.http.problems import problem_of
 from headwater.http.request_errors import TooManyValuesError
 from headwater.http.routes import Route
 from headwater.records.lineage import FreshnessViolation
-from headwater.store.entity_reads import FeatureRead, read_entity
+from headwater.store.entity_reads import ReadOutcome, read_entity
 from headwater.store.feature_store import FeatureStore
 from headwater.store.history_reads import page_of_history
 
@@ -143,7 +143,7 @@ class Features:
                 yield pair
 
 
-def _entity_value(read: FeatureRead, now: datetime) -> EntityValue:
+def _entity_value(read: ReadOutcome, now: datetime) -> EntityValue:
     name, value, sla = read.feature.name, read.value, read.feature.freshness_sla
     sla_ms = None if sla is None else sla // _MILLISECOND
     if value is None:

@@ -36,7 +36,7 @@ class Ingest:
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
-        self._backlog = Backlog(store)
+        self._backlog = BacklogLimit(store)
 
     def routes(self) -> list[Route]:
         return [
@@ -118,7 +118,7 @@ class Ingest:
         ]
 
 
-class Backlog:
+class BacklogLimit:
     """Refuses events that would let more of them wait than ``ingest.max_backlog``."""
 
     def __init__(self, store: FeatureStore) -> None:

@@ -20,7 +20,7 @@ from headwater.records.core import Violation
 from headwater.store.runtime import Runtime
 
 
-class FeatureRead(msgspec.Struct, frozen=True, kw_only=True):
+class ReadOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """A feature of one entity, and its value or the error of reading it.
 
     ``has_sla`` is whether the feature, or a value it is computed from, has a freshness SLA;
@@ -40,7 +40,7 @@ class EntityRead(msgspec.Struct, frozen=True):
     entity: str
     entity_id: str
     read_at: datetime
-    features: Sequence[FeatureRead]
+    features: Sequence[ReadOutcome]
 
 
 async def read_entity(runtime: Runtime, entity: str, entity_id: str) -> EntityRead:
@@ -73,7 +73,7 @@ async def read_entity(runtime: Runtime, entity: str, entity_id: str) -> EntityRe
 
 async def _read_stored(
     reader: Reader, features: Sequence[FeatureDef], entity_id: str
-) -> list[FeatureRead]:
+) -> list[ReadOutcome]:
     """Read stored values in one round trip; if one of them is unreadable, one by one."""
     reads = await _read(reader, features, entity_id)
     if all(read.error is None for read in reads):
@@ -84,7 +84,7 @@ async def _read_stored(
 
 async def _read(
     reader: Reader, features: Sequence[FeatureDef], entity_id: str
-) -> list[FeatureRead]:
+) -> list[ReadOutcome]:
     if not features:
         return []
     names = [feature.name for feature in features]
@@ -94,11 +94,11 @@ async def _read(
     except BackendError:
         raise
     except HeadwaterError as error:
-        return [FeatureRead(feature=feature, error=error) for feature in features]
-    return [FeatureRead(feature=feature, value=row[feature.name]) for feature in features]
+        return [ReadOutcome(feature=feature, error=error) for feature in features]
+    return [ReadOutcome(feature=feature, value=row[feature.name]) for feature in features]
 
 
-def _with_freshness(read: FeatureRead, entity_id: str, now: datetime) -> FeatureRead:
+def _with_freshness(read: ReadOutcome, entity_id: str, now: datetime) -> ReadOutcome:
     if read.value is None:
         return read
     tracked = tracked_feature(read.feature, entity_id, read.value)
