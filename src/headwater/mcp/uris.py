@@ -17,11 +17,6 @@ def context_uri(context_id: str) -> str:
     return _CONTEXT + quote(context_id, safe="")
 
 
-def record_uri(record_hash: str) -> str:
-    """Return the address of a record."""
-    return _RECORD + quote(record_hash, safe=":")
-
-
 def reference_in(uri: str) -> tuple[str, str] | None:
     """Return ``record`` or ``context`` and the reference in an address, or None if it has none."""
     for kind, prefix in (("record", _RECORD), ("context", _CONTEXT)):

@@ -21,7 +21,6 @@ from headwater.store.runtime import Runtime
 from headwater.store.visible_names import DeclarationKind, VisibleNames, visible_names
 
 LONGEST_TEXT = 256
-MOST_FOUND = 50
 _MOST_RECORDS = 5
 # An exact id is looked up in each entity and index: few of them, as long as people declare them.
 _MOST_LOOKUPS = 50

@@ -21,7 +21,6 @@ MESSAGING_OPERATION = "messaging.operation.name"
 MESSAGING_OPERATION_TYPE = "messaging.operation.type"
 MESSAGING_MESSAGE_ID = "messaging.message.id"
 MESSAGING_BATCH_COUNT = "messaging.batch.message_count"
-MESSAGING_GROUP = "messaging.consumer.group.name"
 MESSAGING_PARTITION = "messaging.destination.partition.id"
 
 # HTTP

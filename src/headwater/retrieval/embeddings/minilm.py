@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 Matrix: TypeAlias = NDArray[np.float32]
 
 DIMENSIONS = 384
-WINDOW = 256
-"""The word pieces that the model reads at once, with the marks of begin and end."""
 
 _LAYERS = 6
 _HEADS = 12
