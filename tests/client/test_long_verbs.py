@@ -9,8 +9,8 @@ import pytest
 
 from headwater import Document, FeatureStore
 from headwater.client import AsyncClient
-from headwater.engine.backfill_run import BackfillProgress
 from headwater.errors import InvalidInputError, UnknownNameError
+from headwater.history.backfill.reports import BackfillProgress
 from headwater.retrieval.bulk_loading import LoadReport
 
 

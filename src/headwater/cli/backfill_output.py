@@ -18,10 +18,14 @@ from headwater.cli.output import (
     second_text,
     span_text,
 )
-from headwater.engine.backfill_run import BackfillProgress, OnProgress, Phase
-from headwater.engine.backfills import BackfillStatus
-from headwater.history.backfill.compare import Comparison, Counts
-from headwater.history.backfill.reports import BackfillReport
+from headwater.history.backfill.comparison import Comparison, Counts
+from headwater.history.backfill.reports import (
+    BackfillProgress,
+    BackfillReport,
+    BackfillStatus,
+    OnProgress,
+    Phase,
+)
 from headwater.ports import DeadLetter
 
 _SECONDS_BETWEEN_LINES = 10.0

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from headwater.api.backfills import BackfillBody, CancelledBackfill, CompareBody, SwitchBody
 from headwater.client.server import Server
 from headwater.client.stream_lines import shown
 from headwater.declarations.feature_handles import FeatureRef, feature_name
-from headwater.history.backfill.reports import BackfillReport, SwitchReport
-
-if TYPE_CHECKING:
-    # The engine is loaded by the verbs that need its types.
-    from headwater.engine.backfill_run import OnProgress
-    from headwater.engine.backfills import BackfillStatus
-    from headwater.history.backfill.compare import Comparison
+from headwater.history.backfill.comparison import Comparison
+from headwater.history.backfill.reports import (
+    BackfillProgress,
+    BackfillReport,
+    BackfillStatus,
+    OnProgress,
+    SwitchReport,
+)
 
 _BACKFILL = "/v1/backfills/{}"
 
@@ -44,8 +44,6 @@ class BackfillCalls:
         >>> (await client.backfills.run("total_spend", switch=True)).version
         2
         """
-        from headwater.engine.backfill_run import BackfillProgress  # noqa: PLC0415
-
         return await self._server.follow(
             BackfillReport,
             _BACKFILL,
@@ -60,8 +58,6 @@ class BackfillCalls:
         >>> (await client.backfills.status("total_spend")).state
         'ready'
         """
-        from headwater.engine.backfills import BackfillStatus  # noqa: PLC0415
-
         return await self._server.get(BackfillStatus, _BACKFILL, feature_name(feature))
 
     async def compare(self, feature: FeatureRef, *, limit: int = 10) -> Comparison:
@@ -70,8 +66,6 @@ class BackfillCalls:
         >>> (await client.backfills.compare("total_spend")).online.equal
         2
         """
-        from headwater.history.backfill.compare import Comparison  # noqa: PLC0415
-
         path, body = _BACKFILL + "/compare", CompareBody(limit)
         return await self._server.follow(Comparison, path, feature_name(feature), body=body)
 

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from shutil import rmtree
-from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
@@ -59,32 +57,18 @@ from headwater.history.backfill.replay import (
     replay_failures,
     replayed_changes,
 )
-from headwater.history.backfill.reports import ReplayReport
+from headwater.history.backfill.reports import BackfillProgress, OnProgress, ReplayReport
 from headwater.history.backfill.steps import joining, started
 from headwater.history.versions import ChangeVersion, change_version, version_of
 from headwater.ports import BackfillState, Change, DeadLetter, FeatureVersion
 from headwater.ports.runner import Runner
 from headwater.telemetry.attributes import FEATURE, SERIES
 
-Phase = Literal["export", "copy", "replay", "install", "catch up", "join"]
-
 _FEW_EVENTS = 1_000
 _ROWS_PER_APPEND = 100_000
 _PAUSE = 0.05
 _PATIENCE = 5.0
 """Seconds without a partition that joins after which a worker is started here."""
-
-
-class BackfillProgress(msgspec.Struct, frozen=True):
-    """How far a phase of a backfill is; the total and the seconds left are None if unknown."""
-
-    phase: Phase
-    done: int = 0
-    total: int | None = None
-    seconds_left: float | None = None
-
-
-OnProgress = Callable[[BackfillProgress], None]
 
 
 class BackfillRun:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from shutil import rmtree
-
-import msgspec
 
 from headwater.core.logging import log
 from headwater.core.values import new_id
@@ -31,36 +28,17 @@ from headwater.history.backfill.replay import (
     replay_failures,
     replay_progress,
 )
+from headwater.history.backfill.reports import BackfillStatus
 from headwater.history.backfill.steps import cancelled, no_backfill
 from headwater.ports import (
     BackfillState,
     CatalogState,
     ConsumerGroup,
-    DeadLetter,
     FeatureVersion,
 )
 
 _PAUSE = 0.05
 SHOWN_FAILURES = 100
-
-
-class BackfillStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an unfinished backfill is.
-
-    ``replayed`` and ``failures`` are of the replay of stored events, as far as its folder is on
-    this machine; ``waiting`` counts the events since its start that the new version lacks.
-    """
-
-    feature: str
-    version: int
-    state: str
-    created_at: datetime
-    since: datetime | None
-    replayed: int
-    waiting: int
-    joined: int
-    partitions: int
-    failures: Sequence[DeadLetter]
 
 
 async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> BackfillStatus:

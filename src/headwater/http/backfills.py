@@ -5,10 +5,13 @@ from __future__ import annotations
 from headwater.api.backfills import BackfillBody, CancelledBackfill, CompareBody, SwitchBody
 from headwater.api.kinds import FeatureName
 from headwater.api.streams import NDJSON, ActionLine, ProgressStep
-from headwater.engine.backfill_run import BackfillProgress
-from headwater.engine.backfills import BackfillStatus
-from headwater.history.backfill.compare import Comparison
-from headwater.history.backfill.reports import BackfillReport, SwitchReport
+from headwater.history.backfill.comparison import Comparison
+from headwater.history.backfill.reports import (
+    BackfillProgress,
+    BackfillReport,
+    BackfillStatus,
+    SwitchReport,
+)
 from headwater.http.routes import Route
 from headwater.http.streaming import ProgressResponse
 from headwater.store.feature_store import FeatureStore

@@ -15,17 +15,21 @@ from headwater.declarations.series import declared_entry
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
 from headwater.features.frame import check_not_replaying
-from headwater.history.backfill.reports import BackfillReport, SwitchReport
+from headwater.history.backfill.comparison import Comparison
+from headwater.history.backfill.reports import (
+    BackfillReport,
+    BackfillStatus,
+    OnProgress,
+    SwitchReport,
+)
 from headwater.ports import CatalogState, FeatureVersion
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
     from headwater.declarations.features import FeatureDef
-    from headwater.engine.backfill_run import BackfillRun, OnProgress
-    from headwater.engine.backfills import BackfillStatus
+    from headwater.engine.backfill_run import BackfillRun
     from headwater.engine.engine import Engine
-    from headwater.history.backfill.compare import Comparison
     from headwater.history.backfill.job import StoreSource
     from headwater.ports.runner import Runner
 

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
 
 import msgspec
 
 from headwater.ports import DeadLetter
+
+Phase = Literal["export", "copy", "replay", "install", "catch up", "join"]
+
+
+class BackfillProgress(msgspec.Struct, frozen=True):
+    """How far a phase of a backfill is; the total and the seconds left are None if unknown."""
+
+    phase: Phase
+    done: int = 0
+    total: int | None = None
+    seconds_left: float | None = None
+
+
+OnProgress = Callable[[BackfillProgress], None]
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
@@ -20,6 +36,25 @@ class ReplayReport(msgspec.Struct, frozen=True):
     values: int = 0
     failures: int = 0
     unstored: Mapping[str, int] = {}
+
+
+class BackfillStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an unfinished backfill is.
+
+    ``replayed`` and ``failures`` are of the replay of stored events, as far as its folder is on
+    this machine; ``waiting`` counts the events since its start that the new version lacks.
+    """
+
+    feature: str
+    version: int
+    state: str
+    created_at: datetime
+    since: datetime | None
+    replayed: int
+    waiting: int
+    joined: int
+    partitions: int
+    failures: Sequence[DeadLetter]
 
 
 class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
