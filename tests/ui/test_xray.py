@@ -24,7 +24,7 @@ HOSTILE = (
     "<img src=x onerror=alert(1)> </script> \u202emalware\u202c \u0007 "
     + "שלום עולם مرحبا " * 3
     + "W" * 300
-    + " {full_name} 🌊"
+    + " {name} 🌊"
 )
 HOSTILE_ID = "<b>אדה</b>" + "x" * 100
 
@@ -33,7 +33,7 @@ class Told(NamedTuple):
     """A server, and the ids of its records."""
 
     site: Site
-    support: str
+    advice: str
     outer: str
     crowd: str
     hostile: str
@@ -56,22 +56,22 @@ def told() -> Iterator[Told]:
 def _filled(site: Site) -> Told:
     for document, text in ARTICLES.items():
         site.index(document, text)
-    site.publish("named", "ada", name="Ada 🌊 Lovelace")
-    site.publish("named", HOSTILE_ID, name=HOSTILE)
+    site.publish("signed_up", "ada", name="Ada 🌊 Lovelace")
+    site.publish("signed_up", HOSTILE_ID, name=HOSTILE)
     for amount in (20, 30):
         site.publish("purchase", "ada", amount=amount)
     site.drain()
-    until(lambda: site.get("/v1/features/past_orders?entity_id=ada")["value"] == 7)
-    support = site.assemble("support", user_id="ada", question=QUESTION)
+    until(lambda: site.get("/v1/features/open_orders?entity_id=ada")["value"] == 7)
+    advice = site.assemble("advice", user_id="ada", question=QUESTION)
     external = site.post("/v1/record", {"name": "answer", "content": "Hello", "model": "gpt-4o"})
-    redacted = site.assemble("support", user_id="ada", question=QUESTION)
+    redacted = site.assemble("advice", user_id="ada", question=QUESTION)
     pointers = ["/items/1/content", "/features/0/value", "/output/content"]
     site.post(f"/v1/record/{redacted}/redact", {"pointers": pointers, "reason": "asked to"})
     broken = site.assemble("greeting", user_id="ada")
     _tamper(site, broken)
     return Told(
         site=site,
-        support=support,
+        advice=advice,
         outer=site.assemble("outer", user_id="ada"),
         crowd=site.assemble("crowd", user_id="ada", count=1_000),
         hostile=site.assemble("echo", user_id=HOSTILE_ID, text=HOSTILE),
@@ -118,12 +118,12 @@ def inspector(page: Page) -> Locator:
 
 
 def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> None:
-    page = opened(open_tab, told, told.support)
-    expect(page.get_by_role("heading", level=1)).to_have_text("support for ada")
+    page = opened(open_tab, told, told.advice)
+    expect(page.get_by_role("heading", level=1)).to_have_text("advice for ada")
     for word in ("degraded", "verified", "gpt-4o", "version 2"):
         expect(page.get_by_role("main")).to_contain_text(word)
     # 1. The token bar: the budget, and what was dropped.
-    trace = told.site.get(f"/context/{told.support}/explain")
+    trace = told.site.get(f"/context/{told.advice}/explain")
     expect(page.get_by_text(f"{trace['tokens']} of 90 tokens")).to_be_visible()
     expect(
         page.get_by_text(f"+{trace['short_by']} tokens would have kept everything")
@@ -131,10 +131,10 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
     expect(bar(page).get_by_role("option")).to_have_count(len(trace["items"]))
     # 2. The text, with the words that came from features.
     marks = texts(page).locator("mark")
-    expect(marks.filter(has_text="Ada 🌊 Lovelace")).to_have_attribute("title", "full_name")
+    expect(marks.filter(has_text="Ada 🌊 Lovelace")).to_have_attribute("title", "name")
     expect(marks.filter(has_text="50.0")).to_have_attribute("title", "total_spend")
     expect(marks.filter(has_text=re.compile("^7$"))).to_have_attribute(
-        "title", "past_orders: not fresh"
+        "title", "open_orders: not fresh"
     )
     # 3. The inspector of the template, which is selected at first.
     about = inspector(page)
@@ -144,7 +144,7 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
     expect(about).to_contain_text("purchase")  # the event behind the value
     # 4. The ages.
     ages = card(page, "Age when it was read")
-    for name in ("past_orders", "total_spend", "full_name", "search_help"):
+    for name in ("open_orders", "total_spend", "name", "search_help"):
         expect(ages).to_contain_text(name)
     # 5. The proof.
     proof = card(page, "Proof, checked in this browser")
@@ -155,14 +155,14 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
     expect(proof).to_contain_text("Nothing is broken, but it is not signed.")
     # 6. The lineage, from events to the text.
     lineage = card(page, "Lineage")
-    for node in ("purchase", "named", "total_spend", "profile", "search_help", "support"):
+    for node in ("purchase", "signed_up", "total_spend", "profile", "search_help", "advice"):
         expect(lineage.get_by_text(node, exact=True).first).to_be_visible()
     axe(page)
     photograph(page, "xray")
 
 
 def test_an_item_is_selected_everywhere_by_pointer_and_keys(open_tab: OpenTab, told: Told) -> None:
-    page = opened(open_tab, told, told.support)
+    page = opened(open_tab, told, told.advice)
     about = inspector(page)
     rows, parts = texts(page).get_by_role("option"), bar(page).get_by_role("option")
     rows.nth(0).click()
@@ -195,7 +195,7 @@ def test_an_item_is_selected_everywhere_by_pointer_and_keys(open_tab: OpenTab, t
 
 
 def test_the_keyboard_alone_reaches_every_part(open_tab: OpenTab, told: Told) -> None:
-    page = opened(open_tab, told, told.support)
+    page = opened(open_tab, told, told.advice)
     reached = set()
     for _ in range(120):
         page.keyboard.press("Tab")
@@ -214,7 +214,7 @@ def test_the_keyboard_alone_reaches_every_part(open_tab: OpenTab, told: Told) ->
 
 
 def test_a_record_is_downloaded_in_every_form(open_tab: OpenTab, told: Told) -> None:
-    page = opened(open_tab, told, told.support)
+    page = opened(open_tab, told, told.advice)
     proof = card(page, "Proof, checked in this browser")
 
     def saved(button: Locator) -> tuple[str, str]:
@@ -224,16 +224,16 @@ def test_a_record_is_downloaded_in_every_form(open_tab: OpenTab, told: Told) -> 
         return download.suggested_filename, Path(download.path()).read_text()
 
     name, bundle = saved(page.get_by_role("button", name="Export bundle"))
-    assert name == f"{told.support}.json"
+    assert name == f"{told.advice}.json"
     record = json.loads(bundle)
-    assert record == told.site.get(f"/v1/record/{told.support}")
+    assert record == told.site.get(f"/v1/record/{told.advice}")
     assert saved(proof.get_by_role("button", name="Bundle"))[1] == bundle
     assert saved(proof.get_by_role("button", name="Core bytes"))[1] == record["core"]
     name, explained = saved(proof.get_by_role("button", name="JSON"))
-    assert json.loads(explained) == told.site.get(f"/context/{told.support}/explain")
+    assert json.loads(explained) == told.site.get(f"/context/{told.advice}/explain")
     name, yaml = saved(proof.get_by_role("button", name="YAML"))
     assert name.endswith(".yaml")
-    assert f'context_id: "{told.support}"' in yaml
+    assert f'context_id: "{told.advice}"' in yaml
 
 
 def test_redacted_values_are_shown_as_such_and_the_proof_holds(
@@ -321,7 +321,9 @@ def test_a_private_record_shows_decisions_without_texts(open_tab: OpenTab) -> No
         private = {"HEADWATER_RECORD_INCLUDE_CONTENT": "0"}
         site = Site(Path(home), private, FEATURES).start()
         try:
-            record = site.assemble("support", user_id="ada", question=QUESTION)
+            site.publish("signed_up", "ada", name="Ada Lovelace")
+            site.drain()
+            record = site.assemble("advice", user_id="ada", question=QUESTION)
             page = open_tab(site).open(f"/ui/records/{record}")
             expect(page.get_by_role("main")).to_contain_text("private")
             expect(texts(page)).to_contain_text("withheld: this copy of the record holds only")
