@@ -1,5 +1,5 @@
 /** The path that a proxy puts before the one of the server, such as "/tools"; mostly empty. */
-export const PREFIX = prefixOf(location.pathname);
+const PREFIX = prefixOf(location.pathname);
 
 /** The address of the server that serves this page. */
 export const SERVER = location.origin + PREFIX;

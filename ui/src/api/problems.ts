@@ -1,5 +1,5 @@
 /** The body of every failed request (RFC 9457). */
-export type Problem = {
+type Problem = {
   type: string;
   title: string;
   status: number;

@@ -66,7 +66,7 @@ function Group({ name, pages }: { name: string; pages: readonly Page[] }) {
 }
 
 /** Return the path of the rail's page that a location belongs to. */
-export function activePath(location: string): string | undefined {
+function activePath(location: string): string | undefined {
   if (location.startsWith("/compare")) return "/records";
   return PAGES.map(({ path }) => path)
     .filter((path) => location === path || (path !== "/" && location.startsWith(`${path}/`)))

@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useState } from "react";
 
 /** Copy a text; pages served without TLS have no clipboard API, so a hidden field stands in. */
-export async function copyText(text: string): Promise<void> {
+async function copyText(text: string): Promise<void> {
   if (window.isSecureContext) return navigator.clipboard.writeText(text);
   const field = document.createElement("textarea");
   field.value = text;

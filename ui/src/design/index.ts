@@ -16,7 +16,6 @@ export { Empty, ErrorPanel, explained } from "./Notice";
 export { PageHead } from "./PageHead";
 export { Skeleton } from "./Skeleton";
 export { sourceColor, type Source } from "./sources";
-export { Sparkline } from "./Sparkline";
 export { StateBadge, StateIcon, StateWord, stateOfAge, Tag, type State } from "./State";
 export { Amount, Dim, Mono, UserText } from "./Text";
 export { Time, useNow } from "./Time";

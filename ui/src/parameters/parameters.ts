@@ -10,7 +10,7 @@ export type Kind = "text" | "integer" | "number" | "boolean" | "json";
 /** The text of every field that was touched; a field without one keeps its default. */
 export type Texts = Readonly<Record<string, string>>;
 
-export type Parsed = {
+type Parsed = {
   params: Record<string, unknown>;
   /** What is wrong with a field, by name. */
   problems: Readonly<Record<string, string>>;

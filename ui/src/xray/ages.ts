@@ -5,7 +5,7 @@ const TICKS: readonly number[] = [
   2_592_000_000, 31_536_000_000,
 ];
 
-export type Axis = {
+type Axis = {
   ticks: readonly number[];
   /** The place of an age on the axis, from 0 to 1. */
   at: (ms: number) => number;

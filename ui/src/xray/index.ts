@@ -3,7 +3,7 @@ export { Proof } from "./Proof";
 export { ProofLadder } from "./ProofLadder";
 export { KeyField } from "./KeyField";
 export { subjectOf, type Trace } from "./model";
-export { verified, useVerified, type Answer } from "./verification";
+export { useVerified, type Answer } from "./verification";
 export { DownloadButton } from "./DownloadButton";
 export { recordText } from "./exports";
 export { Xray } from "./Xray";

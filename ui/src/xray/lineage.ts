@@ -28,7 +28,7 @@ export type LineageNode = {
   index?: number;
 };
 
-export type LineageEdge = {
+type LineageEdge = {
   from: string;
   to: string;
   /** The function read it, and the record does not say for which item. */

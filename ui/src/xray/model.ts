@@ -9,7 +9,7 @@ export type Read = Schema<"FeatureLineage">;
 export type Value = Schema<"InputLineage">;
 export type Search = Schema<"RetrieverTrace">;
 export type Found = Schema<"ResultTrace">;
-export type Nested = Schema<"NestedLineage">;
+type Nested = Schema<"NestedLineage">;
 export type Cause = Schema<"ValueCause">;
 
 /** A value is shown, or the record only commits to it: erased later, or left out of this copy. */

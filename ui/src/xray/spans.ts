@@ -4,7 +4,7 @@ import type { Schema } from "~/api/client";
 export type Span = Schema<"Span">;
 
 /** A part of a text: literal, or a value; inside a value that is a template, the innermost wins. */
-export type Piece = {
+type Piece = {
   text: string;
   span: Span | null;
   /** The words of a template between the values inside it. */

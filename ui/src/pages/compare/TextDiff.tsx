@@ -40,7 +40,7 @@ export function TextDiff({ before, after }: { before: string | null; after: stri
 }
 
 /** Replace long runs of equal lines by their number. */
-export function folded(lines: readonly Line[]): (Line | number)[] {
+function folded(lines: readonly Line[]): (Line | number)[] {
   const isNear = lines.map((_, place) =>
     lines
       .slice(Math.max(0, place - CONTEXT), place + CONTEXT + 1)

@@ -1,6 +1,6 @@
 /** Axes: which ticks to draw, and where a value stands. Every function is pure. */
 
-export type Scale = (value: number) => number;
+type Scale = (value: number) => number;
 
 export function linear(domain: readonly [number, number], range: readonly [number, number]): Scale {
   const [low, high] = domain;
@@ -35,7 +35,7 @@ const STEPS = [
   ...[1, 2, 5, 7, 14, 30, 61, 91, 182, 365, 730, 1825].map((each) => each * DAY),
 ];
 
-export type TimeTick = { at: number; label: string };
+type TimeTick = { at: number; label: string };
 
 /** Return times at round moments of a zone, at most so many, with labels as short as they can be. */
 export function timeTicks(start: number, end: number, most: number, local = false): TimeTick[] {

@@ -3,7 +3,7 @@ import { stateOfAge, type State } from "~/design";
 
 import type { EntityValue } from "./queries";
 
-export type Judgement = { state: State; word: string };
+type Judgement = { state: State; word: string };
 
 /** Return the state of a value and the word for it. */
 export function judged(value: EntityValue, now: number): Judgement {

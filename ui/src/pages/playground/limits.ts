@@ -7,8 +7,6 @@ export type ContextListing = Schema<"ContextListing">;
 /** Limits of one run; null keeps the declared one. */
 export type Limits = { maxTokens: number | null; slaMs: number | null };
 
-export const DECLARED: Limits = { maxTokens: null, slaMs: null };
-
 /** The places of a slider: from `min` to `max` in steps; the last one is the declared limit. */
 export type Places = { min: number; max: number; step: number };
 

@@ -2,7 +2,7 @@ import type { Schema } from "~/api/client";
 
 export type Hit = Schema<"SearchHit">;
 export type Index = Schema<"IndexStatus">;
-export type Spec = Schema<"IndexSpec">;
+type Spec = Schema<"IndexSpec">;
 
 /** The ways to search an index, and the words for them. */
 export const MODES = [

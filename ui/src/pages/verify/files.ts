@@ -44,7 +44,7 @@ function problemOf(error: unknown): string {
 }
 
 /** What a document says about itself, for people; nothing here is checked. */
-export type Claims = { contextId: string; recordHash: string; name: string | null };
+type Claims = { contextId: string; recordHash: string; name: string | null };
 
 export function claimsOf(text: string): Claims | null {
   try {

@@ -3,7 +3,7 @@
 /** A file that cannot be read as a bundle; the message says why and what to do. */
 export class BundleError extends Error {}
 
-export type Entry = { name: string; text: string };
+type Entry = { name: string; text: string };
 
 /** Bytes of text that one bundle may expand to: a hostile one would fill the memory. */
 export const MOST_BYTES = 64 * 1024 * 1024;
