@@ -20,13 +20,13 @@ const ICONS = {
 
 export function StateIcon({ state, size = 14 }: { state: State; size?: number }) {
   const Icon = ICONS[state];
-  return <Icon size={size} className={css[state]} aria-hidden />;
+  return <Icon size={size} className={css.icon} data-state={state} aria-hidden />;
 }
 
 /** A state in a pill: icon and word. */
 export function StateBadge({ state, children }: { state: State; children: ReactNode }) {
   return (
-    <span className={`${css.badge} ${css[`soft-${state}`]}`}>
+    <span className={css.badge} data-state={state}>
       <StateIcon state={state} size={13} />
       {children}
     </span>
@@ -36,7 +36,7 @@ export function StateBadge({ state, children }: { state: State; children: ReactN
 /** A word in the colour of its state, with its icon. */
 export function StateWord({ state, children }: { state: State; children: ReactNode }) {
   return (
-    <span className={`${css.word} ${css[state]}`}>
+    <span className={css.word} data-state={state}>
       <StateIcon state={state} size={13} />
       {children}
     </span>

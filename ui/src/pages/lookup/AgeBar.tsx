@@ -10,7 +10,7 @@ export function AgeBar({ ageMs, slaMs }: { ageMs: number | null; slaMs: number }
   return (
     <span className={css.row}>
       <span className={css.bar} aria-hidden>
-        <span className={`${css.fill} ${css[state]}`} style={{ width: `${share * 100}%` }} />
+        <span className={css.fill} data-state={state} style={{ width: `${share * 100}%` }} />
       </span>
       <span className={css.words}>
         {ageMs === null ? "no moment" : duration(ageMs)} of {duration(slaMs)} SLA

@@ -43,7 +43,8 @@ export function HourChart({
   const x = selected === null ? 0 : (selected / Math.max(values.length - 1, 1)) * WIDTH;
   return (
     <svg
-      className={`${css.chart} ${css[size]} ${css[state ?? "accent"]}`}
+      className={`${css.chart} ${css[size]}`}
+      data-state={state ?? undefined}
       viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
       preserveAspectRatio="none"
       role="img"

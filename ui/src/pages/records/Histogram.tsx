@@ -126,7 +126,8 @@ export function Histogram({ data, onRange }: Props) {
                 STATUSES.map((status) => (
                   <div
                     key={status}
-                    className={css[stateOf(status)]}
+                    className={css.part}
+                    data-state={stateOf(status)}
                     style={{ height: heightOf(slot, status, highest) }}
                   />
                 ))
@@ -161,7 +162,7 @@ export function Histogram({ data, onRange }: Props) {
 type Bucket = Data["buckets"][number];
 
 /** Return one slot for each interval from start to end; null where it was not counted. */
-export function slotsOf({ start, end, seconds, buckets }: Data): (Bucket | null)[] {
+function slotsOf({ start, end, seconds, buckets }: Data): (Bucket | null)[] {
   if (start === null || end === null || seconds <= 0) return [];
   const number = Math.round((Date.parse(end) - Date.parse(start)) / (seconds * 1_000));
   const missing = Math.max(0, number - buckets.length);
