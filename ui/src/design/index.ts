@@ -1,4 +1,5 @@
 /** The components that every page is built of. */
+export { BackTitle } from "./BackTitle";
 export { Button, ButtonLink, IconButton } from "./Button";
 export type { Call } from "./calls";
 export { Card } from "./Card";
@@ -7,7 +8,7 @@ export { Code } from "./Code";
 export { Confirm } from "./Confirm";
 export { CopyAs } from "./CopyAs";
 export { DataTable, type Column } from "./DataTable";
-export { Choice, Field } from "./Field";
+export { Choice, Field, TextArea } from "./Field";
 export { Id } from "./Id";
 export { KeyValues } from "./KeyValues";
 export { Loaded } from "./Loaded";
@@ -19,3 +20,4 @@ export { sourceColor, type Source } from "./sources";
 export { StateBadge, StateIcon, StateWord, stateOfAge, Tag, type State } from "./State";
 export { Amount, Dim, Mono, UserText } from "./Text";
 export { Time, useNow } from "./Time";
+export { Views } from "./Views";

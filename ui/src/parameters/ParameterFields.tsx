@@ -1,6 +1,6 @@
-import { useId, type KeyboardEvent } from "react";
+import { useId, type ChangeEvent, type KeyboardEvent, type ReactNode } from "react";
 
-import { Field } from "~/design";
+import { Field, TextArea } from "~/design";
 
 import css from "./ParameterFields.module.css";
 import { isOptional, kindOf, textOf, type Parameter, type Texts } from "./parameters";
@@ -50,77 +50,31 @@ function ParameterField({ parameter, text, problem, onChange }: FieldProps) {
   if (kind === "boolean") {
     return <Checkbox {...{ name, aside, text, onChange }} initial={initial === true} />;
   }
+  const field = {
+    label: name,
+    aside,
+    placeholder,
+    problem,
+    value: text ?? "",
+    onChange: (event: ChangeEvent<HTMLInputElement | HTMLTextAreaElement>) =>
+      onChange(event.target.value),
+  };
   if (kind === "json" || kind === "text") {
-    return (
-      <TextArea
-        {...{ name, aside, placeholder, problem, onChange }}
-        text={text}
-        mono={kind === "json"}
-      />
-    );
+    return <TextArea {...field} mono={kind === "json"} onKeyDown={sendByEnter} />;
   }
-  return (
-    <Field
-      label={name}
-      aside={aside}
-      inputMode={kind === "integer" ? "numeric" : "decimal"}
-      value={text ?? ""}
-      placeholder={placeholder}
-      problem={problem}
-      onChange={(event) => onChange(event.target.value)}
-    />
-  );
+  return <Field {...field} inputMode={kind === "integer" ? "numeric" : "decimal"} />;
 }
 
-type TextAreaProps = {
-  name: string;
-  aside: React.ReactNode;
-  text: string | undefined;
-  placeholder: string;
-  problem: string | undefined;
-  mono: boolean;
-  onChange: (text: string) => void;
-};
-
-/** A text that grows with its lines; Enter sends the form, Shift Enter begins a line. */
-function TextArea({ name, aside, text, placeholder, problem, mono, onChange }: TextAreaProps) {
-  const id = useId();
-  const send = (event: KeyboardEvent<HTMLTextAreaElement>) => {
-    if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
-    event.preventDefault();
-    event.currentTarget.form?.requestSubmit();
-  };
-  return (
-    <div className={css.field}>
-      <label htmlFor={id} className={css.label}>
-        {name}
-        {aside}
-      </label>
-      <textarea
-        id={id}
-        rows={1}
-        spellCheck={false}
-        dir="auto"
-        className={mono ? `${css.area} ${css.mono}` : css.area}
-        value={text ?? ""}
-        placeholder={placeholder}
-        aria-invalid={problem ? true : undefined}
-        aria-describedby={problem ? `${id}-problem` : undefined}
-        onKeyDown={send}
-        onChange={(event) => onChange(event.target.value)}
-      />
-      {problem && (
-        <p id={`${id}-problem`} className={css.problem}>
-          {problem}
-        </p>
-      )}
-    </div>
-  );
+/** Send the form by Enter; Shift Enter begins a line. */
+function sendByEnter(event: KeyboardEvent<HTMLTextAreaElement>) {
+  if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+  event.preventDefault();
+  event.currentTarget.form?.requestSubmit();
 }
 
 type CheckboxProps = {
   name: string;
-  aside: React.ReactNode;
+  aside: ReactNode;
   text: string | undefined;
   initial: boolean;
   onChange: (text: string) => void;

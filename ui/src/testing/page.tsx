@@ -8,7 +8,7 @@ import { afterEach, vi } from "vitest";
 import { makeQueryClient } from "~/api/queries";
 
 /** An answer by the method and path of the request: a JSON value, or a response. */
-export type Answers = Readonly<Record<string, (url: URL, request: Request) => unknown>>;
+type Answers = Readonly<Record<string, (url: URL, request: Request) => unknown>>;
 
 /** Return an answer that is a failure. */
 export function problem(status: number): Response {

@@ -21,6 +21,7 @@ import {
   Skeleton,
   StateBadge,
   StateWord,
+  Views,
   type Call,
 } from "~/design";
 import { count, plural } from "~/design/format";
@@ -32,8 +33,11 @@ import { beginning, RANGES, usePastEvents, type PastFilter, type Range } from ".
 import { EMPTY_DRAFT, Publish, type Draft } from "./Publish";
 import { useTail, type Shown, type TailBuffer, type TailView } from "./tail";
 
-const VIEWS = { live: "Live", past: "Past" } as const;
-type View = keyof typeof VIEWS;
+type View = "live" | "past";
+const VIEWS = [
+  ["live", "Live"],
+  ["past", "Past"],
+] as const;
 
 /** How long to wait for the next letter of a filter. */
 const TYPING_MS = 300;
@@ -67,18 +71,11 @@ export default function EventsPage() {
         }
         actions={
           <>
-            <div className={css.views} role="group" aria-label="View">
-              {Object.entries(VIEWS).map(([name, label]) => (
-                <button
-                  key={name}
-                  type="button"
-                  aria-pressed={name === view}
-                  onClick={() => set("view", name === "live" ? null : name)}
-                >
-                  {label}
-                </button>
-              ))}
-            </div>
+            <Views
+              views={VIEWS}
+              view={view}
+              onChange={(next) => set("view", next === "live" ? null : next)}
+            />
             <CopyAs call={callOf(view, only)} />
             {canPublish && (
               <Button look="primary" onClick={() => setDraft(EMPTY_DRAFT)}>

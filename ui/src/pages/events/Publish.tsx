@@ -4,7 +4,7 @@ import { useId, useState, type SubmitEvent } from "react";
 
 import { api, body, type Schema } from "~/api/client";
 import { declarations } from "~/api/queries";
-import { Button, CopyAs, explained, Field, Id, StateWord } from "~/design";
+import { Button, CopyAs, explained, Field, Id, StateWord, TextArea } from "~/design";
 import { plural } from "~/design/format";
 
 import css from "./Events.module.css";
@@ -97,10 +97,13 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
           triggered?.map(({ name }) => name),
         )}
       </p>
-      <PayloadField
-        text={draft.payload}
+      <TextArea
+        label="Payload, a JSON object"
+        mono
+        rows={8}
+        value={draft.payload}
         problem={typeof payload === "string" ? payload : null}
-        onChange={(text) => change({ payload: text })}
+        onChange={(event) => change({ payload: event.target.value })}
       />
       <div className={css.submit}>
         <Button type="submit" look="primary" busy={publish.isPending}>
@@ -132,33 +135,6 @@ function hint(eventType: string, triggered: readonly string[] | undefined): stri
   }
   if (triggered.length === 0) return "Triggers no feature; the event is kept in the log.";
   return `Triggers ${plural(triggered.length, "feature")}: ${triggered.join(", ")}.`;
-}
-
-function PayloadField({
-  text,
-  problem,
-  onChange,
-}: {
-  text: string;
-  problem: string | null;
-  onChange: (text: string) => void;
-}) {
-  const id = useId();
-  return (
-    <div className={css.payload}>
-      <label htmlFor={id}>Payload, a JSON object</label>
-      <textarea
-        id={id}
-        rows={8}
-        spellCheck={false}
-        value={text}
-        aria-invalid={problem !== null || undefined}
-        aria-describedby={problem === null ? undefined : `${id}-problem`}
-        onChange={(event) => onChange(event.target.value)}
-      />
-      {problem !== null && <p id={`${id}-problem`}>{problem}</p>}
-    </div>
-  );
 }
 
 function Accepted({ event }: { event: Schema<"AcceptedEvent"> }) {

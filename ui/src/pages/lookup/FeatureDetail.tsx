@@ -1,17 +1,16 @@
 import { useQuery } from "@tanstack/react-query";
-import { IconArrowLeft } from "@tabler/icons-react";
 import { Link } from "wouter";
 
 import type { Schema } from "~/api/client";
 import { useCan } from "~/api/me";
 import { declarations } from "~/api/queries";
 import {
+  BackTitle,
   ButtonLink,
   Card,
   Code,
   CopyAs,
   Dim,
-  IconButton,
   KeyValues,
   StateBadge,
   Time,
@@ -54,14 +53,9 @@ export function FeatureDetail({ entity, id, value, onClose }: Props) {
     <div className={css.stack}>
       <Card
         title={
-          <span className={css.title}>
-            <span className={css.back}>
-              <IconButton label="Back to all values" onClick={onClose}>
-                <IconArrowLeft size={16} />
-              </IconButton>
-            </span>
+          <BackTitle to="all values" onClose={onClose}>
             <FeatureName name={value.feature} />
-          </span>
+          </BackTitle>
         }
         aside={<StateBadge state={state}>{word}</StateBadge>}
       >

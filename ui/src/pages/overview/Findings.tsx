@@ -52,7 +52,7 @@ function Row({ finding }: { finding: Finding }) {
       <StateIcon state={finding.severity === "error" ? "failed" : "ageing"} size={16} />
       <div className={css.what}>
         <p>
-          <span className={css.severity}>{finding.severity}: </span>
+          <span className="visually-hidden">{finding.severity}: </span>
           <strong>
             <bdi>{finding.subject}</bdi>
           </strong>{" "}

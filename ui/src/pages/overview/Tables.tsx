@@ -57,7 +57,7 @@ export function Contexts({ contexts }: Pick<Overview, "contexts">) {
               ),
             },
             {
-              head: <span className={css.severity}>trend</span>,
+              head: <span className="visually-hidden">trend</span>,
               width: "22%",
               secondary: true,
               cell: (each) => (

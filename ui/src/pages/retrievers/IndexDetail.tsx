@@ -1,17 +1,18 @@
 import {
+  BackTitle,
   Card,
   Code,
   DataTable,
   Empty,
   Id,
   KeyValues,
+  Mono,
   StateWord,
   Time,
   type Column,
 } from "~/design";
 import { count } from "~/design/format";
 
-import { BackTitle } from "./BackTitle";
 import { differences, type Index } from "./chunks";
 import { IndexSearch } from "./IndexSearch";
 import { IndexState } from "./Lists";
@@ -37,7 +38,11 @@ export function IndexDetail({ index, onClose }: { index: Index; onClose: () => v
   return (
     <div className={css.stack}>
       <Card
-        title={<BackTitle name={index.name} onClose={onClose} />}
+        title={
+          <BackTitle onClose={onClose}>
+            <Mono>{index.name}</Mono>
+          </BackTitle>
+        }
         aside={<IndexState index={index} />}
       >
         <div className={css.stack}>

@@ -1,16 +1,15 @@
 import type { Schema } from "~/api/client";
-import { DataTable, Dim, StateWord, Time, type Column } from "~/design";
+import { DataTable, Dim, Mono, StateWord, Time, type Column } from "~/design";
 import { count, duration } from "~/design/format";
 
 import { differences, modeWords, type Index } from "./chunks";
-import css from "./Retrievers.module.css";
 
 export type Retriever = Schema<"RetrieverListing">;
 
 type Selection = { selected: string | null; onSelect: (name: string) => void };
 
 const RETRIEVER_COLUMNS: readonly Column<Retriever>[] = [
-  { head: "Name", cell: ({ name }) => <span className={css.name}>{name}</span> },
+  { head: "Name", cell: ({ name }) => <Mono>{name}</Mono> },
   {
     head: "Searches",
     cell: ({ index, mode }) =>
@@ -42,7 +41,7 @@ export function RetrieverList({
 }
 
 const INDEX_COLUMNS: readonly Column<Index>[] = [
-  { head: "Name", cell: ({ name }) => <span className={css.name}>{name}</span> },
+  { head: "Name", cell: ({ name }) => <Mono>{name}</Mono> },
   { head: "Documents", number: true, cell: ({ documents }) => count(documents) },
   { head: "Chunks", number: true, secondary: true, cell: ({ chunks }) => count(chunks) },
   { head: "Changed", number: true, cell: ({ changed_at }) => <Time at={changed_at} /> },

@@ -5,6 +5,7 @@ import { Link, useSearchParams } from "wouter";
 import type { Schema } from "~/api/client";
 import { ProblemError } from "~/api/problems";
 import {
+  BackTitle,
   Button,
   Card,
   Code,
@@ -13,6 +14,7 @@ import {
   ErrorPanel,
   Id,
   KeyValues,
+  Mono,
   Skeleton,
   StateBadge,
   Tag,
@@ -24,7 +26,6 @@ import { duration, plural } from "~/design/format";
 import { ParameterFields } from "~/parameters/ParameterFields";
 import { objectOf, parsed, textsOf, type Texts } from "~/parameters/parameters";
 
-import { BackTitle } from "./BackTitle";
 import { ChunkList } from "./ChunkList";
 import { conditions, modeWords } from "./chunks";
 import type { Retriever } from "./Lists";
@@ -53,7 +54,11 @@ export function RetrieverDetail({ retriever, onClose }: Props) {
   return (
     <div className={css.stack}>
       <Card
-        title={<BackTitle name={retriever.name} onClose={onClose} />}
+        title={
+          <BackTitle onClose={onClose}>
+            <Mono>{retriever.name}</Mono>
+          </BackTitle>
+        }
         aside={<CopyAs call={callOf(retriever.name, params)} />}
       >
         <div className={css.stack}>

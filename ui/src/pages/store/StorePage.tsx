@@ -6,7 +6,7 @@ import { useSearchParams } from "wouter";
 
 import type { Schema } from "~/api/client";
 import { declarations } from "~/api/queries";
-import { Choice, CopyAs, Empty, Field, Loaded, PageHead, Skeleton } from "~/design";
+import { Choice, CopyAs, Empty, Field, Loaded, PageHead, Skeleton, Views } from "~/design";
 import { plural } from "~/design/format";
 
 import { DeclarationPanel } from "./DeclarationPanel";
@@ -48,6 +48,10 @@ export default function StorePage() {
 }
 
 type View = "graph" | "list";
+const VIEWS = [
+  ["graph", "Graph", IconAffiliate],
+  ["list", "List", IconList],
+] as const;
 type Changes = Partial<Record<"q" | "kind" | "entity" | "view" | "card", string | null>>;
 
 /** What the address says: filters, view and the opened card. */
@@ -145,7 +149,9 @@ function Filters({ listing, address }: { listing: Schema<"StoreListing">; addres
           ...listing.entities.map(({ name }) => [name, name] as const),
         ]}
       />
-      <Views view={view} onChange={(value) => set({ view: value })} />
+      <div className={css.views}>
+        <Views views={VIEWS} view={view} onChange={(value) => set({ view: value })} />
+      </div>
     </div>
   );
 }
@@ -226,28 +232,6 @@ function Head({ listing, items }: { listing: Schema<"StoreListing">; items: read
         <CopyAs call={{ path: "/api/store", cli: ["graph", "--json"], python: "declarations()" }} />
       }
     />
-  );
-}
-
-function Views({ view, onChange }: { view: View; onChange: (view: View) => void }) {
-  const views = [
-    ["graph", "Graph", IconAffiliate],
-    ["list", "List", IconList],
-  ] as const;
-  return (
-    <div className={css.views} role="group" aria-label="View">
-      {views.map(([each, label, Icon]) => (
-        <button
-          key={each}
-          type="button"
-          aria-pressed={view === each}
-          onClick={() => onChange(each)}
-        >
-          <Icon size={15} stroke={1.7} aria-hidden />
-          {label}
-        </button>
-      ))}
-    </div>
   );
 }
 
