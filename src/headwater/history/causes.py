@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,25 +26,43 @@ class CauseEvent(msgspec.Struct, frozen=True):
     received_at: datetime
 
 
+class CausedRow(NamedTuple):
+    """A row of history and its entity."""
+
+    entity_id: str
+    row: HistoryRow
+
+
 async def events_behind(
-    offline: OfflineStore, rows: Sequence[HistoryRow], event_types: Collection[str]
-) -> dict[str, CauseEvent]:
-    """Return the events that caused rows of history, by event id, as far as the log has them.
+    offline: OfflineStore, rows: Sequence[CausedRow], event_types: Collection[str]
+) -> list[CauseEvent | None]:
+    """Return the event that caused each row of history, or None if the log does not have it.
 
     A value is as of the timestamp of its event, so the index of the log on types and timestamps
-    finds the event.
+    finds the event. Of several entities with the same event id, that of the row comes first: a
+    handler may also write values of another entity.
     """
-    rows = [row for row in rows if row.cause not in NOT_EVENTS]
-    if not rows or not event_types:
-        return {}
+    caused = [each for each in rows if each.row.cause not in NOT_EVENTS]
+    if not caused or not event_types:
+        return [None] * len(rows)
     found = await offline.query(
-        'SELECT event_id, event_type, "timestamp", received_at FROM events '
+        'SELECT entity_id, event_id, event_type, "timestamp", received_at FROM events '
         f"WHERE event_type IN ({texts(sorted(event_types))}) "
-        f'AND "timestamp" IN ({_moments(row.as_of for row in rows)}) '
-        f"AND event_id IN ({texts(sorted({row.cause for row in rows}))})",
+        f'AND "timestamp" IN ({_moments(each.row.as_of for each in caused)}) '
+        f"AND event_id IN ({texts(sorted({each.row.cause for each in caused}))}) "
+        f"ORDER BY entity_id IN ({texts(sorted({each.entity_id for each in caused}))}) DESC "
+        f"LIMIT {2 * len(caused)}",
         {},
     )
-    return {each[0]: CauseEvent(*each) for each in found.rows}
+    events: dict[tuple[str, datetime], dict[str, CauseEvent]] = {}
+    for entity_id, *fields in found.rows:
+        event = CauseEvent(*fields)
+        events.setdefault((event.event_id, event.timestamp), {})[entity_id] = event
+    return [_event_of(each, events.get((each.row.cause, each.row.as_of), {})) for each in rows]
+
+
+def _event_of(caused: CausedRow, events: Mapping[str, CauseEvent]) -> CauseEvent | None:
+    return events.get(caused.entity_id) or next(iter(events.values()), None)
 
 
 def _moments(moments: Iterable[datetime]) -> str:

@@ -12,7 +12,7 @@ from headwater.core.clock import MICROSECOND
 from headwater.core.short_repr import short_repr
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
-from headwater.history.causes import MOST_CAUSES, CauseEvent, events_behind
+from headwater.history.causes import MOST_CAUSES, CausedRow, CauseEvent, events_behind
 from headwater.ports import HistoryRow, OfflineStore
 
 MOST_ROWS = 10_000
@@ -69,8 +69,9 @@ async def page_of_values(
     """
     _check_range(feature, start, end, limit, MOST_CAUSES if event_types else MOST_ROWS)
     rows = await offline.rows(feature.series, entity_id, start=start, end=end, limit=limit + 1)
-    events = await events_behind(offline, rows[:limit], event_types)
-    values = [_value(feature, row, events.get(row.cause)) for row in rows[:limit]]
+    shown = rows[:limit]
+    events = await events_behind(offline, [CausedRow(entity_id, row) for row in shown], event_types)
+    values = [_value(feature, row, event) for row, event in zip(shown, events, strict=True)]
     return ValuePage(values, _next_end(rows) if len(rows) > limit else None)
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
 from headwater.contexts.recorded import causes as causes_module
+from headwater.declarations.runtime import runtime_of
+from headwater.store.history_reads import page_of_history
 from headwater.testing import ManualClock
 
 pytestmark = pytest.mark.both_environments
@@ -57,3 +59,31 @@ async def test_each_stored_value_has_the_event_or_the_verb_that_wrote_it(
     monkeypatch.setattr(causes_module, "MOST_VALUES", 1)
     fewer = await store.records.causes(made_then.context_id)
     assert (len({each.cause for each in fewer.causes}), fewer.is_complete) == (1, False)
+
+
+async def test_the_event_is_that_of_the_entity_if_others_have_the_same_id(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger=["visit", "call"], default=0)
+    async def seen(user_id: str, event: ServiceEvent) -> int:
+        return 1
+
+    @context(store)
+    async def made(user_id: str) -> str:
+        return str(await store.get_feature("seen", user_id))
+
+    for number in range(4):
+        for name, event_type in (("ada", "visit"), ("bob", "call"), ("cleo", "call")):
+            await store.publish(event_type, name, event_id=f"daily-{number}", timestamp=clock.now())
+        clock.advance("1d")
+    await store.drain()
+    for name, event_type in (("ada", "visit"), ("bob", "call")):
+        found = await store.records.causes((await made(name)).context_id)
+        assert [each.event and each.event.event_type for each in found.causes] == [event_type]
+        runtime = runtime_of(store)
+        page = await page_of_history(runtime, "seen", name, None, None, 10, events=True)
+        assert [each.event and each.event.event_type for each in page.values] == [event_type] * 4

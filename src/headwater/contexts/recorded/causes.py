@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.core.clock import MICROSECOND
 from headwater.declarations.registry import Registry
-from headwater.history.causes import CauseEvent, events_behind
+from headwater.history.causes import CausedRow, CauseEvent, events_behind
 from headwater.ports import HistoryRow, OfflineStore
 from headwater.records.core import Core, FeatureInput, disclosed
 
@@ -76,10 +76,11 @@ async def causes_of(core: Core, registry: Registry, offline: OfflineStore) -> Co
     rows = await asyncio.gather(*(_row(offline, stored) for stored in sought))
     found = {stored: row for stored, row in zip(sought, rows, strict=True) if row is not None}
     types = {each for feature in registry.features.values() for each in feature.triggers}
-    events = await events_behind(offline, list(found.values()), types)
+    caused = [CausedRow(stored.entity_id, row) for stored, row in found.items()]
+    events = await events_behind(offline, caused, types)
     causes = [
-        ValueCause(read=at.read, input=at.input, cause=row.cause, event=events.get(row.cause))
-        for stored, row in found.items()
+        ValueCause(read=at.read, input=at.input, cause=row.cause, event=event)
+        for (stored, row), event in zip(found.items(), events, strict=True)
         for at in places[stored]
     ]
     return ContextCauses(
