@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from headwater.core.values import ServiceEvent
+from headwater.core.values import INTERNAL, ServiceEvent
 from headwater.errors import InvalidInputError
-from headwater.ports import LoggedEvent, OfflineStore
+from headwater.ports import EventFilter, LoggedEvent, OfflineStore
 
 FOLLOWED = timedelta(minutes=1)
 """How long after their arrival events are still shown to a reader that follows the log."""
+
+# No event has a text with these, and not every database accepts one in a statement.
+_IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
+# Internal events are never followed.
+_NO_EVENTS = EventFilter(INTERNAL)
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +41,8 @@ def check_limit(limit: int) -> None:
 async def find_events(offline: OfflineStore, query: EventQuery) -> list[LoggedEvent]:
     """Return accepted events, the newest first."""
     check_limit(query.limit)
+    if not _is_possible(query.event_id, query.event_type, query.entity_id):
+        return []
     rows = await offline.query(sql_of(query), {})
     return [
         LoggedEvent(
@@ -46,6 +54,17 @@ async def find_events(offline: OfflineStore, query: EventQuery) -> list[LoggedEv
         )
         for kind, entity_id, payload, at, event_id, received_at, traceparent in rows.rows
     ]
+
+
+def followed(event_type: str | None, entity_id: str | None) -> EventFilter:
+    """Return the filter of the events to follow."""
+    if not _is_possible(event_type, entity_id):
+        return _NO_EVENTS
+    return EventFilter(event_type, entity_id)
+
+
+def _is_possible(*texts: str | None) -> bool:
+    return not any(text and _IMPOSSIBLE.search(text) for text in texts)
 
 
 def sql_of(query: EventQuery) -> str:

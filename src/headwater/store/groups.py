@@ -18,12 +18,11 @@ from headwater.features.frame import check_not_replaying, track_source
 from headwater.ports import (
     DeadLetter,
     DeadLetterQuery,
-    EventFilter,
     EventPage,
     LoggedEvent,
     PublishResult,
 )
-from headwater.store.event_log import FOLLOWED, EventQuery, check_limit, find_events
+from headwater.store.event_log import FOLLOWED, EventQuery, check_limit, find_events, followed
 from headwater.store.letter_groups import MOST_GROUPED, LetterGroups, group_letters
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
@@ -135,7 +134,7 @@ class EventBus:
         """
         check_limit(limit)
         track_source("other", "the log of events")
-        only = EventFilter(event_type, None if entity_id is None else str(entity_id))
+        only = followed(event_type, None if entity_id is None else str(entity_id))
         offline = (await self._runtime.open()).backends.offline
         return await offline.events_after(position, only, within=FOLLOWED, limit=limit)
 
