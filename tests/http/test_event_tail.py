@@ -251,3 +251,13 @@ async def test_a_gap_tells_how_many_events_were_left_out_and_a_failure_ends_the_
     assert (event.id, event.data["event"]["payload"]) == ("7", {"n": 7})
     assert (problem.kind, problem.data["status"]) == ("problem", 503)
     assert connection.is_complete
+
+
+async def test_the_head_of_a_tail_has_no_body_and_no_end_to_wait_for(
+    client: httpx.AsyncClient,
+) -> None:
+    async with asyncio.timeout(60):
+        head = await client.head(TAIL)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"].startswith("text/event-stream")
+    assert "content-length" not in head.headers
