@@ -1082,7 +1082,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read how the store is and since when, what to look at first, and its parts. */
+        /**
+         * Read how the store is and since when, what to look at first, and its parts.
+         * @description The errors of your functions are only for keys with the scope `admin`.
+         */
         get: operations["read_overview"];
         put?: never;
         post?: never;
