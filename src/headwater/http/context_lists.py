@@ -30,6 +30,10 @@ from headwater.store.feature_store import FeatureStore
 Status = Annotated[
     FreshnessStatus, msgspec.Meta(description="A freshness status.", examples=["guaranteed"])
 ]
+SoughtEntity = Annotated[
+    EntityName,
+    msgspec.Meta(description="The name of a declared entity; it needs ``entity_id`` as well."),
+]
 SoughtEntityId = Annotated[
     str,
     msgspec.Meta(
@@ -75,7 +79,7 @@ class SoughtContexts(TypedDict, total=False):
     """The filters of contexts by what they used, and by their own fields."""
 
     feature: FeatureName
-    entity: EntityName
+    entity: SoughtEntity
     entity_id: SoughtEntityId
     chunk: SoughtChunk
     document: SoughtDocument

@@ -4635,7 +4635,7 @@ export interface operations {
                 document?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 end?: string;
-                /** @description The name of a declared entity. */
+                /** @description The name of a declared entity; it needs ``entity_id`` as well. */
                 entity?: string;
                 /** @description An entity's id. */
                 entity_id?: string;
@@ -4686,7 +4686,7 @@ export interface operations {
                 document?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 end?: string;
-                /** @description The name of a declared entity. */
+                /** @description The name of a declared entity; it needs ``entity_id`` as well. */
                 entity?: string;
                 /** @description An entity's id. */
                 entity_id?: string;
@@ -4731,7 +4731,7 @@ export interface operations {
                 document?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 end?: string;
-                /** @description The name of a declared entity. */
+                /** @description The name of a declared entity; it needs ``entity_id`` as well. */
                 entity?: string;
                 /** @description An entity's id. */
                 entity_id?: string;
@@ -4776,7 +4776,7 @@ export interface operations {
                 document?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 end?: string;
-                /** @description The name of a declared entity. */
+                /** @description The name of a declared entity; it needs ``entity_id`` as well. */
                 entity?: string;
                 /** @description An entity's id. */
                 entity_id?: string;
