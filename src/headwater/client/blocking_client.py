@@ -130,7 +130,6 @@ class BlockingCatalogCalls(Blocking[CatalogCalls]):
     versions = blocking(CatalogCalls.versions)
     rename = blocking(CatalogCalls.rename)
     drop = blocking(CatalogCalls.drop)
-    doctor = blocking(AdminCalls.doctor)
 
 
 class BlockingPublisher(Blocking[Publisher]):
