@@ -7,8 +7,8 @@ events       Bus             the durable log of events, read by workers that hol
 values       OnlineStore     the current values of every entity
 history      FrameReader     point-in-time reads of many rows: the offline store, or exported files
              OfflineStore    the history of every value, and the log of every event
-             RecentHistory   the newest rows of history in an embedded home, and its segment files
-             Outbox          the newest history in Redis, until Postgres has stored it
+recent       RecentHistory   the newest rows of history in an embedded home, and its segment files
+outbox       Outbox          the newest history in Redis, until Postgres has stored it
 catalog      Catalog         the versions of every feature, and which of them is served
 runner       Task            work that any process can do
              Runner          where independent tasks run
@@ -72,20 +72,14 @@ from headwater.ports.history import (
     HistoryRow,
     LogKind,
     OfflineStore,
-    Outbox,
-    OutboxBatch,
-    OutboxState,
     PastValue,
     Point,
-    Positions,
     Pruned,
-    RecentHistory,
     Rows,
-    Segment,
-    Snapshot,
-    StoreIdentity,
     misfit_error,
 )
+from headwater.ports.outbox import Outbox, OutboxBatch, OutboxState, Positions, StoreIdentity
+from headwater.ports.recent import RecentHistory, Segment, Snapshot
 from headwater.ports.records import (
     HASH_PREFIX,
     Cache,

@@ -1,20 +1,20 @@
-"""History: past values and events, and how committed rows get there."""
+"""History: past values and events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from headwater.core.codec import Kind
-from headwater.core.partitioning import BUCKETS
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.ports.event_pages import EventFilter, EventPage
 from headwater.ports.values import Change
-from headwater.ports.vectors import DocumentWrite
+
+LogKind = Literal["history", "events"]
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -238,192 +238,3 @@ class OfflineStore(FrameReader, Protocol):
 
     async def maintain(self) -> None:
         """Do the maintenance that is due; safe to call from many processes."""
-
-
-LogKind = Literal["history", "events"]
-
-
-class Segment(msgspec.Struct, frozen=True):
-    """A file of rows that were moved out of the tail; retired once merged into another file."""
-
-    name: str
-    kind: LogKind
-    rows: int
-    buckets: tuple[int, int] = (0, BUCKETS - 1)
-    """The first and the last bucket whose entities may be in it."""
-    retired_at: datetime | None = None
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """One log at one moment: its live segments, and its tail as a file of JSON lines."""
-
-    segments: Sequence[Segment]
-    tail: Path
-    longest: int
-
-
-class RecentHistory(Protocol):
-    """The newest rows of history and events, and the manifest of the segments with the rest.
-
-    Its methods block and are called in a thread. Sequence numbers grow in commit order and are
-    never reused. Only one caller at a time may change the manifest.
-    """
-
-    def snapshot(
-        self,
-        folder: Path,
-        kinds: Sequence[LogKind],
-        *,
-        features: Sequence[str] = (),
-        entity_ids: Sequence[str] = (),
-        upto: int | None = None,
-    ) -> dict[LogKind, Snapshot]:
-        """Export the tails of some logs into a folder, all of one moment, each row once.
-
-        History can be limited to some features and entities, any log to its oldest rows. Times
-        are microseconds. Events that were redriven for a single feature are left out.
-        """
-
-    def bound(self, kind: LogKind, rows: int) -> int | None:
-        """Return the sequence number of the n-th oldest movable row, or None if there are fewer.
-
-        An event can be moved when every consumer group is done with it and all events before it.
-        """
-
-    def events_after(
-        self, position: str | None, only: EventFilter, *, since: datetime, limit: int
-    ) -> EventPage:
-        """Return the next events of the tail as ``OfflineStore.events_after`` does."""
-
-    def manifest(self) -> list[Segment]:
-        """Return all segments, including retired ones."""
-
-    def add(self, segment: Segment, *, upto: int = 0) -> None:
-        """Add a segment and remove its rows from the tail, in one transaction."""
-
-    def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
-        """Add segments and retire those whose rows are in them, in one transaction."""
-
-    def forget(self, names: Sequence[str]) -> None:
-        """Remove segments whose files are deleted from the manifest."""
-
-    def reserve(self, rows: int) -> int:
-        """Reserve sequence numbers of history for an import; return the first."""
-
-    def remove(self, numbers: Sequence[int]) -> None:
-        """Remove the rows of history with these sequence numbers from the tail."""
-
-    def remove_events(self, before: datetime, *, dry_run: bool) -> int:
-        """Remove the tail's events that were received before a moment; return their number.
-
-        Only events that every consumer group has committed are removed.
-        """
-
-    def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
-        """Remove the tail's events of an id, except some types; return their number.
-
-        Only events that every consumer group has committed are removed.
-        """
-
-    def prune(self, now: datetime) -> None:
-        """Delete event ids whose dedup window is over, a bounded number of them."""
-
-
-class OutboxBatch(msgspec.Struct, frozen=True):
-    """Rows on their way to history: a JSON array, and the position of the last one.
-
-    A row of history is ``[feature, entity, entity_id, kind, value, as_of, written_at, cause]``; a
-    row of events ``[position, received_at, event_type, entity_id, event_id, timestamp, payload]``.
-    Times are microseconds.
-    """
-
-    rows: bytes
-    count: int
-    upto: str
-    more: bool = False
-    """Whether more rows may follow."""
-    documents: Sequence[DocumentWrite] = ()
-    """Writes of documents that were committed between the rows of history."""
-
-
-class StoreIdentity(msgspec.Struct, frozen=True):
-    """The store that an outbox belongs to, and whether history was confirmed to be its own."""
-
-    store_id: str | None
-    """None if the store is gone: the server lost its data while this process had it open."""
-    is_confirmed: bool = False
-
-
-class Positions(NamedTuple):
-    """The last row of each kind that was taken from a partition ("" for none)."""
-
-    history: str = ""
-    events: str = ""
-
-
-class OutboxState(msgspec.Struct, frozen=True):
-    """A partition of an outbox: whether it may have rows to take, and the last ones settled."""
-
-    has_pending: bool
-    settled: Positions
-    has_documents: bool = False
-    """Whether there are writes of documents among the rows to take."""
-    read_at: int = 0
-    """The time of the outbox's server, in microseconds; no event that is added later is older."""
-
-
-class Outbox(Protocol):
-    """Committed rows that wait to be copied into history, by partition.
-
-    The consumer stores its positions in the same transaction as the rows, so that each row
-    arrives once however often it is fetched.
-    """
-
-    partitions: int
-
-    async def identity(self) -> StoreIdentity:
-        """Return which store this outbox belongs to at present."""
-
-    def new_store_id(self) -> str:
-        """Return a new id for this store."""
-
-    async def confirm(self, store_id: str, new_id: str) -> bool:
-        """Record that history belongs to a store, and rename it; return False if it is gone.
-
-        Workers are given partitions of a confirmed store only.
-        """
-
-    async def states(self) -> Sequence[OutboxState]:
-        """Return the state of each partition."""
-
-    async def has_documents(self) -> bool:
-        """Return whether any partition has writes of documents to take."""
-
-    async def mismatch(self, partition: int, taken: Positions) -> str | None:
-        """Return None if these are the last rows settled or still there, otherwise the problem.
-
-        In case of a mismatch, the outbox or the history is an older copy, or a copy of the outbox
-        has gone on with the same history.
-        """
-
-    async def fetch(
-        self, kind: LogKind, partition: int, after: str, limit: int
-    ) -> OutboxBatch | None:
-        """Return the next rows after the last one taken ("" for none), or None if there are none.
-
-        They are about as many as the limit and about a megabyte, but at least one. Raises
-        StoreMismatchError if ``after`` is a mismatch: rows would be missing, doubled, or mixed
-        with those of another history.
-        """
-
-    async def settle(self, partition: int, taken: Positions) -> Positions:
-        """Delete rows up to these positions, events once every group is done with them.
-
-        Returns the last positions settled, which never go back.
-        """
-
-    async def done_events(self) -> Sequence[str]:
-        """Return the last event of each partition that was taken and no group needs any more.
-
-        Events are named by their positions, "" for none.
-        """

@@ -1,0 +1,100 @@
+"""The newest rows of history in an embedded home, and the segment files with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from headwater.core.partitioning import BUCKETS
+from headwater.ports.event_pages import EventFilter, EventPage
+from headwater.ports.history import LogKind
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A file of rows that were moved out of the tail; retired once merged into another file."""
+
+    name: str
+    kind: LogKind
+    rows: int
+    buckets: tuple[int, int] = (0, BUCKETS - 1)
+    """The first and the last bucket whose entities may be in it."""
+    retired_at: datetime | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """One log at one moment: its live segments, and its tail as a file of JSON lines."""
+
+    segments: Sequence[Segment]
+    tail: Path
+    longest: int
+
+
+class RecentHistory(Protocol):
+    """The newest rows of history and events, and the manifest of the segments with the rest.
+
+    Its methods block and are called in a thread. Sequence numbers grow in commit order and are
+    never reused. Only one caller at a time may change the manifest.
+    """
+
+    def snapshot(
+        self,
+        folder: Path,
+        kinds: Sequence[LogKind],
+        *,
+        features: Sequence[str] = (),
+        entity_ids: Sequence[str] = (),
+        upto: int | None = None,
+    ) -> dict[LogKind, Snapshot]:
+        """Export the tails of some logs into a folder, all of one moment, each row once.
+
+        History can be limited to some features and entities, any log to its oldest rows. Times
+        are microseconds. Events that were redriven for a single feature are left out.
+        """
+
+    def bound(self, kind: LogKind, rows: int) -> int | None:
+        """Return the sequence number of the n-th oldest movable row, or None if there are fewer.
+
+        An event can be moved when every consumer group is done with it and all events before it.
+        """
+
+    def events_after(
+        self, position: str | None, only: EventFilter, *, since: datetime, limit: int
+    ) -> EventPage:
+        """Return the next events of the tail as ``OfflineStore.events_after`` does."""
+
+    def manifest(self) -> list[Segment]:
+        """Return all segments, including retired ones."""
+
+    def add(self, segment: Segment, *, upto: int = 0) -> None:
+        """Add a segment and remove its rows from the tail, in one transaction."""
+
+    def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
+        """Add segments and retire those whose rows are in them, in one transaction."""
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Remove segments whose files are deleted from the manifest."""
+
+    def reserve(self, rows: int) -> int:
+        """Reserve sequence numbers of history for an import; return the first."""
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Remove the rows of history with these sequence numbers from the tail."""
+
+    def remove_events(self, before: datetime, *, dry_run: bool) -> int:
+        """Remove the tail's events that were received before a moment; return their number.
+
+        Only events that every consumer group has committed are removed.
+        """
+
+    def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
+        """Remove the tail's events of an id, except some types; return their number.
+
+        Only events that every consumer group has committed are removed.
+        """
+
+    def prune(self, now: datetime) -> None:
+        """Delete event ids whose dedup window is over, a bounded number of them."""
