@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from headwater.ports import PublishResult as PublishResult
     from headwater.ports import RecordSummary as RecordSummary
     from headwater.ports import StoredDocument as StoredDocument
-    from headwater.records.diff import ContextDiff as ContextDiff
+    from headwater.records.context_diff import ContextDiff as ContextDiff
     from headwater.records.lineage import ChunkLineage as ChunkLineage
     from headwater.records.lineage import Context as Context
     from headwater.records.lineage import ContextLineage as ContextLineage
@@ -104,7 +104,7 @@ _PUBLIC = {
         "RecordSummary",
         "StoredDocument",
     ),
-    "records.diff": ("ContextDiff",),
+    "records.context_diff": ("ContextDiff",),
     "records.lineage": (
         "ChunkLineage",
         "Context",

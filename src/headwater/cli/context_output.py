@@ -16,7 +16,7 @@ from headwater.cli.output import (
     span_text,
 )
 from headwater.ports import RecordSummary
-from headwater.records.diff import ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
+from headwater.records.context_diff import ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
 from headwater.records.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.records.record import Redaction, moment_text
 from headwater.records.verification_report import VerificationReport

@@ -19,7 +19,8 @@ from headwater.contexts.recorded.search import named
 from headwater.contexts.recorded.verification import checked_core
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.ports import RecordSummary
-from headwater.records.diff import ContextDiff, diff
+from headwater.records.context_diff import ContextDiff
+from headwater.records.diff import diff
 from headwater.records.document import load
 from headwater.records.lineage import ContextTrace
 from headwater.records.record import Record, inner_contexts

@@ -27,7 +27,7 @@ from headwater.core.codec import encode_custom
 from headwater.declarations import overrides
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
-from headwater.records.diff import ContextDiff
+from headwater.records.context_diff import ContextDiff
 from headwater.records.lineage import ContextLineage, ContextTrace, PastContext
 from headwater.store.feature_store import FeatureStore
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headwater.contexts.recorded.causes import ContextCauses
     from headwater.contexts.recorded.histogram import ContextHistogram
     from headwater.contexts.recorded.replay import Mode, Replay
-    from headwater.records.diff import ContextDiff
+    from headwater.records.context_diff import ContextDiff
     from headwater.records.record import Record
     from headwater.records.verification_report import VerificationReport
 

@@ -11,8 +11,9 @@ from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.core.tokens import Tokenizer
 from headwater.errors import ReplayError
 from headwater.features.frame import ReplayedSearch
+from headwater.records.context_diff import ContextDiff
 from headwater.records.core import Core, disclosed
-from headwater.records.diff import ContextDiff, diff
+from headwater.records.diff import diff
 from headwater.records.lineage import Context
 from headwater.records.record import content_hash, moment_text
 

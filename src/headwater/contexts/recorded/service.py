@@ -23,8 +23,9 @@ from headwater.features.frame import current_replay
 from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.records import projection
+from headwater.records.context_diff import ContextDiff
 from headwater.records.core import Core
-from headwater.records.diff import ContextDiff, diff
+from headwater.records.diff import diff
 from headwater.records.lineage import Context, ContextTrace, PastContext
 from headwater.records.record import (
     Record,
