@@ -96,6 +96,10 @@ async def test_the_letters_of_a_group_are_listed_and_settled_over_http(settings:
         assert sorted((each["id"], each["outcome"]) for each in settled) == sorted(
             [(first, "gone"), (others[0], "discarded")]
         )
+        body = {"ids": [*others[1:], *missing["ids"]], "partial": True, "error": missing["error"]}
+        body["event_type"] = "no such type"
+        settled = (await client.post("/v1/dead-letters/discard", json=body)).json()["dead_letters"]
+        assert settled == []
         all_of = {"feature": "spend", "error": orders["error"]}
         redriven = (await client.post("/v1/dead-letters/redrive", json=all_of)).json()
         assert {each["outcome"] for each in redriven["dead_letters"]} == {"redriven"}

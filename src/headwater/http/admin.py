@@ -244,7 +244,9 @@ class Administration:
             error=selection.error,
             limit=selection.limit,
         )
-        wanted = selection.ids if selection.partial and selection.ids else ()
+        # An id that another field leaves out is not gone.
+        is_by_id = selection == DeadLetterSelection(ids=selection.ids, partial=True)
+        wanted = (selection.ids or ()) if is_by_id else ()
         known = [letter.id for letter in found]
         waiting, gone = dict.fromkeys(known), {*wanted}.difference(known)
         while waiting:
