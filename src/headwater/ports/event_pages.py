@@ -22,7 +22,8 @@ class FollowedEvent(msgspec.Struct, frozen=True):
 class EventPage(msgspec.Struct, frozen=True):
     """The next events of the log, and the position after all events that were examined.
 
-    ``skipped`` is the number of matching events that were too old, at most ``MOST_SKIPPED``.
+    ``skipped`` is the number of matching events that were too old, at most ``MOST_SKIPPED``. Events
+    that were handled and moved out of a tail before they were followed count as well, all of them.
     """
 
     events: Sequence[FollowedEvent]

@@ -16,6 +16,7 @@ from headwater.ports import MOST_SKIPPED, EventFilter, EventPage, FollowedEvent,
 _POSITION = re.compile(r"\d{1,18}")
 _MAX_BYTES = 1 << 20
 
+_FIRST = "SELECT min(seq) FROM events"
 _END = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'"
 # Numbers grow with the time of arrival, so this reads the newest events only.
 _LAST_OLD = "SELECT seq FROM events WHERE seq > ? AND received_at < ? ORDER BY seq DESC LIMIT 1"
@@ -43,9 +44,12 @@ def read_events(
             f"{position[:60]!r} is not a position of this event log; pass one that it returned, or "
             "none to start at the end"
         )
-    after, skipped, wanted = int(position), 0, (only.event_type, only.entity_id)
+    after, wanted = int(position), (only.event_type, only.entity_id)
+    moved = _moved(db, after, end)
+    after, skipped = after + moved, min(moved, MOST_SKIPPED)
     if old := db.execute(_LAST_OLD, (after, since)).fetchone():
-        ((skipped,),) = db.execute(_COUNT, (after, *old, *wanted)).fetchall()
+        ((count,),) = db.execute(_COUNT, (after, *old, *wanted)).fetchall()
+        skipped = min(skipped + count, MOST_SKIPPED)
         (after,) = old
     events: list[FollowedEvent] = []
     size = 0
@@ -58,6 +62,12 @@ def read_events(
     # A larger number is of a store that was deleted since.
     last = events[-1].position if has_more else str(end)
     return EventPage(events, last, has_more, skipped)
+
+
+def _moved(db: sqlite3.Connection, after: int, end: int) -> int:
+    """Return how many events after a position are not in the tail any more."""
+    ((first,),) = db.execute(_FIRST).fetchall()
+    return max(0, (end if first is None else first - 1) - after)
 
 
 def _followed(row: tuple[Any, ...]) -> FollowedEvent:
