@@ -7,7 +7,7 @@ import pytest
 from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
 from tests.cli.conftest import Run
-from tests.cli.test_context import DESK
+from tests.cli.context.desk import DESK
 
 ONLY_CONTEXTS = """
 from headwater import FeatureStore, context, retriever

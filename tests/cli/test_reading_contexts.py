@@ -10,7 +10,7 @@ import pytest
 from headwater.records.lineage import Context
 from headwater.store.loader import load_store
 from tests.cli.conftest import Run
-from tests.cli.test_context import DESK, assemble, tamper, unpacked
+from tests.cli.context.desk import DESK, assemble, tamper, unpacked
 
 TEXT = "/output/content"
 

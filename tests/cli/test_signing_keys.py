@@ -10,7 +10,7 @@ from headwater.records.document import load
 from headwater.records.signing import Ed25519Key, HmacKey, parse_keyring
 from headwater.records.verify import verify_record
 from tests.cli.conftest import Run
-from tests.cli.test_context import DESK, assemble
+from tests.cli.context.desk import DESK, assemble
 from tests.records.node import VERIFIER
 from tests.records.node import run as run_node
 
