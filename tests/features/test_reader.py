@@ -7,10 +7,7 @@ from datetime import timedelta
 import pytest
 
 from headwater import FeatureStore, FeatureValue, ServiceEvent, entity, feature
-from headwater.errors import (
-    InvalidInputError,
-    NotFoundError,
-)
+from headwater.errors import InvalidInputError, NotFoundError
 from headwater.features.frame import at_moment
 from headwater.testing import ManualClock
 

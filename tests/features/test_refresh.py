@@ -1,37 +1,23 @@
-"""Scheduled features: one run per tick for every entity, in code or in SQL."""
+"""Scheduled features: ticks, and functions that run at them."""
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 
-import asyncpg
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.logging import Outage
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.scheduler import Scheduler
-from headwater.errors import DeclarationError
 from headwater.features.schedule import next_due
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, metric, past, query, records, until
+from tests.features.known_users import declare_seen, know
 
 pytestmark = pytest.mark.both_environments
-
-
-async def know(store: FeatureStore, *entity_ids: str) -> None:
-    """Publish an event of each entity, so that the store knows it."""
-    for entity_id in entity_ids:
-        await store.publish("seen", entity_id)
-
-
-def declare_seen(user: type) -> None:
-    @feature(entity=user, trigger="seen")
-    async def seen(user_id: str, event: ServiceEvent) -> bool:
-        return True
 
 
 async def test_a_materialized_feature_is_recomputed_for_every_known_entity_at_each_tick(
@@ -263,151 +249,6 @@ async def test_a_handler_and_a_refresh_of_one_entity_lose_no_update(
     assert await store.get_feature("doubled", "u1") == 12
 
 
-async def orders(store: FeatureStore, home: Path, *rows: str) -> None:
-    """Fills the source ``orders``, a file or a table, and declares it."""
-    file = home / "orders.csv"
-    file.write_text("\n".join(["user_id,amount", *rows]) + "\n")
-    store.source("orders", file)
-    servers = store.settings.postgres
-    if servers.url:
-        table = f"{servers.schema}.orders"
-        database = await asyncpg.connect(servers.url)
-        await database.execute(
-            f"CREATE SCHEMA IF NOT EXISTS {servers.schema};"
-            f"CREATE TABLE IF NOT EXISTS {table} (user_id text, amount int); TRUNCATE {table}"
-        )
-        for row in rows:
-            user_id, amount = row.split(",")
-            await database.execute(f"INSERT INTO {table} VALUES ($1, $2)", user_id, int(amount))
-        await database.close()
-
-
-async def test_a_materialized_sql_feature_is_one_query_for_all_entities(
-    store: FeatureStore, user: type, clock: ManualClock, home: Path
-) -> None:
-    await orders(store, home, "u1,5", "u1,7", "u2,1")
-
-    @feature(
-        entity=user,
-        refresh=timedelta(minutes=5),
-        materialize=True,
-        sql="SELECT user_id, count(*) AS value FROM orders GROUP BY user_id",
-    )
-    def order_count(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    await store.drain()
-    assert await store.get_features(["order_count"], ["u1", "u2", "u3"]) == {
-        "u1": {"order_count": 2},
-        "u2": {"order_count": 1},
-        "u3": {"order_count": None},
-    }
-    await orders(store, home, "u1,5", "u3,1")
-    clock.advance("5m")
-    await store.drain()
-    assert await store.get_feature("order_count", "u1") == 1
-    assert await store.get_feature("order_count", "u3") == 1
-    assert await past(store, "order_count") == [2, 1]
-
-
-async def test_a_sql_feature_that_is_not_materialized_is_written_for_entities_already_online(
-    store: FeatureStore, user: type, clock: ManualClock, home: Path
-) -> None:
-    declare_seen(user)
-    await orders(store, home, "u1,5", "u2,1")
-
-    @feature(
-        entity=user,
-        refresh="5m",
-        sql="SELECT user_id, sum(amount) AS spent FROM orders GROUP BY user_id",
-    )
-    def spent(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    await know(store, "u1")
-    await store.drain()
-    clock.advance("5m")
-    await store.drain()
-    assert await store.get_features(["spent"], ["u1", "u2"]) == {
-        "u1": {"spent": 5},
-        "u2": {"spent": None},
-    }
-
-
-async def test_a_sql_feature_reads_events_and_history_and_may_give_its_own_times(
-    store: FeatureStore, user: type, clock: ManualClock
-) -> None:
-    @feature(
-        entity=user,
-        refresh="5m",
-        materialize=True,
-        sql="""SELECT entity_id AS user_id, count(*) AS value, max("timestamp") AS "timestamp"
-               FROM events WHERE event_type = 'click' GROUP BY entity_id""",
-    )
-    def clicks(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    at = clock.now()
-    for _ in range(3):
-        await store.publish("click", "u1")
-    clock.advance("5m")
-    await store.drain()
-    (row,) = await store.get_feature_values(["clicks"], ["u1"])
-    assert (row["clicks"].value, row["clicks"].as_of) == (3, at)
-
-
-@pytest.mark.parametrize(
-    ("sql", "problem"),
-    [
-        ("SELECT plan FROM nowhere", "nowhere"),
-        ("SELECT 'u1' AS id, 1 AS value", "must return 'user_id' and 'value'"),
-        ("SELECT 'u1' AS user_id, 'text' AS value", "cannot store 'text' as int"),
-        ("SELECT 'u1' AS user_id, 1 AS value; SELECT 2", "several statements"),
-    ],
-)
-async def test_a_query_that_fails_keeps_the_old_values_logs_and_tries_again(
-    store: FeatureStore,
-    user: type,
-    clock: ManualClock,
-    capsys: pytest.CaptureFixture[str],
-    sql: str,
-    problem: str,
-) -> None:
-    @feature(entity=user, refresh="5m", materialize=True, sql=sql)
-    def wrong(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    await store.set_feature("wrong", "u1", 1)
-    for _ in range(2):
-        clock.advance("5m")
-        await store.drain()
-        (record,) = records(capsys.readouterr().err, "refresh failed")
-        assert problem in record["error"]
-    assert await store.get_feature("wrong", "u1") == 1
-
-
-async def test_code_and_sql_values_come_in_one_answer(
-    store: FeatureStore, user: type, clock: ManualClock, home: Path
-) -> None:
-    await orders(store, home, "u1,5")
-
-    @feature(
-        entity=user,
-        refresh="5m",
-        materialize=True,
-        sql="SELECT user_id, sum(amount) AS value FROM orders GROUP BY user_id",
-    )
-    def spent(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    @feature(entity=user)
-    async def doubled(user_id: str) -> int:
-        return 2 * int(await store.get_feature("spent", user_id))
-
-    @feature(entity=user, template="{spent} of {doubled}")
-    def line(user_id: str) -> str: ...  # type: ignore[empty-body]
-
-    await store.drain()
-    assert await store.get_features(["spent", "doubled", "line"], ["u1"]) == {
-        "u1": {"spent": 5, "doubled": 10, "line": "5 of 10"}
-    }
-
-
 async def test_ticks_are_no_events_of_the_users_log(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -493,118 +334,6 @@ async def test_a_timer_that_fires_early_loses_no_tick(
     assert scheduler.wait(early) <= 0
 
 
-async def test_a_row_that_cannot_be_stored_is_named_and_the_others_are_written(
-    store: FeatureStore, user: type, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await orders(store, home, "u1,1", "u2,0", "u3,3")
-
-    @feature(
-        entity=user,
-        refresh="5m",
-        materialize=True,
-        sql="SELECT user_id, nullif(amount, 0) AS value FROM orders",
-    )
-    def amount(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    before = metric("headwater_refreshes_total", feature="amount", outcome="failed")
-    await store.drain()
-    assert await store.get_features(["amount"], ["u1", "u2", "u3"]) == {
-        "u1": {"amount": 1},
-        "u2": {"amount": None},
-        "u3": {"amount": 3},
-    }
-    (record,) = records(capsys.readouterr().err, "refresh failed")
-    assert (record["feature"], record["entity_id"]) == ("amount", "u2")
-    assert "cannot store None as int" in record["error"]
-    failed = metric("headwater_refreshes_total", feature="amount", outcome="failed")
-    assert failed == before + 1
-
-
-@pytest.mark.parametrize(
-    ("sql", "problem"),
-    [
-        ("SELECT 'u1' AS user_id, 1 AS value; SELECT 2 AS value", "several statements"),
-        ("SELEC user_id, 1 AS value", "syntax error"),
-    ],
-)
-async def test_a_query_that_can_never_run_is_refused_when_the_worker_starts(
-    store: FeatureStore, user: type, sql: str, problem: str
-) -> None:
-    @feature(entity=user, refresh="5m", materialize=True, sql=sql)
-    def wrong(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    with pytest.raises(DeclarationError, match=rf"test_refresh.py:\d+: .*'wrong': .*{problem}"):
-        await Worker(store).run()
-
-
-@pytest.mark.parametrize(
-    ("sql", "problem"),
-    [
-        ("SELECT user_id, amuont AS value FROM orders", "amuont"),
-        ("SELECT user_id, amount FROM orders", "must return 'user_id' and 'value'"),
-    ],
-)
-async def test_a_query_that_cannot_run_yet_is_named_when_the_worker_starts(
-    store: FeatureStore,
-    user: type,
-    home: Path,
-    capsys: pytest.CaptureFixture[str],
-    sql: str,
-    problem: str,
-) -> None:
-    await orders(store, home, "u1,1")
-
-    @feature(entity=user, refresh="5m", materialize=True, sql=sql)
-    def wrong(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    worker = Worker(store)
-    worker.stop()
-    await worker.run()
-    (record,) = records(capsys.readouterr().err, "query cannot be run")
-    assert record["feature"] == "wrong"
-    assert problem in record["error"]
-
-
-@pytest.mark.parametrize("settings", ["production"], indirect=True)
-async def test_a_worker_starts_while_the_database_of_its_queries_is_unavailable(
-    settings: Settings, clock: ManualClock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = settings.replace(postgres={"url": "postgresql://localhost:1/none"})
-    async with FeatureStore(settings=settings, clock=clock) as store:
-
-        @store.entity
-        class User:
-            user_id: str
-
-        for name in ("one", "two"):
-
-            @store.feature(User, refresh="5m", materialize=True, sql="SELECT 1", name=name)
-            def number(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-        worker = Worker(store)
-        worker.stop()
-        await worker.run()
-    (record,) = records(capsys.readouterr().err, "queries not checked")
-    assert record["level"] == "warning"
-
-
-async def test_an_average_of_whole_numbers_is_a_float_in_every_database(
-    store: FeatureStore, user: type, home: Path
-) -> None:
-    await orders(store, home, "u1,1", "u1,2")
-
-    @feature(
-        entity=user,
-        refresh="5m",
-        materialize=True,
-        sql="SELECT user_id, avg(amount) AS value FROM orders GROUP BY user_id",
-    )
-    def average(user_id: str) -> float: ...  # type: ignore[empty-body]
-
-    await store.drain()
-    assert await store.get_feature("average", "u1") == 1.5
-
-
 async def test_a_schedule_can_be_run_now_and_goes_on_afterwards(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -626,82 +355,3 @@ async def test_a_schedule_can_be_run_now_and_goes_on_afterwards(
     clock.advance("5m")
     await store.drain()
     assert len(runs) == before + 2
-
-
-async def test_a_time_of_a_query_needs_a_time_zone(
-    store: FeatureStore, user: type, capsys: pytest.CaptureFixture[str]
-) -> None:
-    naive = "TIMESTAMP '2026-01-05 12:00:00'"
-    for name, time in (("without", naive), ("named", f"{naive} AT TIME ZONE 'Europe/Rome'")):
-
-        def noon(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-        sql = f"SELECT 'u1' AS user_id, 1 AS value, {time} AS \"timestamp\""
-        feature(entity=user, name=name, refresh="5m", materialize=True, sql=sql)(noon)
-
-    await store.drain()
-    (row,) = await store.get_feature_values(["without", "named"], ["u1"])
-    assert row["without"].value is None
-    assert row["named"].as_of == datetime(2026, 1, 5, 11, tzinfo=UTC)
-    problems = records(capsys.readouterr().err, "refresh failed")
-    (problem,) = [record["error"] for record in problems if record.get("entity_id") == "u1"]
-    assert "returns 2026-01-05 12:00:00 as timestamp, without a time zone; name its zone" in problem
-
-
-@pytest.mark.parametrize("materialize", [True, False])
-async def test_rows_that_a_query_returns_again_are_written_once(
-    store: FeatureStore, user: type, clock: ManualClock, home: Path, materialize: bool
-) -> None:
-    declare_seen(user)
-    await know(store, "u1")
-    # The first digit of an amount is its hour.
-    sql = """SELECT user_id, amount % 1000 AS value, TIMESTAMPTZ '2026-01-01 00:00:00+00'
-                 + (amount - amount % 1000) * INTERVAL '3.6 seconds' AS "timestamp" FROM orders"""
-
-    @feature(entity=user, refresh="5m", materialize=materialize, sql=sql)
-    def price(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    async def run(*amounts: int) -> list[tuple[int, int]]:
-        await orders(store, home, *(f"u1,{amount}" for amount in amounts))
-        clock.advance("5m")
-        await store.drain()
-        rows = await query(
-            store,
-            "SELECT as_of, value_int FROM feature_history WHERE feature = 'price'"
-            " AND entity_id = 'u1' ORDER BY as_of, written_at",
-        )
-        return [(as_of.astimezone(UTC).hour, value) for as_of, value in rows]
-
-    await orders(store, home)
-    await store.drain()
-    first = [(1, 5), (2, 6), (3, 7)]
-    assert await run(3007, 1005, 2006) == first
-    assert await run(3007, 1005, 2006) == first
-    # A correction of an old row, a late row and a new one.
-    changed = await run(3007, 1004, 2006, 3, 4008)
-    assert changed == [(0, 3), (1, 5), (1, 4), (2, 6), (3, 7), (4, 8)]
-    assert await run(3007, 1004, 2006, 3, 4008) == changed
-    # The current row corrected and undone: both changes count.
-    assert (await run(4009))[-2:] == [(4, 8), (4, 9)]
-    assert (await run(4008))[-3:] == [(4, 8), (4, 9), (4, 8)]
-    assert await store.get_feature("price", "u1") == 8
-
-
-async def test_a_row_that_a_query_returns_again_stays_valid_and_caught_up(
-    store: FeatureStore, user: type, clock: ManualClock
-) -> None:
-    sql = "SELECT 'u1' AS user_id, 1 AS value, TIMESTAMPTZ '2025-01-01 00:00:00+00' AS timestamp"
-
-    @feature(entity=user, refresh="5m", materialize=True, sql=sql, ttl="7m")
-    def lasting(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    @feature(entity=user, refresh="5m", materialize=True, sql=sql, freshness="caught_up")
-    def current(user_id: str) -> int: ...  # type: ignore[empty-body]
-
-    for _ in range(3):
-        clock.advance("5m")
-        await store.drain()
-    (row,) = await store.get_feature_values(["lasting", "current"], ["u1"])
-    assert (row["lasting"].value, row["current"].written_at) == (1, clock.now())
-    assert len(await past(store, "lasting")) > 1
-    assert await past(store, "current") == [1]

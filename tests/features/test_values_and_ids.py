@@ -11,11 +11,7 @@ import numpy
 import pytest
 
 from headwater import FeatureStore, FeatureValue, ServiceEvent, entity, feature
-from headwater.errors import (
-    EventError,
-    FeatureValueError,
-    InvalidInputError,
-)
+from headwater.errors import EventError, FeatureValueError, InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past, records
