@@ -203,7 +203,7 @@ async def test_a_query_that_can_never_run_is_refused_when_the_worker_starts(
     @feature(entity=user, refresh="5m", materialize=True, sql=sql)
     def wrong(user_id: str) -> int: ...  # type: ignore[empty-body]
 
-    with pytest.raises(DeclarationError, match=rf"test_refresh.py:\d+: .*'wrong': .*{problem}"):
+    with pytest.raises(DeclarationError, match=rf"test_sql_refresh.py:\d+: .*'wrong': .*{problem}"):
         await Worker(store).run()
 
 
