@@ -26,5 +26,11 @@ export default defineConfig({
       ),
     ),
   },
-  test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"] },
+  test: {
+    environment: "happy-dom",
+    // One environment for all files: to make one takes longer than their tests.
+    isolate: false,
+    unstubGlobals: true,
+    include: ["src/**/*.test.{ts,tsx}"],
+  },
 });

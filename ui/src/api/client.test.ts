@@ -1,8 +1,8 @@
 import { afterEach, expect, it, vi } from "vitest";
 
 afterEach(() => {
-  vi.unstubAllGlobals();
   history.replaceState(null, "", "/");
+  vi.resetModules();
 });
 
 it("asks for files and streams under the prefix of a proxy", async () => {

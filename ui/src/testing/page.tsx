@@ -3,7 +3,7 @@ import { MantineProvider } from "@mantine/core";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { cleanup, render } from "@testing-library/react";
 import type { ReactElement } from "react";
-import { afterEach, vi } from "vitest";
+import { vi } from "vitest";
 
 import { makeQueryClient } from "~/api/queries";
 
@@ -17,6 +17,7 @@ export function problem(status: number): Response {
 
 /** Render an element; requests without an answer get the status 404. Return what was asked. */
 export function shown(element: ReactElement, answers: Answers): string[] {
+  cleanup(); // of the test before: files share a document
   const asked: string[] = [];
   vi.stubGlobal("fetch", async (request: Request) => {
     const url = new URL(request.url);
@@ -32,8 +33,3 @@ export function shown(element: ReactElement, answers: Answers): string[] {
   );
   return asked;
 }
-
-afterEach(() => {
-  cleanup();
-  vi.unstubAllGlobals();
-});
