@@ -6,6 +6,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
 from headwater.doctor.overview import series_of
+from headwater.engine import last_hour
 from headwater.engine.last_hour import SAMPLES, STEP, LastHour
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -120,6 +121,19 @@ async def test_contexts_stored_late_and_between_two_samples_are_counted(
         await other.update()
         for each in (hour, other):
             assert series_of(*each.samples()).contexts_per_minute[-4:] == [1, 1, 3, 3]
+
+
+async def test_the_newest_time_is_counted_although_it_has_too_many_contexts(
+    settings: Settings, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last_hour, "_PAGE", 2)
+    monkeypatch.setattr(last_hour, "_MOST_RECORDS", 4)
+    async with shop(settings, clock) as store:
+        await assemble(store, *("ada", "bob", "eve") * 2)
+        clock.advance(A_STEP)
+        hour = LastHour(store)
+        await hour.update()
+        assert series_of(*hour.samples()).contexts_per_minute[-1] == 4
 
 
 async def test_a_time_without_a_server_is_a_gap_and_samples_are_dropped_after_an_hour(

@@ -205,8 +205,10 @@ class LastHour:
                 break
             before = page[-1].context_id
         else:
-            # The times before the last record that was read are not known completely.
-            start = math.ceil(found[-1].created_at.timestamp() / STEP) * STEP
+            # The times before the last record that was read are not known completely. The newest is
+            # counted in any case: many contexts are closer to all of them than none.
+            known = math.ceil(found[-1].created_at.timestamp() / STEP) * STEP
+            start = min(known, end - STEP)
         return _counted(found, range(start + STEP, end + STEP, STEP))
 
     def samples(self) -> Hour:
