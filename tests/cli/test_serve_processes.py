@@ -1,10 +1,13 @@
 """The API processes of `headwater serve --processes N`."""
 
 import http.client
+import json
 import os
 import re
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from headwater.settings.schema import Settings
@@ -44,6 +47,35 @@ def parts(url: str) -> dict[str, bool]:
 def count_of(text: str, metric: str) -> float:
     """Return the sum of a metric over all its labels."""
     return sum(float(value) for value in re.findall(rf"^{metric}(?:{{.*}})? (\S+)$", text, re.M))
+
+
+def test_every_api_process_shows_the_events_and_numbers_of_all(start: Start) -> None:
+    server = start("serve", "--port", "0", "--processes", "2", "--workers", "1")
+    url = server.next_line()["url"]
+    with ExitStack() as connections:
+        # Each has a connection of its own, which any process may accept.
+        tails = [connections.enter_context(tail(url)) for _ in range(6)]
+        visit(url)
+        for lines in tails:
+            shown = next(line for line in lines if line.startswith(b"data: "))
+            assert json.loads(shown.removeprefix(b"data: "))["event"]["event_type"] == "visit"
+
+    def is_one() -> bool:
+        answers = [ask(url, "GET", "/v1/series")[1] for _ in range(8)]
+        return answers[0]["waiting"][-1] == 0 and answers == [answers[0]] * len(answers)
+
+    wait_until(is_one)
+    assert server.end().code == 0
+
+
+@contextmanager
+def tail(url: str) -> Iterator[http.client.HTTPResponse]:
+    """Open the live tail of events."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    with closing(connection):
+        connection.request("GET", "/v1/events/tail")
+        with connection.getresponse() as lines:
+            yield lines
 
 
 def test_api_processes_share_a_port_metrics_and_readiness_and_are_restarted(start: Start) -> None:
