@@ -7,12 +7,17 @@ import "~/design/base.css";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
+import { makeQueryClient } from "~/api/queries";
 import { App } from "~/app/App";
+import { begin } from "~/app/opening";
+
+const client = makeQueryClient();
+begin(client, location.pathname);
 
 const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no element with the id root");
 createRoot(root).render(
   <StrictMode>
-    <App />
+    <App client={client} />
   </StrictMode>,
 );

@@ -65,3 +65,12 @@ export const overview = queryOptions({
   queryFn: async ({ signal }) => body(await api.GET("/v1/overview", { signal })),
   refetchInterval: 5_000,
 });
+
+/** What a recorded context was made of, and why. */
+export const explained = (id: string) =>
+  queryOptions({
+    queryKey: ["explain", id],
+    queryFn: async ({ signal }) =>
+      body(await api.GET("/context/{id}/explain", { params: { path: { id } }, signal })),
+    staleTime: 60_000,
+  });

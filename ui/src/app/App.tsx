@@ -1,17 +1,14 @@
 import { MantineProvider } from "@mantine/core";
-import { QueryClientProvider } from "@tanstack/react-query";
-import { useState } from "react";
+import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { Router } from "wouter";
 
 import { BASE } from "~/api/address";
-import { makeQueryClient } from "~/api/queries";
 
 import { useExactSearch } from "./search";
 import { Shell } from "./Shell";
 import { theme } from "./theme";
 
-export function App() {
-  const [client] = useState(makeQueryClient);
+export function App({ client }: { client: QueryClient }) {
   return (
     // Styles made at run time are refused by the content security policy; tokens.css has them.
     <MantineProvider

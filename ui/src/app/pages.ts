@@ -27,10 +27,17 @@ export type Page = {
   needs: Operation | null;
   /** The second key of the shortcut: `g` then this. */
   key: string;
-  component: ComponentType;
-};
+} & Loaded;
 
-/** The pages of the rail, in its order. A page is loaded when it is opened. */
+type Load = () => Promise<{ default: ComponentType }>;
+type Loaded = { load: Load; component: ComponentType };
+
+/** A page is loaded when it is opened, or before that when an address names it. */
+function loaded(load: Load): Loaded {
+  return { load, component: lazy(load) };
+}
+
+/** The pages of the rail, in its order. */
 export const PAGES: readonly Page[] = [
   {
     path: "/",
@@ -39,7 +46,7 @@ export const PAGES: readonly Page[] = [
     section: "",
     needs: "GET /v1/overview",
     key: "o",
-    component: lazy(() => import("~/pages/overview/OverviewPage")),
+    ...loaded(() => import("~/pages/overview/OverviewPage")),
   },
   {
     path: "/store",
@@ -48,7 +55,7 @@ export const PAGES: readonly Page[] = [
     section: "",
     needs: "GET /api/store",
     key: "s",
-    component: lazy(() => import("~/pages/store/StorePage")),
+    ...loaded(() => import("~/pages/store/StorePage")),
   },
   {
     path: "/lookup",
@@ -57,7 +64,7 @@ export const PAGES: readonly Page[] = [
     section: "",
     needs: "GET /v1/entities/{entity}/{entity_id}",
     key: "l",
-    component: lazy(() => import("~/pages/lookup/LookupPage")),
+    ...loaded(() => import("~/pages/lookup/LookupPage")),
   },
   {
     path: "/playground",
@@ -66,7 +73,7 @@ export const PAGES: readonly Page[] = [
     section: "",
     needs: "POST /v1/contexts/{name}",
     key: "p",
-    component: lazy(() => import("~/pages/playground/PlaygroundPage")),
+    ...loaded(() => import("~/pages/playground/PlaygroundPage")),
   },
   {
     path: "/retrievers",
@@ -75,7 +82,7 @@ export const PAGES: readonly Page[] = [
     section: "",
     needs: "GET /v1/indexes",
     key: "t",
-    component: lazy(() => import("~/pages/retrievers/RetrieversPage")),
+    ...loaded(() => import("~/pages/retrievers/RetrieversPage")),
   },
   {
     path: "/records",
@@ -84,7 +91,7 @@ export const PAGES: readonly Page[] = [
     section: "Evidence",
     needs: "GET /v1/contexts",
     key: "r",
-    component: lazy(() => import("~/pages/records/RecordsPage")),
+    ...loaded(() => import("~/pages/records/RecordsPage")),
   },
   {
     path: "/impact",
@@ -93,7 +100,7 @@ export const PAGES: readonly Page[] = [
     section: "Evidence",
     needs: "GET /v1/contexts/by-provenance",
     key: "i",
-    component: lazy(() => import("~/pages/impact/ImpactPage")),
+    ...loaded(() => import("~/pages/impact/ImpactPage")),
   },
   {
     path: "/verify",
@@ -102,7 +109,7 @@ export const PAGES: readonly Page[] = [
     section: "Evidence",
     needs: null,
     key: "v",
-    component: lazy(() => import("~/pages/verify/VerifyPage")),
+    ...loaded(() => import("~/pages/verify/VerifyPage")),
   },
   {
     path: "/events",
@@ -111,7 +118,7 @@ export const PAGES: readonly Page[] = [
     section: "Events",
     needs: "GET /v1/events",
     key: "e",
-    component: lazy(() => import("~/pages/events/EventsPage")),
+    ...loaded(() => import("~/pages/events/EventsPage")),
   },
   {
     path: "/dead-letters",
@@ -120,7 +127,7 @@ export const PAGES: readonly Page[] = [
     section: "Events",
     needs: "GET /v1/dead-letters",
     key: "d",
-    component: lazy(() => import("~/pages/dead-letters/DeadLettersPage")),
+    ...loaded(() => import("~/pages/dead-letters/DeadLettersPage")),
   },
   {
     path: "/doctor",
@@ -129,12 +136,12 @@ export const PAGES: readonly Page[] = [
     section: "Events",
     needs: "GET /v1/doctor",
     key: "c",
-    component: lazy(() => import("~/pages/doctor/DoctorPage")),
+    ...loaded(() => import("~/pages/doctor/DoctorPage")),
   },
 ];
 
 /** Pages that other pages lead to. */
-export const DETAIL_PAGES: readonly Pick<Page, "path" | "component">[] = [
-  { path: "/records/:id", component: lazy(() => import("~/pages/record/RecordPage")) },
-  { path: "/compare", component: lazy(() => import("~/pages/compare/ComparePage")) },
+export const DETAIL_PAGES: readonly (Pick<Page, "path"> & Loaded)[] = [
+  { path: "/records/:id", ...loaded(() => import("~/pages/record/RecordPage")) },
+  { path: "/compare", ...loaded(() => import("~/pages/compare/ComparePage")) },
 ];

@@ -67,7 +67,7 @@ export function TokenBar({ view, open }: { view: TraceView; open: () => void }) 
                 key={segment.index}
                 segment={segment}
                 item={item}
-                width={(segment.end - segment.start) * width}
+                label={labelFor(item, (segment.end - segment.start) * width)}
                 isSelected={segment.index === selection.selected}
               />
             )
@@ -133,9 +133,18 @@ function Missing({ view: { trace, kept, items } }: { view: TraceView }) {
   return <p className={css.dim}>+{plural(trace.short_by, "token")} would have kept everything</p>;
 }
 
-type PartProps = { segment: Segment; item: ItemView; width: number; isSelected: boolean };
+type Label = "none" | "number" | "name";
 
-const Part = memo(function Part({ segment, item, width, isSelected }: PartProps) {
+/** Return as much of a label as a width has room for. */
+function labelFor({ kind }: ItemView, width: number): Label {
+  if (width < NUMBER_PX) return "none";
+  return width < LABEL_PX || kind === "literal" ? "number" : "name";
+}
+
+type PartProps = { segment: Segment; item: ItemView; label: Label; isSelected: boolean };
+
+/** One segment. Its width is a share, so that another width of the bar draws few segments again. */
+const Part = memo(function Part({ segment, item, label, isSelected }: PartProps) {
   const { start, end, index } = segment;
   const tokens = count(item.tokens);
   return (
@@ -151,10 +160,10 @@ const Part = memo(function Part({ segment, item, width, isSelected }: PartProps)
         ...(item.isDropped ? {} : { background: item.color }),
       }}
     >
-      {width >= NUMBER_PX && (
+      {label !== "none" && (
         <span className={css.label}>
           {tokens}
-          {width >= LABEL_PX && item.kind !== "literal" && <bdi> {item.label}</bdi>}
+          {label === "name" && <bdi> {item.label}</bdi>}
         </span>
       )}
     </div>

@@ -2,7 +2,8 @@ import { useEffect, useState } from "react";
 
 import type { Report } from "@verifier/verify.mjs";
 
-export type Question = { turn: number; text: string; keys: string; expect: string | null };
+type Asked = { text: string; keys: string; expect: string | null };
+export type Question = Asked & { turn: number };
 
 /** The report of the verifier, or why there is none: not a record, or unusable keys. */
 export type Answer =
@@ -13,6 +14,8 @@ type Waiting = { resolve: (answer: Answer) => void; reject: (error: Error) => vo
 
 let worker: Worker | null = null;
 let turns = 0;
+/** The last question, which the badge and the ladder of a record both ask. */
+let last: (Asked & { answer: Promise<Answer> }) | null = null;
 const waiting = new Map<number, Waiting>();
 
 function started(): Worker {
@@ -26,17 +29,27 @@ function started(): Worker {
     for (const each of waiting.values()) each.reject(new Error(event.message));
     waiting.clear();
     worker = null;
+    last = null;
   });
   return worker;
 }
 
 /** Verify a document in the browser: nothing is sent anywhere. */
-export function verified(text: string, keys = "", expect: string | null = null): Promise<Answer> {
+function verified(text: string, keys = "", expect: string | null = null): Promise<Answer> {
+  if (isSame(last, { text, keys, expect })) return last.answer;
   const turn = (turns += 1);
-  return new Promise((resolve, reject) => {
+  const answer = new Promise<Answer>((resolve, reject) => {
     waiting.set(turn, { resolve, reject });
     started().postMessage({ turn, text, keys, expect } satisfies Question);
   });
+  last = { text, keys, expect, answer };
+  return answer;
+}
+
+type Sought = Omit<Asked, "text"> & { text: string | undefined };
+
+function isSame<T extends Asked>(known: T | null, { text, keys, expect }: Sought): known is T {
+  return known?.text === text && known?.keys === keys && known.expect === expect;
 }
 
 /** Return the result for a document and some keys; null while it is computed. */
@@ -45,21 +58,18 @@ export function useVerified(
   keys: string,
   expect: string | null,
 ): Answer | null {
-  const [answer, setAnswer] = useState<{ of: string; answer: Answer } | null>(null);
-  const question = text === undefined ? null : `${keys}\n${expect ?? ""}\n${text}`;
+  const [found, setFound] = useState<(Asked & { answer: Answer }) | null>(null);
   useEffect(() => {
-    if (text === undefined || question === null) return;
+    if (text === undefined) return;
     let isCurrent = true;
-    verified(text, keys, expect).then(
-      (found) => isCurrent && setAnswer({ of: question, answer: found }),
-      (error: unknown) => {
-        const problem = error instanceof Error ? error.message : String(error);
-        if (isCurrent) setAnswer({ of: question, answer: { turn: 0, problem, isDocument: true } });
-      },
-    );
+    const show = (answer: Answer) => isCurrent && setFound({ text, keys, expect, answer });
+    verified(text, keys, expect).then(show, (error: unknown) => {
+      const problem = error instanceof Error ? error.message : String(error);
+      show({ turn: 0, problem, isDocument: true });
+    });
     return () => {
       isCurrent = false;
     };
-  }, [text, keys, expect, question]);
-  return answer !== null && answer.of === question ? answer.answer : null;
+  }, [text, keys, expect]);
+  return isSame(found, { text, keys, expect }) ? found.answer : null;
 }

@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 
-import { api, body } from "~/api/client";
 import { useCan } from "~/api/me";
+import { explained } from "~/api/queries";
 import { ButtonLink, Card, Code, Id, Loaded, Skeleton } from "~/design";
 import { duration, money, plural } from "~/design/format";
 import { Xray } from "~/xray";
@@ -12,13 +12,7 @@ import type { Run } from "./runs";
 /** The X-ray of a run; without the scope to read records, its text. */
 export function Result({ id, run }: { id: string; run: Run | undefined }) {
   const mayExplain = useCan("GET /context/{id}/explain");
-  const explained = useQuery({
-    queryKey: ["explain", id],
-    queryFn: async ({ signal }) =>
-      body(await api.GET("/context/{id}/explain", { params: { path: { id } }, signal })),
-    staleTime: 60_000,
-    enabled: mayExplain,
-  });
+  const record = useQuery({ ...explained(id), enabled: mayExplain });
   return (
     <>
       <div className={css.facts}>
@@ -27,7 +21,7 @@ export function Result({ id, run }: { id: string; run: Run | undefined }) {
         {mayExplain && <ButtonLink href={`/records/${id}`}>Open the record</ButtonLink>}
       </div>
       {mayExplain ? (
-        <Loaded query={explained} loading={<Skeleton lines={10} />}>
+        <Loaded query={record} loading={<Skeleton lines={10} />}>
           {(trace) => <Xray trace={trace} />}
         </Loaded>
       ) : (

@@ -2,8 +2,8 @@ import { useDebouncedCallback } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams, useSearchParams } from "wouter";
 
-import { api, body } from "~/api/client";
 import { ProblemError } from "~/api/problems";
+import { explained } from "~/api/queries";
 import {
   ButtonLink,
   Card,
@@ -39,15 +39,10 @@ export default function RecordPage() {
   const remember = useDebouncedCallback((index: number) => {
     setSearch({ item: String(index) }, { replace: true });
   }, 300);
-  const explained = useQuery({
-    queryKey: ["explain", id],
-    queryFn: async ({ signal }) =>
-      body(await api.GET("/context/{id}/explain", { params: { path: { id } }, signal })),
-    staleTime: 60_000,
-  });
-  if (explained.data === undefined) {
-    return explained.isError ? (
-      <Failed id={id} error={explained.error} retry={() => void explained.refetch()} />
+  const record = useQuery(explained(id));
+  if (record.data === undefined) {
+    return record.isError ? (
+      <Failed id={id} error={record.error} retry={() => void record.refetch()} />
     ) : (
       <Loading id={id} />
     );
@@ -55,10 +50,10 @@ export default function RecordPage() {
   const item = search.get("item");
   return (
     <>
-      <Head trace={explained.data} />
+      <Head trace={record.data} />
       <Xray
         key={id}
-        trace={explained.data}
+        trace={record.data}
         initial={item !== null && /^\d{1,6}$/.test(item) ? Number(item) : undefined}
         onSelect={remember}
       />
