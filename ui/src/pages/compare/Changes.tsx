@@ -14,8 +14,8 @@ import {
   type State,
 } from "~/design";
 import { duration, inline, plural, short } from "~/design/format";
+import type { Trace } from "~/xray";
 
-import type { Trace } from "./ComparePage";
 import css from "./ComparePage.module.css";
 import { signed } from "./summary";
 import { Words } from "./TextDiff";

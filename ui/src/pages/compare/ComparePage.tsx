@@ -4,6 +4,7 @@ import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
 
 import { api, body } from "~/api/client";
+import { explained } from "~/api/queries";
 import {
   Button,
   ButtonLink,
@@ -24,6 +25,7 @@ import {
 } from "~/design";
 import { count, plural } from "~/design/format";
 import { stateOf } from "~/pages/records/Freshness";
+import type { Trace } from "~/xray";
 
 import { Items, Results, Rules, Values } from "./Changes";
 import css from "./ComparePage.module.css";
@@ -37,19 +39,8 @@ export default function ComparePage() {
   return a && b ? <Comparison key={`${a} ${b}`} a={a} b={b} /> : <Choosing a={a || b} />;
 }
 
-function useTrace(id: string) {
-  return useQuery({
-    queryKey: ["explain", id],
-    queryFn: async ({ signal }) =>
-      body(await api.GET("/context/{id}/explain", { params: { path: { id } }, signal })),
-    staleTime: 60_000,
-  });
-}
-
-export type Trace = NonNullable<ReturnType<typeof useTrace>["data"]>;
-
 function Comparison({ a, b }: { a: string; b: string }) {
-  const [one, two] = [useTrace(a), useTrace(b)];
+  const [one, two] = [useQuery(explained(a)), useQuery(explained(b))];
   const compared = useQuery({
     queryKey: ["diff", a, b],
     queryFn: async ({ signal }) =>
@@ -62,6 +53,7 @@ function Comparison({ a, b }: { a: string; b: string }) {
     staleTime: 60_000,
   });
   const diff = compared.data;
+  const unread = [compared, one, two].find(({ data, isError }) => isError && data === undefined);
   return (
     <>
       <PageHead
@@ -81,8 +73,8 @@ function Comparison({ a, b }: { a: string; b: string }) {
         }
       />
       <Sides one={one.data} two={two.data} a={a} b={b} />
-      {compared.isError && diff === undefined ? (
-        <ErrorPanel error={compared.error} retry={() => void compared.refetch()} />
+      {unread !== undefined ? (
+        <ErrorPanel error={unread.error} retry={() => void unread.refetch()} />
       ) : diff === undefined || one.data === undefined || two.data === undefined ? (
         <Skeleton lines={12} />
       ) : (
@@ -240,7 +232,7 @@ function Choosing({ a }: { a: string }) {
 
 /** The last contexts with the name of one; a click compares them. */
 function Others({ id }: { id: string }) {
-  const known = useTrace(id);
+  const known = useQuery(explained(id));
   const name = known.data?.name;
   const others = useQuery({
     queryKey: ["contexts to compare", name],

@@ -1,5 +1,7 @@
 import { useMemo } from "react";
 
+import { plural } from "~/design/format";
+
 import css from "./ComparePage.module.css";
 import { lineDiff, type Line, type Part } from "./words";
 
@@ -24,7 +26,7 @@ export function TextDiff({ before, after }: { before: string | null; after: stri
           typeof line === "number" ? (
             <tr key={place}>
               <td colSpan={2} className={css.gap}>
-                {line} equal lines
+                {plural(line, "equal line")}
               </td>
             </tr>
           ) : (
