@@ -3,6 +3,7 @@ import { Link } from "wouter";
 
 import { api, body } from "~/api/client";
 import { useCan } from "~/api/me";
+import { ProblemError } from "~/api/problems";
 import { overview } from "~/api/queries";
 import { useReachability } from "~/api/reachability";
 import { StateBadge, type State } from "~/design";
@@ -23,11 +24,19 @@ export function Health() {
   const store = useQuery({ ...overview, enabled: seesOverview });
   const server = useQuery({
     queryKey: ["readiness"],
-    queryFn: async ({ signal }) => body(await api.GET("/readyz", { signal })),
+    queryFn: async ({ signal }) => {
+      try {
+        return body(await api.GET("/readyz", { signal })).status;
+      } catch (error) {
+        // The answer of a server that is not ready has this status.
+        if (error instanceof ProblemError && error.status === 503) return "not ready";
+        throw error;
+      }
+    },
     refetchInterval: 10_000,
     enabled: !seesOverview,
   });
-  const status = seesOverview ? store.data?.status : server.data?.status;
+  const status = seesOverview ? store.data?.status : server.data;
   const word = reachable ? (status ?? "checking") : "no answer";
   const state = reachable ? (STATES[word] ?? "unknown") : "failed";
   return (

@@ -8,6 +8,7 @@ import {
   Card,
   CopyAs,
   ErrorPanel,
+  Loaded,
   PageHead,
   Skeleton,
   StateBadge,
@@ -62,11 +63,9 @@ export default function OverviewPage() {
           </>
         }
       />
-      {series.data === undefined ? (
-        <TilesLoading />
-      ) : (
-        <Tiles series={series.data} overview={state.data} />
-      )}
+      <Loaded query={series} loading={<TilesLoading />}>
+        {(data) => <Tiles series={data} overview={state.data} />}
+      </Loaded>
       <div className={css.grid}>
         <div className={css.column}>
           <Findings
