@@ -16,7 +16,7 @@ import {
   IconVersions,
   type Icon,
 } from "@tabler/icons-react";
-import { useEffect, useId, useRef, useState, type KeyboardEvent } from "react";
+import { useEffect, useEffectEvent, useId, useRef, useState, type KeyboardEvent } from "react";
 import { useLocation } from "wouter";
 
 import { api, body } from "~/api/client";
@@ -24,6 +24,7 @@ import { explained } from "~/design";
 
 import { useAllowedPages } from "./allowed";
 import { grouped, recent, remember, targetOf, type Target } from "./found";
+import { isTyping } from "./keys";
 import css from "./Palette.module.css";
 import { paletteOpen } from "./sheet";
 
@@ -46,9 +47,9 @@ const PAUSE_MS = 120;
 export function Palette() {
   const isOpen = paletteOpen.use();
   useEffect(() => {
-    const onKey = (event: KeyboardEvent | globalThis.KeyboardEvent) => {
+    const onKey = (event: globalThis.KeyboardEvent) => {
       const isShortcut = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k";
-      if (!isShortcut && !(event.key === "/" && !isInField(event.target))) return;
+      if (!isShortcut && (event.key !== "/" || isTyping(event))) return;
       event.preventDefault();
       paletteOpen.set(true);
     };
@@ -73,18 +74,12 @@ export function Palette() {
   );
 }
 
-function isInField(target: EventTarget | null): boolean {
-  return (
-    target instanceof HTMLElement &&
-    (target.isContentEditable || target.closest("input, textarea, select, [role=dialog]") !== null)
-  );
-}
-
 function Search({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState("");
-  const { groups, note } = useFound(text.trim());
+  const { groups, note, isSettled } = useFound(text.trim());
   const targets = groups.flatMap(([, each]) => each);
   const [chosen, setChosen] = useState(0);
+  const [isAwaited, setAwaited] = useState(false);
   const [, navigate] = useLocation();
   const id = useId();
   const list = useRef<HTMLDivElement>(null);
@@ -95,13 +90,21 @@ function Search({ onClose }: { onClose: () => void }) {
     onClose();
     navigate(target.href);
   };
+  // What is listed while a text is searched belongs to the text before: Enter waits for its own.
+  const isReady = isSettled || current?.kind === "page";
+  const awaited = isAwaited && isReady ? current : undefined;
+  const openAwaited = useEffectEvent(go);
+  useEffect(() => {
+    if (awaited) openAwaited(awaited);
+  }, [awaited]);
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined && targets.length > 0) {
       const next = (Math.min(chosen, targets.length - 1) + step + targets.length) % targets.length;
       setChosen(next);
       list.current?.querySelectorAll("[role=option]")[next]?.scrollIntoView({ block: "nearest" });
-    } else if (event.key === "Enter" && current) go(current);
+    } else if (event.key === "Enter" && isReady && current) go(current);
+    else if (event.key === "Enter") setAwaited(true);
     else return;
     event.preventDefault();
   };
@@ -125,6 +128,7 @@ function Search({ onClose }: { onClose: () => void }) {
           onChange={(event) => {
             setText(event.target.value);
             setChosen(0);
+            setAwaited(false);
           }}
           onKeyDown={onKeyDown}
         />
@@ -168,7 +172,12 @@ function Option({ id, target, isCurrent, onPick }: OptionProps) {
   );
 }
 
-type FoundTargets = { groups: readonly (readonly [string, readonly Target[]])[]; note: string };
+type FoundTargets = {
+  groups: readonly (readonly [string, readonly Target[]])[];
+  note: string;
+  /** Whether these are the targets of the text, and not of the one before it. */
+  isSettled: boolean;
+};
 
 /** Return what to offer for a text: recent things and pages without one, else what matches. */
 function useFound(text: string): FoundTargets {
@@ -190,9 +199,12 @@ function useFound(text: string): FoundTargets {
   if (text === "") return suggested(pages);
   const matching = pages.filter(({ name }) => name.toLowerCase().includes(text.toLowerCase()));
   const groups = grouped([...(query.data?.found ?? []).map(targetOf), ...matching]);
-  if (query.isError) return { groups, note: explained(query.error).title };
-  if (query.data === undefined || settled !== text) return { groups, note: "Searching…" };
-  return { groups, note: noteOf(text, groups.length, query.data.unavailable.length) };
+  if (query.isError) return { groups, note: explained(query.error).title, isSettled: true };
+  if (query.data === undefined || query.isPlaceholderData || settled !== text) {
+    return { groups, note: "Searching…", isSettled: false };
+  }
+  const note = noteOf(text, groups.length, query.data.unavailable.length);
+  return { groups, note, isSettled: true };
 }
 
 function suggested(pages: readonly Target[]): FoundTargets {
@@ -200,6 +212,7 @@ function suggested(pages: readonly Target[]): FoundTargets {
   return {
     groups: [...(last.length > 0 ? [["Recent", last] as const] : []), ["Pages", pages] as const],
     note: "Type a name, an id, or the beginning of a record's id or hash.",
+    isSettled: true,
   };
 }
 

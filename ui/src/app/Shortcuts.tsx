@@ -3,11 +3,12 @@ import { useEffect, useRef } from "react";
 import { useLocation } from "wouter";
 
 import { useAllowedPages } from "./allowed";
+import { isTyping } from "./keys";
 import { shortcutsOpen } from "./sheet";
 import css from "./Shortcuts.module.css";
 
 const GENERAL: readonly (readonly [keys: string, meaning: string])[] = [
-  ["Ctrl K", "Search everything"],
+  ["Ctrl K or /", "Search everything"],
   ["?", "This list"],
   ["↑ ↓ or j k", "Move in a list"],
   ["Enter", "Open what is selected"],
@@ -68,15 +69,5 @@ function Keys({ title, rows }: { title: string; rows: readonly (readonly [string
         ))}
       </dl>
     </section>
-  );
-}
-
-/** Return whether a key belongs to a field, a dialog or the browser and not to the page. */
-export function isTyping(event: KeyboardEvent): boolean {
-  if (event.ctrlKey || event.metaKey || event.altKey) return true;
-  const target = event.target;
-  return (
-    target instanceof HTMLElement &&
-    (target.isContentEditable || target.closest("input, textarea, select, [role=dialog]") !== null)
   );
 }

@@ -66,8 +66,8 @@ export function DeclarationPanel({ id, onOpen, onClose }: Props) {
         </Loaded>
       ) : (
         <Empty title="Details need the scope read">
-          Your key sees the names that it uses. An operator gives a key more scopes with `headwater
-          keys`.
+          Your key sees the names that it uses. An operator gives a key more scopes with{" "}
+          <code>headwater keys</code>.
         </Empty>
       )}
     </section>

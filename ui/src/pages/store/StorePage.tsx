@@ -6,6 +6,7 @@ import { useSearchParams } from "wouter";
 
 import type { Schema } from "~/api/client";
 import { declarations } from "~/api/queries";
+import { isTyping } from "~/app/keys";
 import { Choice, CopyAs, Empty, Field, Loaded, PageHead, Skeleton, Views } from "~/design";
 import { plural } from "~/design/format";
 
@@ -100,7 +101,7 @@ function Store({ listing }: { listing: Schema<"StoreListing"> }) {
       {items.length === 0 ? (
         <Empty title="Nothing is declared" command={EXAMPLE}>
           Or your key may see none of it. Declare an entity and a feature in a features file, then
-          start `headwater serve features.py` again.
+          start <code>headwater serve features.py</code> again.
         </Empty>
       ) : (
         <>
@@ -235,13 +236,12 @@ function Head({ listing, items }: { listing: Schema<"StoreListing">; items: read
   );
 }
 
-/** Call a function when Escape is pressed outside of fields and dialogs. */
+/** Call a function when Escape is pressed outside of fields, dialogs and menus. */
 function useEscape(call: (() => void) | null) {
   useEffect(() => {
     if (call === null) return;
     const onKey = (event: KeyboardEvent) => {
-      const inDialog = event.target instanceof Element && event.target.closest("[role=dialog]");
-      if (event.key === "Escape" && !event.defaultPrevented && !inDialog) call();
+      if (event.key === "Escape" && !event.defaultPrevented && !isTyping(event)) call();
     };
     window.addEventListener("keydown", onKey);
     return () => window.removeEventListener("keydown", onKey);
