@@ -47,7 +47,7 @@ function Pages({ operations }: { operations: readonly string[] }) {
   const [location] = useLocation();
   const allowed = PAGES.filter(({ needs }) => needs === null || operations.includes(needs));
   return (
-    <Boundary key={location.split("/")[1]}>
+    <Boundary key={location}>
       <Suspense fallback={<Skeleton lines={8} />}>
         <Switch>
           {[...allowed, ...DETAIL_PAGES].map(({ path, component }) => (

@@ -1,5 +1,5 @@
 import { useMantineColorScheme, useComputedColorScheme } from "@mantine/core";
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { IconKeyOff, IconMenu2, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
 
 import { me } from "~/api/queries";
@@ -76,15 +76,12 @@ function ThemeButton() {
 
 function KeyButton() {
   const key = useKey();
-  const client = useQueryClient();
   if (key === null) return null;
   return (
     <IconButton
       label="Forget the key"
       onClick={() => {
         setKey(null);
-        client.clear();
-        void client.refetchQueries();
         location.reload();
       }}
     >
