@@ -132,6 +132,13 @@ def test_ten_thousand_records_scroll(own_site: Site, open_tab: OpenTab) -> None:
     page.keyboard.press("Home")
     expect(page.locator('[aria-rowindex="2"]')).to_be_visible()
     photograph(page, "records-10000")
+    grid.evaluate("list => list.scrollTo(0, 3600)")
+    scrolled = page.locator('[aria-rowindex="108"]')
+    expect(scrolled).to_be_visible()
+    page.get_by_role("link", name="Verify").click()
+    expect(scrolled).to_be_hidden()
+    page.go_back()
+    expect(scrolled).to_be_visible()
 
 
 def test_an_empty_store_teaches_the_next_command(own_site: Site, open_tab: OpenTab) -> None:

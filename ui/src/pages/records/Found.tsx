@@ -39,6 +39,7 @@ export function Found({ label, place, records, total, ticks, nothing }: Props) {
       ) : (
         <>
           <RecordList
+            key={place}
             label={label}
             place={place}
             rows={rows}

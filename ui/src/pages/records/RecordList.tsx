@@ -4,7 +4,7 @@ import { IconEraser, IconSignature } from "@tabler/icons-react";
 import { memo, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 
-import { isTyping } from "~/app/Shortcuts";
+import { isTyping } from "~/app/keys";
 import { Dim, Id, Time, UserText } from "~/design";
 import { count, money } from "~/design/format";
 
@@ -29,21 +29,23 @@ type Props = {
   place: string;
 };
 
-const places = new Map<string, number>();
+/** The active row and the offset of each list. */
+const places = new Map<string, { active: number; offset: number }>();
 
 /** An endless list of contexts: only visible rows are in the page; keys move, open and tick. */
 export function RecordList({ label, rows, total, more, ticks, place }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const isPhone = useMediaQuery("(max-width: 640px)", false, { getInitialValueInEffect: false });
   const height = isPhone ? PHONE_HEIGHT : HEIGHT;
-  const [active, setActive] = useState(places.get(place) ?? -1);
+  const [known] = useState(() => places.get(place) ?? { active: -1, offset: 0 });
+  const [active, setActive] = useState(known.active);
   // eslint-disable-next-line react-hooks/incompatible-library -- its result is not memoized here
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => height,
     overscan: 12,
-    initialOffset: Math.max(0, (places.get(place) ?? 0) - 4) * height,
+    initialOffset: known.offset,
   });
   useEffect(() => virtual.measure(), [virtual, height]);
   const items = virtual.getVirtualItems();
@@ -55,10 +57,12 @@ export function RecordList({ label, rows, total, more, ticks, place }: Props) {
   const move = (to: number) => {
     const next = Math.min(Math.max(to, 0), rows.length - 1);
     setActive(next);
-    places.set(place, next);
     virtual.scrollToIndex(next);
   };
   useKeys(active, rows, { move, tick: ticks.toggle });
+  useEffect(() => {
+    places.set(place, { active, offset: virtual.scrollOffset ?? known.offset });
+  });
 
   return (
     <div
