@@ -1,11 +1,16 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { expect, it } from "vitest";
+import { afterEach, expect, it } from "vitest";
 
 import { shown } from "~/testing/page";
 
 import { Palette } from "./Palette";
 import { paletteOpen } from "./sheet";
+
+afterEach(() => {
+  paletteOpen.set(false);
+  history.replaceState(null, "", "/");
+});
 
 function found(name: string | null) {
   const record = { kind: "record", name, description: "", entity: null, index: null, context: "c" };

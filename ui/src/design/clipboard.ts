@@ -1,8 +1,9 @@
 import { useCallback, useEffect, useState } from "react";
 
 /** Copy a text; pages served without TLS have no clipboard API, so a hidden field stands in. */
-async function copyText(text: string): Promise<void> {
+export async function copyText(text: string): Promise<void> {
   if (window.isSecureContext) return navigator.clipboard.writeText(text);
+  const focused = document.activeElement;
   const field = document.createElement("textarea");
   field.value = text;
   field.className = "visually-hidden";
@@ -11,6 +12,7 @@ async function copyText(text: string): Promise<void> {
   // eslint-disable-next-line @typescript-eslint/no-deprecated -- the only way without TLS
   document.execCommand("copy");
   field.remove();
+  if (focused instanceof HTMLElement) focused.focus({ preventScroll: true });
 }
 
 /** Return whether a text was copied just now, and a function that copies one. */
