@@ -14,6 +14,7 @@ import {
   Time,
   UserText,
 } from "~/design";
+import { useDraft } from "~/design/draft";
 import { plural } from "~/design/format";
 import { ExportButtons } from "~/pages/records/ExportButtons";
 import {
@@ -68,7 +69,7 @@ export default function ImpactPage() {
           )
         }
       />
-      <Question key={params.toString()} filters={filters} change={change} />
+      <Question filters={filters} change={change} />
       {isAsked ? (
         <>
           <OverTime counted={counted} filters={filters} change={change} />
@@ -183,12 +184,15 @@ const LABELS: Record<Provenance, string> = {
   index: "Index",
 };
 
-type Texts = Partial<Record<Provenance, string>>;
+type Draft = { kind: Kind; texts: Partial<Record<Provenance, string>> };
 
 /** Asks for the kind of thing and its name. */
 function Question({ filters, change }: { filters: Filters; change: Change }) {
-  const [kind, setKind] = useState<Kind>(kindOf(filters));
-  const [texts, setTexts] = useState<Texts>(filters);
+  const asked = JSON.stringify(PROVENANCE.map((name) => filters[name] ?? ""));
+  const [{ kind, texts }, setDraft] = useDraft<Draft>(asked, {
+    kind: kindOf(filters),
+    texts: filters,
+  });
   const submit = () => {
     const none = Object.fromEntries(PROVENANCE.map((name) => [name, undefined]));
     const used = FIELDS[kind].map((name) => [name, texts[name]?.trim()] as const);
@@ -206,7 +210,9 @@ function Question({ filters, change }: { filters: Filters; change: Change }) {
       <Choice
         label="Kind"
         value={kind}
-        onChange={(value) => setKind(KINDS.find(([key]) => key === value)?.[0] ?? "feature")}
+        onChange={(value) =>
+          setDraft({ texts, kind: KINDS.find(([key]) => key === value)?.[0] ?? "feature" })
+        }
         options={KINDS}
       />
       {FIELDS[kind].map((name) => (
@@ -215,7 +221,7 @@ function Question({ filters, change }: { filters: Filters; change: Change }) {
           name={name}
           isRequired={name === kind}
           text={texts[name] ?? ""}
-          onChange={(text) => setTexts((known) => ({ ...known, [name]: text }))}
+          onChange={(text) => setDraft({ kind, texts: { ...texts, [name]: text } })}
         />
       ))}
       <TimeChoice filters={filters} change={change} />

@@ -1,7 +1,6 @@
-import { useState } from "react";
-
 import type { Schema } from "~/api/client";
 import { Button, Choice, Field } from "~/design";
+import { useDraft } from "~/design/draft";
 
 import css from "./Lookup.module.css";
 
@@ -14,8 +13,8 @@ type Props = {
 
 /** The entity to look up: its kind and its id. */
 export function EntityForm({ entities, entity, id, onLookUp }: Props) {
-  const [chosen, setChosen] = useState(entity);
-  const [text, setText] = useState(id);
+  const [chosen, setChosen] = useDraft(entity, entity);
+  const [text, setText] = useDraft(id, id);
   const declared = entities.find(({ name }) => name === chosen);
   const options = entities.map(({ name }) => [name, name] as const);
   if (!entities.some(({ name }) => name === chosen) && chosen !== "") {

@@ -35,7 +35,6 @@ export default function LookupPage() {
     <>
       <Head entity={entity} id={id} />
       <EntityForm
-        key={`${entity}/${id}`}
         entities={declared?.entities ?? []}
         entity={entity}
         id={id}

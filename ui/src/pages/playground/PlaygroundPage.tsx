@@ -95,7 +95,15 @@ function Playground({ context, contexts }: Props) {
         onLimits={limit}
         onSend={send}
       />
-      <RunList runs={runs} shown={shown} onShow={show} />
+      <RunList
+        runs={runs}
+        shown={shown}
+        onShow={(run) => {
+          setTexts(textsOf(context.parameters, run.params));
+          setLimits(run.limits);
+          show(run);
+        }}
+      />
       <div className={css.result} aria-busy={assembly.isRunning}>
         {assembly.error !== null ? (
           <Failure error={assembly.error} retry={send} />

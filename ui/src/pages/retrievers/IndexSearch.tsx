@@ -1,5 +1,4 @@
 import { useQuery, type UseQueryResult } from "@tanstack/react-query";
-import { useState } from "react";
 import { useSearchParams } from "wouter";
 
 import type { Schema } from "~/api/client";
@@ -15,6 +14,7 @@ import {
   type Call,
 } from "~/design";
 import { pythonValue } from "~/design/calls";
+import { useDraft } from "~/design/draft";
 import { objectOf } from "~/parameters/parameters";
 
 import { ChunkList } from "./ChunkList";
@@ -67,9 +67,10 @@ function searchOf(params: Record<string, unknown>): Search | null {
 type FormProps = { initial: Search | null; busy: boolean; onSearch: (search: Search) => void };
 
 function SearchForm({ initial, busy, onSearch }: FormProps) {
-  const [query, setQuery] = useState(initial?.query ?? "");
-  const [mode, setMode] = useState<string>(initial?.mode ?? "vector");
-  const [text, setText] = useState(initial?.filters ? JSON.stringify(initial.filters) : "");
+  const of = JSON.stringify(initial);
+  const [query, setQuery] = useDraft(of, initial?.query ?? "");
+  const [mode, setMode] = useDraft<string>(of, initial?.mode ?? "vector");
+  const [text, setText] = useDraft(of, initial?.filters ? JSON.stringify(initial.filters) : "");
   const filters = text.trim() === "" ? undefined : objectOf(text);
   const isInvalid = filters !== undefined && Object.keys(filters).length === 0;
   return (

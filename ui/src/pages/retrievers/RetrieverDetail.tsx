@@ -22,6 +22,7 @@ import {
   UserText,
   type Call,
 } from "~/design";
+import { useDraft } from "~/design/draft";
 import { duration, plural } from "~/design/format";
 import { ParameterFields } from "~/parameters/ParameterFields";
 import { objectOf, parsed, textsOf, type Texts } from "~/parameters/parameters";
@@ -39,7 +40,7 @@ export function RetrieverDetail({ retriever, onClose }: Props) {
   const [search, setSearch] = useSearchParams();
   const given = search.get("params");
   const sent = given === null ? null : objectOf(given);
-  const [texts, setTexts] = useState<Texts>(() => textsOf(retriever.parameters, sent ?? {}));
+  const [texts, setTexts] = useDraft<Texts>(given ?? "", textsOf(retriever.parameters, sent ?? {}));
   const [wasSent, setWasSent] = useState(false);
   const query = useQuery(retrieved(retriever.name, sent));
   const { params, problems } = parsed(retriever.parameters, texts);
