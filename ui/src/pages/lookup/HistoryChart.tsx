@@ -1,11 +1,11 @@
 import { useLayoutEffect, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
 
 import { UserText } from "~/design";
-import { exact, short } from "~/design/format";
+import { exact } from "~/design/format";
 import { localTime } from "~/design/preferences";
 
 import css from "./HistoryChart.module.css";
-import { linear, numberTicks, timeTicks } from "./scales";
+import { linear, numberTicks, tickText, timeTicks } from "./scales";
 import { brief, causeWords, isNumeric, segmentAt, stepKey, type Segment } from "./steps";
 
 type Props = {
@@ -20,6 +20,9 @@ const BAND = 44;
 const TOP = 10;
 const BOTTOM = 22;
 const RIGHT = 10;
+const GAP = 8;
+/** The width of a digit of a tick. */
+const LETTER = 7;
 const MOST_DOTS = 200;
 
 /** One value over time: numbers as steps, everything else as a band of values. */
@@ -29,7 +32,8 @@ export function HistoryChart({ segments, selected, onSelect }: Props) {
   const isLocal = localTime.use();
   const shown = hovered >= 0 ? hovered : selected;
   const numeric = isNumeric(segments.map(({ step }) => step));
-  const left = numeric ? 52 : 0;
+  const ticks = numeric ? ticksOf(segments) : [];
+  const left = Math.max(0, ...ticks.map((tick) => LETTER * tickText(tick).length + 2 * GAP));
   const start = segments[0]?.from ?? 0;
   const end = Math.max(...segments.map(({ to }) => to), start + 1);
   const x = linear([start, end], [left, Math.max(width - RIGHT, left + 1)]);
@@ -62,7 +66,7 @@ export function HistoryChart({ segments, selected, onSelect }: Props) {
         >
           <TimeAxis {...{ start, end, x, height, width, isLocal }} />
           {numeric ? (
-            <Steps {...{ segments, x, left, width, shown }} />
+            <Steps {...{ segments, ticks, x, left, width, shown }} />
           ) : (
             <Bands {...{ segments, x, shown }} />
           )}
@@ -145,15 +149,19 @@ function TimeAxis({ start, end, x, height, width, isLocal }: AxisProps) {
 
 type StepsProps = {
   segments: readonly Segment[];
+  ticks: readonly number[];
   x: (moment: number) => number;
   left: number;
   width: number;
   shown: number;
 };
 
-function Steps({ segments, x, left, width, shown }: StepsProps) {
+function ticksOf(segments: readonly Segment[]): number[] {
   const values = segments.map(({ step }) => step.value).filter((each) => typeof each === "number");
-  const ticks = numberTicks(Math.min(...values), Math.max(...values));
+  return numberTicks(Math.min(...values), Math.max(...values));
+}
+
+function Steps({ segments, ticks, x, left, width, shown }: StepsProps) {
   const y = linear([ticks[0] ?? 0, ticks.at(-1) ?? 1], [TOP + HEIGHT, TOP]);
   const line = segments
     .map(({ from, to, step: { value } }, index) => {
@@ -167,8 +175,8 @@ function Steps({ segments, x, left, width, shown }: StepsProps) {
       {ticks.map((tick) => (
         <g key={tick} className={css.tick}>
           <line x1={left} x2={width - RIGHT} y1={y(tick)} y2={y(tick)} />
-          <text x={left - 8} y={y(tick) + 4} textAnchor="end" className={css.label}>
-            {short(tick)}
+          <text x={left - GAP} y={y(tick) + 4} textAnchor="end" className={css.label}>
+            {tickText(tick)}
           </text>
         </g>
       ))}

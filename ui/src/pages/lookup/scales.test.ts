@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { linear, numberTicks, timeTicks } from "./scales";
+import { linear, numberTicks, tickText, timeTicks } from "./scales";
 
 describe("numberTicks", () => {
   it.each([
@@ -41,4 +41,17 @@ describe("linear", () => {
   it("maps a domain without extent to its beginning", () => {
     expect(linear([5, 5], [0, 10])(5)).toBe(0);
   });
+});
+
+it("writes neighbouring ticks so that they differ", () => {
+  for (const [low, high] of [
+    [100.1, 100.4],
+    [0.0001, 0.0004],
+    [2_000_001, 2_000_004],
+    [-3, 3],
+  ] as const) {
+    const ticks = numberTicks(low, high);
+    expect(new Set(ticks.map(tickText)).size).toBe(ticks.length);
+  }
+  expect([0, 1_250, 2.5, 5_000_000].map(tickText)).toEqual(["0", "1,250", "2.5", "5M"]);
 });

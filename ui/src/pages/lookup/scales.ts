@@ -24,6 +24,12 @@ export function numberTicks(low: number, high: number, most = 5): number[] {
   );
 }
 
+/** Return a tick in full: neighbours may differ in their last digits only. */
+export function tickText(tick: number): string {
+  const notation = Math.abs(tick) >= 1_000_000 ? "compact" : "standard";
+  return new Intl.NumberFormat("en", { notation, maximumSignificantDigits: 12 }).format(tick);
+}
+
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
