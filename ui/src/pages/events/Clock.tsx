@@ -3,11 +3,18 @@ import { localTime } from "~/design/preferences";
 
 import css from "./Events.module.css";
 
-/** The time of day of an event, to the millisecond; the whole time on hover. */
-export function Clock({ at }: { at: string }) {
+type Props = {
+  at: string;
+  /** Show the day and leave out the milliseconds: past events are of many days. */
+  isDated?: boolean;
+};
+
+/** The time of an event; the whole time on hover. */
+export function Clock({ at, isDated = false }: Props) {
   const isLocal = localTime.use();
   const time = new Date(at);
-  const shown = time.toLocaleTimeString("en-GB", {
+  const whole = exact(time.getTime(), { local: isLocal });
+  const ofDay = time.toLocaleTimeString("en-GB", {
     ...(isLocal ? {} : { timeZone: "UTC" }),
     hour: "2-digit",
     minute: "2-digit",
@@ -15,8 +22,8 @@ export function Clock({ at }: { at: string }) {
     fractionalSecondDigits: 3,
   });
   return (
-    <time dateTime={at} title={exact(time.getTime(), { local: isLocal })} className={css.clock}>
-      {shown}
+    <time dateTime={at} title={whole} className={css.clock}>
+      {isDated ? whole.replace(/ UTC$/, "") : ofDay}
     </time>
   );
 }

@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useRef, type KeyboardEvent } from "react";
+import { useEffect, useLayoutEffect, useRef, type KeyboardEvent, type RefObject } from "react";
 
 import { Tag, UserText } from "~/design";
 import { inline } from "~/design/format";
@@ -24,12 +24,14 @@ type Props = {
   events: readonly Shown[];
   selected: Shown | undefined;
   onSelect: (event: Shown) => void;
+  /** Show when events happened, by which past ones are sorted, and not when they were accepted. */
+  isPast: boolean;
   /** Called when the end of the list is near. */
-  onEnd?: () => void;
+  onEnd?: (() => void) | undefined;
 };
 
 /** Events, one row for each; only the rows in sight are drawn. */
-export function EventList({ events, selected, onSelect, onEnd }: Props) {
+export function EventList({ events, selected, onSelect, isPast, onEnd }: Props) {
   const frame = useRef<HTMLDivElement>(null);
   // The compiler of React leaves components that use this hook as they are.
   // eslint-disable-next-line react-hooks/incompatible-library
@@ -40,6 +42,7 @@ export function EventList({ events, selected, onSelect, onEnd }: Props) {
     getItemKey: (index) => events[index]?.key ?? index,
     overscan: 8,
   });
+  useStillRows(frame, events);
   const items = rows.getVirtualItems();
   const last = items.at(-1)?.index ?? 0;
   useEffect(() => {
@@ -76,6 +79,7 @@ export function EventList({ events, selected, onSelect, onEnd }: Props) {
               top={start}
               position={index + 1}
               count={events.length}
+              isPast={isPast}
               isSelected={index === at}
               onSelect={onSelect}
             />
@@ -86,8 +90,20 @@ export function EventList({ events, selected, onSelect, onEnd }: Props) {
   );
 }
 
+/** Keep the rows that are read in their place while others arrive above them. */
+function useStillRows(frame: RefObject<HTMLDivElement | null>, events: readonly Shown[]): void {
+  const first = useRef(events[0]?.key);
+  useLayoutEffect(() => {
+    const added = events.findIndex(({ key }) => key === first.current);
+    first.current = events[0]?.key;
+    const list = frame.current;
+    if (list !== null && list.scrollTop > 0 && added > 0) list.scrollBy(0, added * ROW_HEIGHT);
+  }, [frame, events]);
+}
+
 type RowProps = {
   event: Shown;
+  isPast: boolean;
   top: number;
   position: number;
   count: number;
@@ -95,12 +111,20 @@ type RowProps = {
   onSelect: (event: Shown) => void;
 };
 
-function Row({ event: shown, top, position, count, isSelected, onSelect }: RowProps) {
+export function Row({
+  event: shown,
+  isPast,
+  top,
+  position,
+  count,
+  isSelected,
+  onSelect,
+}: RowProps) {
   const { event } = shown;
   return (
     <div
       id={`event-${shown.key}`}
-      className={css.row}
+      className={isPast ? `${css.row} ${css.past}` : css.row}
       role="option"
       aria-selected={isSelected}
       aria-setsize={count}
@@ -108,7 +132,10 @@ function Row({ event: shown, top, position, count, isSelected, onSelect }: RowPr
       style={{ transform: `translateY(${top}px)` }}
       onClick={() => onSelect(shown)}
     >
-      <Clock at={shown.received_at} />
+      <Clock
+        at={isPast ? (event.timestamp ?? shown.received_at) : shown.received_at}
+        isDated={isPast}
+      />
       <span className={css.type}>
         <Tag>
           <bdi className={css.cut}>{event.event_type}</bdi>

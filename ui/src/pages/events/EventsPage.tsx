@@ -4,7 +4,7 @@ import { IconPlayerPauseFilled, IconPlayerPlayFilled } from "@tabler/icons-react
 import { useEffect, useState } from "react";
 import { useSearchParams } from "wouter";
 
-import { isTyping } from "~/app/Shortcuts";
+import { isTyping } from "~/app/keys";
 import { useCan } from "~/api/me";
 import { declarations } from "~/api/queries";
 import {
@@ -288,7 +288,13 @@ function Listed({ selection, onCopy, title, aside, events, empty, onEnd }: Liste
           {events.length === 0 ? (
             empty
           ) : (
-            <EventList events={events} selected={selected} onSelect={select} onEnd={onEnd} />
+            <EventList
+              events={events}
+              selected={selected}
+              onSelect={select}
+              isPast={onEnd !== undefined}
+              onEnd={onEnd}
+            />
           )}
         </Card>
       }

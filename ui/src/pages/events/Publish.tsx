@@ -5,6 +5,7 @@ import { useId, useState, type SubmitEvent } from "react";
 import { api, body, type Schema } from "~/api/client";
 import { declarations } from "~/api/queries";
 import { Button, CopyAs, explained, Field, Id, StateWord, TextArea } from "~/design";
+import { pythonValue } from "~/design/calls";
 import { plural } from "~/design/format";
 
 import css from "./Events.module.css";
@@ -116,7 +117,7 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
               path: `/ingest/${encodeURIComponent(draft.eventType)}`,
               body: { entity_id: draft.entityId, payload },
               cli: ["events", "publish", draft.eventType, draft.entityId, JSON.stringify(payload)],
-              python: `publish(${JSON.stringify(draft.eventType)}, ${JSON.stringify(draft.entityId)}, ${JSON.stringify(payload)})`,
+              python: `publish(${JSON.stringify(draft.eventType)}, ${JSON.stringify(draft.entityId)}, ${pythonValue(payload)})`,
             }}
           />
         )}
