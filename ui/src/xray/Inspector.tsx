@@ -1,6 +1,7 @@
 import type { ReactNode, Ref } from "react";
 import { Link } from "wouter";
 
+import { useMayOpen } from "~/app/allowed";
 import { ButtonLink, Card, Id, KeyValues, Mono, StateBadge, Time, UserText } from "~/design";
 import { count, duration, inline, plural } from "~/design/format";
 
@@ -185,7 +186,10 @@ function CauseLine({ cause, before }: { cause: Cause; before: number }) {
 }
 
 function Links({ view, item }: { view: TraceView; item: ItemView }) {
-  const links = linksOf(view, item).filter((pair): pair is [string, string] => pair[1] !== null);
+  const mayOpen = useMayOpen();
+  const links = linksOf(view, item).filter(
+    (pair): pair is [string, string] => pair[1] !== null && mayOpen(pair[1]),
+  );
   if (links.length === 0) return null;
   return (
     <div className={css.links}>

@@ -2,6 +2,7 @@ import { useElementSize } from "@mantine/hooks";
 import { useMemo, useState } from "react";
 import { Link } from "wouter";
 
+import { useMayOpen } from "~/app/allowed";
 import { Button, Card } from "~/design";
 import { plural } from "~/design/format";
 
@@ -113,6 +114,7 @@ type NodeProps = {
 
 function Node({ node, isLit, style, onSelect }: NodeProps) {
   const { label, detail, color, href, index } = node;
+  const mayOpen = useMayOpen();
   const className = [css.node, isLit && css.shown, node.isDropped && css.dropped]
     .filter(Boolean)
     .join(" ");
@@ -125,7 +127,7 @@ function Node({ node, isLit, style, onSelect }: NodeProps) {
       </bdi>
     </>
   );
-  if (href) {
+  if (href && mayOpen(href)) {
     return (
       <Link href={href} className={className} style={style} title={`${label} · ${detail}`}>
         {content}

@@ -1,5 +1,6 @@
 import { Link } from "wouter";
 
+import { useMayOpen } from "~/app/allowed";
 import { Mono, stateOfAge, StateWord, UserText, type State } from "~/design";
 import { duration, inline } from "~/design/format";
 
@@ -34,8 +35,9 @@ export function Reads({ view, item }: { view: TraceView; item: ItemView }) {
 }
 
 function Name({ value }: { value: Value }) {
+  const mayOpen = useMayOpen();
   const href = historyOf(value);
-  return href === null || value.written_at === null ? (
+  return href === null || value.written_at === null || !mayOpen(href) ? (
     <Mono>{value.feature}</Mono>
   ) : (
     <Link href={href}>

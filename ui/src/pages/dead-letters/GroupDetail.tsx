@@ -106,6 +106,7 @@ export function GroupDetail({ group, onDone, onClose }: Props) {
 }
 
 function GroupFacts({ group }: { group: Group }) {
+  const maySeeStore = useCan("GET /api/store");
   if (group.count === 0) return null;
   return (
     <div className={css.facts}>
@@ -116,12 +117,16 @@ function GroupFacts({ group }: { group: Group }) {
         rows={[
           [
             "Feature",
-            <Link
-              key="feature"
-              href={`/store?${new URLSearchParams({ card: `feature:${group.feature}` }).toString()}`}
-            >
-              {group.feature}
-            </Link>,
+            maySeeStore ? (
+              <Link
+                key="feature"
+                href={`/store?${new URLSearchParams({ card: `feature:${group.feature}` }).toString()}`}
+              >
+                {group.feature}
+              </Link>
+            ) : (
+              group.feature
+            ),
           ],
           ["Event types", <bdi key="types">{group.event_types.join(", ")}</bdi>],
           ["First failed", <Time key="first" at={group.first_failed_at} />],
