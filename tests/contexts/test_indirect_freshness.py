@@ -6,7 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from headwater import ContextItem, FeatureStore, FreshnessSLAError, context, feature, retriever
+from headwater import (
+    Context,
+    ContextItem,
+    FeatureStore,
+    FreshnessSLAError,
+    ServiceEvent,
+    context,
+    feature,
+    retriever,
+)
 from headwater.declarations import ContextFunction
 from headwater.errors import LooserOverrideError
 from headwater.testing import ManualClock
@@ -111,6 +120,47 @@ async def test_reads_of_inner_contexts_count(
     assert violation.age_ms == ctx.lineage.stalest_ms == 360_000
     missing = await outer("unknown")
     assert [(v.name, v.reason) for v in missing.freshness_violations] == [("middle", "missing")]
+
+
+@pytest.mark.parametrize("sla", ["1d", None])
+@pytest.mark.parametrize("is_earlier", [False, True])
+async def test_a_value_beyond_its_own_sla_degrades_all_contexts_around_it(
+    store: FeatureStore, user: type, clock: ManualClock, *, sla: str | None, is_earlier: bool
+) -> None:
+    @feature(entity=user, trigger="moved", freshness_sla="5m")
+    def place(user_id: str, event: ServiceEvent) -> str:
+        return "here"
+
+    @context(store, freshness_sla="2h")
+    async def inner(user_id: str) -> ContextItem:
+        return ContextItem.template("{place}")
+
+    @context(store, freshness_sla=sla)
+    async def middle(user_id: str) -> str:
+        return str(await inner(user_id))
+
+    made: list[Context] = []
+
+    @context(store, freshness_sla=sla)
+    async def outer(user_id: str) -> ContextItem:
+        source = made[-1] if is_earlier else await middle(user_id)
+        return ContextItem(str(source), source=source)
+
+    await store.publish("moved", "u1")
+    await store.drain()
+    made.append(await middle("u1"))
+    assert (await outer("u1")).is_fresh
+    clock.advance("6m")
+    made.append(await middle("u1"))
+    ctx = await outer("u1")
+    (violation,) = ctx.freshness_violations
+    assert (violation.kind, violation.name, violation.reason) == ("context", "middle", "stale")
+    assert (violation.age_ms, violation.sla_ms) == (360_000, 300_000)
+    clock.advance("3h")
+    await store.publish("moved", "u1")
+    await store.drain()
+    made.append(await middle("u1"))
+    assert (await outer("u1")).is_fresh
 
 
 async def test_a_context_inside_grows_older_with_the_time_that_passes(

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
-from headwater.contexts.freshness import check_freshness
+from headwater.contexts.freshness import broken_sla_ms, check_freshness
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
 from headwater.core.callers import caller_name
@@ -107,7 +107,8 @@ class Assembler:
         used = list(compress(reads.features, result.used))
         moments = reads.current_at(used, result.created_at)
         tracked = TrackedContext(
-            *(context, moments.oldest, moments.incomplete, reads.provenance, reads.has_failed)
+            *(context, moments.oldest, moments.incomplete, reads.provenance, reads.has_failed),
+            broken_sla_ms=broken_sla_ms(core, reads, used),
         )
         current_reads().track_context(tracked)
         self._counted(context)
@@ -342,15 +343,22 @@ def _track_sources(items: Sequence[ContextItem], reads: Reads) -> None:
 
 def _tracked(context: Context) -> TrackedContext:
     """Return an earlier context with the time of the oldest value that it read."""
-    lineage = context.lineage
+    lineage, violations = context.lineage, context.freshness_violations
+    # An SLA other than that of the context is one that something inside has.
+    inside = [v.sla_ms for v in violations if v.sla_ms not in (0, context.freshness_sla_ms)]
     return TrackedContext(
         context,
         oldest=context.created_at - timedelta(milliseconds=lineage.stalest_ms or 0),
         incomplete=any(read.used and read.age_ms is None for read in lineage.features)
         or any(search.failed for search in lineage.retrievers)
-        or any(inner.freshness_status == "degraded" for inner in lineage.contexts),
+        or any(violation.reason != "stale" for violation in violations)
+        # Without an SLA it does not say why something inside is not fresh.
+        or (
+            not violations and any(each.freshness_status == "degraded" for each in lineage.contexts)
+        ),
         provenance=_provenance(lineage),
         has_failed=any(search.failed for search in lineage.retrievers),
+        broken_sla_ms=min(inside, default=None),
     )
 
 

@@ -14,7 +14,7 @@ from headwater.features.read_tracking import (
     TrackedRetrieval,
     judged,
 )
-from headwater.records.core import Freshness, Violation
+from headwater.records.core import Core, Freshness, Violation
 from headwater.records.lineage import FreshnessStatus, ViolationReason
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -109,6 +109,8 @@ def _context_reason(
 ) -> ViolationReason | None:
     if inner.has_failed or (inner.incomplete and sla_ms is not None):
         return "missing"
+    if inner.broken_sla_ms is not None:
+        return "missing" if inner.incomplete else "stale"
     # A context that read nothing consists of literal text, which cannot be stale.
     return None if inner.oldest is None else reason(inner.oldest, sla_ms, now)
 
@@ -164,6 +166,21 @@ def _context_violations(reads: Reads, sla_ms: int | None, now: datetime) -> Iter
                 kind="context",
                 name=inner.context.name,
                 age_ms=age_ms(inner.oldest, now),
-                sla_ms=sla_ms or 0,
+                sla_ms=min(_known(inner.broken_sla_ms, sla_ms), default=0),
                 reason=why,
             )
+
+
+def broken_sla_ms(core: Core, reads: Reads, used: Sequence[TrackedFeature]) -> int | None:
+    """Return the shortest SLA of its own that something inside a context does not meet.
+
+    Such an SLA replaces the one of the context, so it also holds in the contexts around it.
+    """
+    if core.freshness.status == "guaranteed":
+        return None
+    alone = check_freshness(reads, used, None, core.created_at, strict=False)
+    return min((each.sla_ms for each in alone.violations if each.sla_ms), default=None)
+
+
+def _known(*slas: int | None) -> Iterator[int]:
+    return (sla for sla in slas if sla is not None)

@@ -65,6 +65,8 @@ class TrackedContext(NamedTuple):
     provenance: Set[Part]
     has_failed: bool = False
     """Whether a search inside failed."""
+    broken_sla_ms: int | None = None
+    """The shortest SLA of its own that a value or a search inside does not meet."""
 
 
 class Moments:
