@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from headwater.core.logging import log
 from headwater.core.partitioning import assigned_partitions
@@ -22,6 +22,7 @@ class HeldPartitions:
         self._worker = ""
         self._waiting = WaitingReports()
         self._claiming = asyncio.Lock()
+        self._unanswered: Collection[int] = ()
         self._alive_until = 0.0
         self.lanes: dict[int, Lane] = {}
         self.assigned: frozenset[int] = frozenset()
@@ -102,6 +103,7 @@ class HeldPartitions:
         await self.release(engine, surplus)
         missing = assigned - self.lanes.keys()
         if missing:
+            self._unanswered = missing
             claimed = await leases.claim(self._worker, missing)
             # Other workers may have begun to run other versions in these partitions.
             await versions.check()
@@ -110,6 +112,7 @@ class HeldPartitions:
             for lease in claimed:
                 is_joined = not is_due(lease.partition)
                 self.lanes[lease.partition] = Lane(lease, size, is_joined=is_joined)
+            self._unanswered = ()
             self.changed.set()
 
     async def release(self, engine: Engine, lanes: Iterable[Lane]) -> None:
@@ -145,7 +148,10 @@ class HeldPartitions:
         leases = [lane.lease for lane in self.lanes.values() if not lane.quarantined]
         self.lanes.clear()
         try:
-            if leases and release:
+            if release and self._unanswered:
+                # A claim was cut off: the worker may hold leases that it does not know of.
+                leases += await engine.backends.leases.claim(self._worker, self._unanswered)
+            if release and leases:
                 await engine.backends.leases.release(leases)
             await engine.backends.leases.deregister(self._worker)
             await versions.joiner.leave()

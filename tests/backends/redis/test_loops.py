@@ -14,6 +14,7 @@ import uvloop
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.redis.client import Redis, command
 from headwater.declarations.runtime import runtime_of
+from headwater.engine.running_versions import RunningVersions
 from headwater.settings.schema import Settings
 from tests.engine.support import past, until
 
@@ -86,9 +87,15 @@ def test_a_loop_that_ends_takes_its_connections_with_it(production: Settings, ru
     asyncio.run(at_most(production, before))
 
 
+@pytest.mark.parametrize("is_cut_off", [False, True])
 def test_a_worker_that_its_loop_cancels_still_gives_its_partitions_back(
-    production: Settings,
+    production: Settings, monkeypatch: pytest.MonkeyPatch, *, is_cut_off: bool
 ) -> None:
+    async def never(_: RunningVersions) -> None:
+        await asyncio.Event().wait()
+
+    if is_cut_off:  # in the middle of its claim
+        monkeypatch.setattr(RunningVersions, "check", never)
     store = shop(production.replace(worker={"lease_ttl": 60}))
     running: list[object] = []
 
