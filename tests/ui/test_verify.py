@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,15 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from headwater.cli.context_bundle import bundle
-from headwater.records.document import load
+from headwater.records.document import export, load
+from headwater.records.signing import (
+    Ed25519Key,
+    Keyring,
+    generate_key,
+    parse_keyring,
+    public_text,
+    sign,
+)
 from tests.ui.browsing import axe, photograph
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
@@ -34,7 +44,7 @@ def record(site: Site) -> dict[str, Any]:
 def drop(page: Page, *files: tuple[str, bytes]) -> None:
     """Give files to the page."""
     given = [{"name": name, "mimeType": "", "buffer": content} for name, content in files]
-    page.get_by_label("Bundles to verify").set_input_files(given)  # type: ignore[arg-type]
+    page.get_by_label("Records to verify").set_input_files(given)  # type: ignore[arg-type]
 
 
 def result(page: Page, name: str) -> Locator:
@@ -53,7 +63,7 @@ def test_a_bundle_is_verified_without_a_request(page: Page, record: dict[str, An
     changed["disclosures"][0]["value"] = "another"
     drop(page, ("good.json", encoded(record)), ("bad.json", encoded(changed)))
     good, bad = result(page, "good.json"), result(page, "bad.json")
-    expect(good).to_contain_text("verified")
+    expect(good).to_contain_text("intact, not signed")
     expect(good).to_contain_text("Nothing is broken, but it is not signed.")
     expect(good).to_contain_text("support")
     expect(good.locator("[data-ok=true]")).to_have_count(4)
@@ -70,22 +80,47 @@ def test_a_bundle_is_verified_without_a_request(page: Page, record: dict[str, An
 def test_the_zip_file_of_the_command_line_is_a_bundle(page: Page, record: dict[str, Any]) -> None:
     packed = bundle(load(encoded(record)))
     drop(page, ("bundle.zip", packed))
-    expect(result(page, "bundle.zip: record.json")).to_contain_text("verified")
+    expect(result(page, "bundle.zip: record.json")).to_contain_text("intact, not signed")
 
 
-def test_a_signature_is_checked_with_the_key_of_the_user(
+def badge(page: Page, name: str, text: str, state: str) -> None:
+    """Wait until the badge of a result has a text, in the colour of a state."""
+    found = result(page, name).locator("header").get_by_text(text, exact=True)
+    expect(found).to_have_attribute("data-state", state)
+
+
+def test_only_a_checked_signature_makes_a_record_verified(
     page: Page, record: dict[str, Any]
 ) -> None:
-    drop(page, ("a.json", encoded(record)))
-    page.get_by_role("button", name="Check the signature with a key").click()
-    keys = page.get_by_role("textbox", name="Keys, one on each line")
-    keys.fill("2026-q4:a secret of some length")
-    expect(result(page, "a.json")).to_contain_text("It is not signed.")
-    expect(result(page, "a.json")).to_contain_text("broken")
+    keyring, public = key_pair("2026-q4")
+    genuine = sign(load(encoded(record)), keyring, datetime.now(UTC))
+    forged = {**record, "core": record["core"].replace('"name":"support"', '"name":"another"')}
+    assert forged["core"] != record["core"]
+    forged["record_hash"] = "sha256:" + hashlib.sha256(forged["core"].encode()).hexdigest()
+    drop(page, ("signed.json", export(genuine)), ("forged.json", encoded(forged)))
+    badge(page, "signed.json", "intact, signature not checked", "unknown")
+    badge(page, "forged.json", "intact, not signed", "unknown")
+    page.get_by_role("button", name="Check the signature with a public key").click()
+    keys = page.get_by_role("textbox", name="Public keys, one on each line")
+    expect(page.get_by_text("headwater keys signing public")).to_be_visible()
+    keys.fill(public)
+    badge(page, "signed.json", "verified", "fresh")
+    badge(page, "forged.json", "intact, not signed", "unknown")
+    keys.fill(public.replace("2026-q4", "2025-q1"))
+    badge(page, "signed.json", "intact, signature not checked", "unknown")
+    expect(result(page, "signed.json")).to_contain_text("key '2026-q4' is not in the keyring")
+    keys.fill(key_pair("2026-q4")[1])
+    badge(page, "signed.json", "broken", "failed")
     keys.fill("ed25519:2026-q4:private")
-    expect(result(page, "a.json")).to_contain_text("give the public key")
-    keys.fill("")
-    expect(result(page, "a.json")).to_contain_text("verified")
+    expect(result(page, "signed.json")).to_contain_text("give the public key")
+    badge(page, "signed.json", "not checked", "unknown")
+
+
+def key_pair(key_id: str) -> tuple[Keyring, str]:
+    """Return a new key that signs, and its public half as a text."""
+    keyring = parse_keyring(generate_key(key_id, "Ed25519"))
+    assert isinstance(keyring.signer, Ed25519Key)
+    return keyring, public_text(keyring.signer)
 
 
 def zipped(**files: str) -> bytes:
@@ -126,7 +161,7 @@ def test_the_keyboard_alone_is_enough(page: Page, record: dict[str, Any], tmp_pa
     with page.expect_file_chooser() as waiting:
         page.get_by_role("button", name="Choose files").press("Enter")
     waiting.value.set_files(file)
-    expect(result(page, "mine.json")).to_contain_text("verified")
+    expect(result(page, "mine.json")).to_contain_text("intact, not signed")
     page.get_by_role("button", name="Remove mine.json").press("Enter")
     expect(result(page, "mine.json")).to_have_count(0)
 
@@ -142,6 +177,6 @@ def test_a_large_record_does_not_freeze_the_page(page: Page) -> None:
         "core": core,
     }
     drop(page, ("large.json", encoded(document)))
-    page.get_by_role("button", name="Check the signature with a key").click()
-    expect(page.get_by_role("textbox", name="Keys, one on each line")).to_be_visible()
+    page.get_by_role("button", name="Check the signature with a public key").click()
+    expect(page.get_by_role("textbox", name="Public keys, one on each line")).to_be_visible()
     expect(result(page, "large.json")).to_contain_text("This record is broken.")

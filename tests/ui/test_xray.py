@@ -11,9 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 from playwright.sync_api import Download, Locator, Page, expect
 
+from headwater.records.signing import Ed25519Key, generate_key, parse_keyring, public_text
 from tests.ui.browsing import Tab, axe, photograph
 from tests.ui.conftest import OpenTab
 from tests.ui.site import ARTICLES, Site, until
@@ -40,20 +42,23 @@ class Told(NamedTuple):
     external: str
     redacted: str
     broken: str
+    refused: str
+    public_key: str
 
 
 @pytest.fixture(scope="package")
 def told() -> Iterator[Told]:
     """Yield a server with a record of every kind."""
     with TemporaryDirectory(prefix="hw-xray-") as home:
-        site = Site(Path(home), {}, FEATURES).start()
+        key = generate_key("2026-q4", "Ed25519")
+        site = Site(Path(home), {"HEADWATER_SIGNING_KEY": key}, FEATURES).start()
         try:
-            yield _filled(site)
+            yield _filled(site, key)
         finally:
             site.close()
 
 
-def _filled(site: Site) -> Told:
+def _filled(site: Site, key: str) -> Told:
     for document, text in ARTICLES.items():
         site.index(document, text)
     site.publish("signed_up", "ada", name="Ada 🌊 Lovelace")
@@ -66,9 +71,15 @@ def _filled(site: Site) -> Told:
     external = site.post("/v1/record", {"name": "answer", "content": "Hello", "model": "gpt-4o"})
     redacted = site.assemble("advice", user_id="ada", question=QUESTION)
     pointers = ["/items/1/content", "/features/0/value", "/output/content"]
-    site.post(f"/v1/record/{redacted}/redact", {"pointers": pointers, "reason": "asked to"})
+    site.post(
+        f"/v1/record/{redacted}/redact", {"pointers": pointers, "reason": "asked to", "by": "dpo"}
+    )
     broken = site.assemble("greeting", user_id="ada")
     _tamper(site, broken)
+    refusal = httpx.post(f"{site.url}/v1/contexts/urgent", json={"params": {"user_id": "ada"}})
+    assert refusal.status_code == 422
+    signer = parse_keyring(key).signer
+    assert isinstance(signer, Ed25519Key)
     return Told(
         site=site,
         advice=advice,
@@ -78,6 +89,8 @@ def _filled(site: Site) -> Told:
         external=external["context_id"],
         redacted=redacted,
         broken=broken,
+        refused=refusal.json()["context_id"],
+        public_key=public_text(signer),
     )
 
 
@@ -120,7 +133,7 @@ def inspector(page: Page) -> Locator:
 def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> None:
     page = opened(open_tab, told, told.advice)
     expect(page.get_by_role("heading", level=1)).to_have_text("advice for ada")
-    for word in ("degraded", "verified", "gpt-4o", "version 2"):
+    for word in ("degraded", "gpt-4o", "version 2", "signed by key 2026-q4"):
         expect(page.get_by_role("main")).to_contain_text(word)
     # 1. The token bar: the budget, and what was dropped.
     trace = told.site.get(f"/context/{told.advice}/explain")
@@ -152,7 +165,7 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
         expect(proof.get_by_role("listitem").filter(has_text=step).first).to_have_attribute(
             "data-ok", "true"
         )
-    expect(proof).to_contain_text("Nothing is broken, but it is not signed.")
+    expect(proof).to_contain_text("Nothing is broken, but its signature was not checked.")
     # 6. The lineage, from events to the text.
     lineage = card(page, "Lineage")
     for node in ("purchase", "signed_up", "total_spend", "profile", "search_help", "advice"):
@@ -205,7 +218,7 @@ def test_the_keyboard_alone_reaches_every_part(open_tab: OpenTab, told: Told) ->
     for name in (
         "Items by their tokens",
         "Items in the order of the text",
-        "Export bundle",
+        "Export record",
         "Who else saw it",
         "Core bytes",
         "Lineage graph",
@@ -223,15 +236,14 @@ def test_a_record_is_downloaded_in_every_form(open_tab: OpenTab, told: Told) -> 
         download: Download = waiting.value
         return download.suggested_filename, Path(download.path()).read_text()
 
-    name, bundle = saved(page.get_by_role("button", name="Export bundle"))
+    name, document = saved(page.get_by_role("button", name="Export record"))
     assert name == f"{told.advice}.json"
-    record = json.loads(bundle)
+    record = json.loads(document)
     assert record == told.site.get(f"/v1/record/{told.advice}")
-    assert saved(proof.get_by_role("button", name="Bundle"))[1] == bundle
     assert saved(proof.get_by_role("button", name="Core bytes"))[1] == record["core"]
-    name, explained = saved(proof.get_by_role("button", name="JSON"))
+    name, explained = saved(proof.get_by_role("button", name="Explanation (JSON)"))
     assert json.loads(explained) == told.site.get(f"/context/{told.advice}/explain")
-    name, yaml = saved(proof.get_by_role("button", name="YAML"))
+    name, yaml = saved(proof.get_by_role("button", name="Explanation (YAML)"))
     assert name.endswith(".yaml")
     assert f'context_id: "{told.advice}"' in yaml
 
@@ -240,12 +252,42 @@ def test_redacted_values_are_shown_as_such_and_the_proof_holds(
     open_tab: OpenTab, told: Told
 ) -> None:
     page = opened(open_tab, told, told.redacted)
-    expect(page.get_by_role("main")).to_contain_text("verified")
+    expect(page.get_by_role("main")).to_contain_text("intact, signature not checked")
     expect(page.get_by_role("main")).to_contain_text("redacted")
+    notes = page.get_by_role("list", name="Redactions").get_by_role("listitem")
+    expect(notes).to_have_count(1)
+    for said in (
+        "Redacted",
+        "by dpo: asked to",
+        "/items/1/content, /features/0/value, /output/content",
+    ):
+        expect(notes).to_contain_text(said)
     expect(texts(page)).to_contain_text("redacted: erased from the record, the hash still holds")
     expect(inspector(page)).to_contain_text("profile redacted")
+    expect(inspector(page)).to_contain_text("asked to")
     axe(page)
     photograph(page, "xray-redacted")
+
+
+def test_a_record_is_verified_once_its_signature_was_checked(open_tab: OpenTab, told: Told) -> None:
+    page = opened(open_tab, told, told.advice)
+    unchecked = page.get_by_text("intact, signature not checked")
+    expect(unchecked).to_have_attribute("data-state", "unknown")
+    page.get_by_role("button", name="Check the signature with a public key").click()
+    keys = page.get_by_role("textbox", name="Public keys, one on each line")
+    keys.fill(told.public_key)
+    expect(page.get_by_text("verified", exact=True)).to_have_attribute("data-state", "fresh")
+    keys.fill(told.public_key.replace("2026-q4", "2025-q1"))
+    expect(unchecked).to_have_attribute("data-state", "unknown")
+
+
+def test_a_refused_context_was_not_given_to_the_model(open_tab: OpenTab, told: Told) -> None:
+    page = opened(open_tab, told, told.refused)
+    text = card(page, "What was assembled, and refused")
+    expect(text).to_contain_text("The caller got an error and no text")
+    expect(page.get_by_text("What the model was given")).to_have_count(0)
+    axe(page)
+    photograph(page, "xray-refused")
 
 
 def test_a_record_that_was_tampered_with_is_shown_broken(open_tab: OpenTab, told: Told) -> None:

@@ -35,6 +35,11 @@ async def advice(user_id: str, question: str) -> list[ContextItem]:
     ]
 
 
+@context(store, freshness_sla="5m", freshness_strict=True)
+async def urgent(user_id: str) -> list[ContextItem]:
+    return [ContextItem.template("{open_orders} orders are open.")]
+
+
 @context(store)
 async def greeting(user_id: str) -> str:
     return f"Hello {await name.get(user_id)}"

@@ -5,11 +5,11 @@ import { useMayOpen } from "~/app/allowed";
 import { ButtonLink, Card, Id, KeyValues, Mono, StateBadge, Time, UserText } from "~/design";
 import { count, duration, inline, plural } from "~/design/format";
 
-import { absenceText } from "./absence";
 import { historyOf, impactOf } from "./links";
 import type { Cause, ItemView, Quoted, TraceView } from "./model";
 import { causeWords, staleOf, valuesOf } from "./model";
 import { Reads } from "./Reads";
+import { Absent } from "./Redactions";
 import css from "./Inspector.module.css";
 
 type Props = {
@@ -55,6 +55,8 @@ type Row = readonly [name: string, value: ReactNode];
 
 function decisionRows({ trace, absent }: TraceView, view: ItemView): Row[] {
   const { item, place } = view;
+  const content = `/items/${place}/content`;
+  const absence = absent(content);
   const why = item.why.replace(", because ", ": ").replace("; max_tokens", "; the budget");
   return [
     ["Decision", why],
@@ -64,8 +66,8 @@ function decisionRows({ trace, absent }: TraceView, view: ItemView): Row[] {
     ["If too long", item.truncate ? "it may be shortened" : null],
     [
       "Text",
-      absent(`/items/${place}/content`) === null ? null : (
-        <em>{absenceText(absent(`/items/${place}/content`) ?? "withheld")}</em>
+      absence === null ? null : (
+        <Absent contextId={trace.context_id} pointer={content} absence={absence} />
       ),
     ],
   ];
@@ -96,13 +98,18 @@ function sourceRows(view: TraceView, item: ItemView, causes: Props["causes"]): R
     return [["Source", ref === null ? null : <UserText mono>{inline(ref)}</UserText>]];
   }
   const text = item.item.source_ref;
+  const ref = `/items/${item.place}/source/ref`;
   return [
     [
       "Template",
       typeof text === "string" ? (
         <UserText mono>{text}</UserText>
       ) : (
-        <em>{absenceText(view.absent(`/items/${item.place}/source/ref`) ?? "withheld")}</em>
+        <Absent
+          contextId={trace.context_id}
+          pointer={ref}
+          absence={view.absent(ref) ?? "withheld"}
+        />
       ),
     ],
     ["Reads", item.item.reads.length > 0 ? <Reads view={view} item={item} /> : null],

@@ -28,12 +28,22 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
     getItemKey: useCallback((index: number) => items[index]?.place ?? index, [items]),
   });
   const { selected } = selection;
+  const isRefused = trace.freshness_status === "refused";
   useEffect(() => {
     if (items.length > 0) rows.scrollToIndex(selected, { align: "auto" });
   }, [rows, selected, items.length]);
   const isCut = (index: number) => !whole.has(index) && lengthOf(items[index]) > LONGEST;
   return (
-    <Card title="What the model was given" aside={<Aside content={trace.content} />} flush>
+    <Card
+      title={isRefused ? "What was assembled, and refused" : "What the model was given"}
+      aside={<Aside content={trace.content} />}
+      flush
+    >
+      {isRefused && (
+        <p className={css.refused}>
+          The caller got an error and no text: the context was not as fresh as it requires.
+        </p>
+      )}
       {items.length === 0 ? (
         <p className={css.none}>This record has no items: its text was assembled elsewhere.</p>
       ) : (

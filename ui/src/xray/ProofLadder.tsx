@@ -3,6 +3,7 @@ import { IconCheck, IconMinus, IconX } from "@tabler/icons-react";
 import type { Check } from "@verifier/verify.mjs";
 import { Skeleton, StateWord } from "~/design";
 
+import { standingOf } from "./standing";
 import type { Answer } from "./verification";
 import css from "./Proof.module.css";
 
@@ -24,6 +25,7 @@ export function ProofLadder({ answer }: { answer: Answer | null }) {
       </p>
     );
   }
+  const { open } = standingOf(answer.report);
   const results = new Map(answer.report.checks.map((each) => [each.check, each]));
   return (
     <>
@@ -42,6 +44,7 @@ export function ProofLadder({ answer }: { answer: Answer | null }) {
       <p className={css.verdict} role="status">
         {answer.verdict}
       </p>
+      {open !== null && <p className={css.open}>{open}</p>}
     </>
   );
 }

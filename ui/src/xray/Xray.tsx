@@ -20,12 +20,10 @@ type Props = {
   /** The item that is selected at first, in the order of the text; the page may keep it in its URL. */
   initial?: number | undefined;
   onSelect?: (index: number) => void;
-  /** Leave out the proof, for example of a context that was not recorded. */
-  withoutProof?: boolean;
 };
 
 /** The X-ray of one context: token bar, text, inspector, ages, proof and lineage, all in step. */
-export function Xray({ trace, initial, onSelect, withoutProof = false }: Props) {
+export function Xray({ trace, initial, onSelect }: Props) {
   const view = useMemo(() => viewOf(trace), [trace]);
   // A fixed text has little to inspect, so the first item that was read from somewhere is shown.
   const first = Math.max(
@@ -54,7 +52,7 @@ export function Xray({ trace, initial, onSelect, withoutProof = false }: Props) 
         </div>
         <div className={css.evidence}>
           <Ages view={view} />
-          {!withoutProof && <Proof contextId={trace.context_id} recordHash={trace.record_hash} />}
+          <Proof contextId={trace.context_id} recordHash={trace.record_hash} />
         </div>
         {view.items.length > 0 && <LineageGraph view={view} causes={causes} />}
       </div>

@@ -6,7 +6,7 @@ import { save } from "~/design/save";
 
 import { toYaml } from "./yaml";
 
-export type Form = "bundle" | "json" | "yaml" | "core";
+export type Form = "document" | "json" | "yaml" | "core";
 
 /** The document of a record as text: its bytes are what is verified. */
 export const recordText = (contextId: string) =>
@@ -26,7 +26,7 @@ export async function download(contextId: string, form: Form): Promise<void> {
 async function fileOf(contextId: string, form: Form): Promise<[Blob, ending: string]> {
   const at = `/v1/record/${path(contextId)}`;
   if (form === "core") return [await (await requested(`${at}?part=core`)).blob(), "core.json"];
-  if (form === "bundle") return [await (await requested(at)).blob(), "json"];
+  if (form === "document") return [await (await requested(at)).blob(), "json"];
   const explained = await (await requested(`/context/${path(contextId)}/explain`)).text();
   const value = JSON.parse(explained) as unknown;
   const text = form === "json" ? `${JSON.stringify(value, null, 2)}\n` : toYaml(value);

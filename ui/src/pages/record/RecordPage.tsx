@@ -22,8 +22,10 @@ import { duration, money } from "~/design/format";
 import {
   DownloadButton,
   Proof,
+  ProofBadge,
   recordText,
   subjectOf,
+  useKeys,
   useVerified,
   Xray,
   type Trace,
@@ -85,17 +87,24 @@ function Head({ trace }: { trace: Trace }) {
           <Verified trace={trace} />
           <ButtonLink href={`/compare?a=${id}`}>Compare…</ButtonLink>
           <CopyAs call={callOf(id)} />
-          <DownloadButton contextId={id} form="bundle" look="primary">
-            Export bundle
-          </DownloadButton>
+          <Export id={id} />
         </>
       }
     />
   );
 }
 
+/** The document that verifiers read. */
+function Export({ id }: { id: string }) {
+  return (
+    <DownloadButton contextId={id} form="document" look="primary">
+      Export record
+    </DownloadButton>
+  );
+}
+
 function Facts({ trace }: { trace: Trace }) {
-  const { cost_nano_usd: cost, model, caller, version } = trace;
+  const { cost_nano_usd: cost, model, caller, version, signed_by: signer } = trace;
   const facts = [
     <Id key="id" value={trace.context_id} />,
     <Time key="at" at={trace.created_at} show="exact" />,
@@ -111,6 +120,13 @@ function Facts({ trace }: { trace: Trace }) {
     version === null ? null : (
       <>
         version <UserText>{version}</UserText>
+      </>
+    ),
+    signer === null ? (
+      "not signed"
+    ) : (
+      <>
+        signed by key <UserText>{signer}</UserText>
       </>
     ),
   ];
@@ -136,15 +152,12 @@ function Freshness({ trace }: { trace: Trace }) {
 /** The result of the proof, in a word; it is computed once for the whole page. */
 function Verified({ trace }: { trace: Trace }) {
   const record = useQuery(recordText(trace.context_id));
-  const answer = useVerified(record.data, "", trace.record_hash);
-  const isUnread = record.isError && record.data === undefined;
-  if (answer === null && !isUnread) return <StateBadge state="unknown">verifying</StateBadge>;
-  if (answer === null || "problem" in answer)
-    return <StateBadge state="unknown">not verified</StateBadge>;
-  if (!answer.report.ok) return <StateBadge state="failed">broken</StateBadge>;
+  const answer = useVerified(record.data, useKeys(), trace.record_hash);
+  if (record.isError && record.data === undefined)
+    return <StateBadge state="unknown">not checked</StateBadge>;
   return (
     <>
-      <StateBadge state="fresh">verified</StateBadge>
+      <ProofBadge answer={answer} />
       {trace.redacted.length > 0 && <StateBadge state="unknown">redacted</StateBadge>}
       {trace.redacted.length === 0 && trace.withheld.length > 0 && (
         <StateBadge state="unknown">private</StateBadge>
@@ -162,7 +175,14 @@ function Failed({ id, error, retry }: { id: string; error: unknown; retry: () =>
         tab="Record"
         title="Record"
         subtitle={<Id value={id} />}
-        actions={isDamaged && <StateBadge state="failed">broken</StateBadge>}
+        actions={
+          isDamaged && (
+            <>
+              <StateBadge state="failed">broken</StateBadge>
+              <Export id={id} />
+            </>
+          )
+        }
       />
       {status === 404 ? (
         <Empty title="No record has this id">

@@ -1,19 +1,9 @@
 import { IconFileCheck, IconX } from "@tabler/icons-react";
 import { useRef, useState, type DragEvent } from "react";
 
-import {
-  Button,
-  Card,
-  CopyAs,
-  Id,
-  IconButton,
-  KeyValues,
-  PageHead,
-  StateBadge,
-  UserText,
-} from "~/design";
+import { Button, Card, Id, IconButton, KeyValues, PageHead, useCopied, UserText } from "~/design";
 import { count, plural } from "~/design/format";
-import { KeyField, ProofLadder, useVerified, type Answer } from "~/xray";
+import { KeyField, ProofBadge, ProofLadder, useKeys, useVerified, type Answer } from "~/xray";
 
 import { claimsOf, documentsOf, type Document } from "./files";
 import css from "./Verify.module.css";
@@ -21,7 +11,6 @@ import css from "./Verify.module.css";
 /** Files are checked in this page: it works without a server, and nothing is sent to one. */
 export default function VerifyPage() {
   const [documents, setDocuments] = useState<readonly Document[]>([]);
-  const [keys, setKeys] = useState("");
   const add = async (files: Iterable<File>) => {
     const found = (await Promise.all([...files].map(documentsOf))).flat();
     setDocuments((known) => [...found, ...known]);
@@ -32,12 +21,12 @@ export default function VerifyPage() {
         tab="Verify"
         title="Verify"
         subtitle="Prove that a record was not changed since it was made. Files are checked in this page; nothing is sent anywhere."
-        actions={<CopyAs call={CALL} />}
+        actions={<CopyCommand />}
       />
       <div className={css.page}>
         <Card>
           <DropZone onFiles={(files) => void add(files)} />
-          <KeyField keys={keys} onChange={setKeys} />
+          <KeyField />
         </Card>
         {documents.length > 1 && (
           <div className={css.bar}>
@@ -52,7 +41,6 @@ export default function VerifyPage() {
             <Result
               key={document.key}
               document={document}
-              keys={keys}
               onRemove={() =>
                 setDocuments((known) => known.filter(({ key }) => key !== document.key))
               }
@@ -64,11 +52,16 @@ export default function VerifyPage() {
   );
 }
 
-const CALL = {
-  path: "/v1/record/CONTEXT_ID",
-  cli: ["context", "verify", "CONTEXT_ID"],
-  python: 'records.verify("CONTEXT_ID")',
-};
+const COMMAND = "headwater context verify --document record.json";
+
+function CopyCommand() {
+  const [copied, copy] = useCopied();
+  return (
+    <Button title={COMMAND} onClick={() => copy(COMMAND)}>
+      {copied ? "Copied" : "Copy as command"}
+    </Button>
+  );
+}
 
 function DropZone({ onFiles }: { onFiles: (files: FileList) => void }) {
   const input = useRef<HTMLInputElement>(null);
@@ -86,10 +79,11 @@ function DropZone({ onFiles }: { onFiles: (files: FileList) => void }) {
       onDrop={onDrag}
     >
       <IconFileCheck size={28} stroke={1.5} aria-hidden />
-      <p className={css.lead}>Drop bundles here</p>
+      <p className={css.lead}>Drop records here</p>
       <p className={css.hint}>
-        A bundle of “Export bundle”, or of <code>headwater context export</code>, as JSON or zip.
-        Several at once are fine.
+        The file of “Export record” or of <code>headwater context export</code>, or a zip file of
+        its option <code>--bundle</code>, which has a verifier that works offline. Several at once
+        are fine.
       </p>
       <Button look="primary" onClick={() => input.current?.click()}>
         Choose files
@@ -99,7 +93,7 @@ function DropZone({ onFiles }: { onFiles: (files: FileList) => void }) {
         type="file"
         multiple
         hidden
-        aria-label="Bundles to verify"
+        aria-label="Records to verify"
         accept=".json,.zip,application/json,application/zip"
         onChange={(event) => {
           if (event.target.files) onFiles(event.target.files);
@@ -110,11 +104,11 @@ function DropZone({ onFiles }: { onFiles: (files: FileList) => void }) {
   );
 }
 
-type ResultProps = { document: Document; keys: string; onRemove: () => void };
+type ResultProps = { document: Document; onRemove: () => void };
 
-function Result({ document, keys, onRemove }: ResultProps) {
+function Result({ document, onRemove }: ResultProps) {
   const text = "text" in document ? document.text : undefined;
-  const answer = useVerified(text, keys, null);
+  const answer = useVerified(text, useKeys(), null);
   const claims = text === undefined ? null : claimsOf(text);
   const failure: Answer | null =
     "problem" in document ? { turn: 0, problem: document.problem, isDocument: false } : answer;
@@ -123,7 +117,7 @@ function Result({ document, keys, onRemove }: ResultProps) {
       title={<UserText mono>{document.name}</UserText>}
       aside={
         <>
-          <Badge answer={failure} />
+          <ProofBadge answer={failure} />
           <IconButton label={`Remove ${document.name}`} onClick={onRemove}>
             <IconX size={15} />
           </IconButton>
@@ -147,11 +141,4 @@ function Result({ document, keys, onRemove }: ResultProps) {
       </div>
     </Card>
   );
-}
-
-function Badge({ answer }: { answer: Answer | null }) {
-  if (answer === null) return <StateBadge state="unknown">checking</StateBadge>;
-  if ("problem" in answer) return <StateBadge state="failed">not checked</StateBadge>;
-  if (!answer.report.ok) return <StateBadge state="failed">broken</StateBadge>;
-  return <StateBadge state="fresh">verified</StateBadge>;
 }
