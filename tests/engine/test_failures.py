@@ -206,7 +206,7 @@ async def test_redrive_runs_only_the_failed_feature(store: FeatureStore, user: t
     await store.dead_letters.redrive(letter.id)
     await store.drain()
     assert runs == ["fine", "broken", "broken"]
-    assert await store.get_feature("broken", "u1") == f"redrive:{letter.id}"
+    assert await store.get_feature("broken", "u1") == f"redrive:{letter.id}:e1"
     assert await store.dead_letters.list() == []
 
 

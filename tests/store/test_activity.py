@@ -124,6 +124,37 @@ async def test_a_schedule_has_its_last_and_next_time(
 
 
 @pytest.mark.both_environments
+async def test_a_refresh_that_fails_has_its_error_for_administrators(
+    shop: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    is_down = True
+
+    @feature(entity=user, refresh="5m", materialize=True)
+    async def stock(user_id: str) -> int:
+        if is_down:
+            raise ConnectionError("the warehouse is down")
+        return 1
+
+    await shop.publish("purchase", "u1", {"amount": 1})
+    await shop.drain()
+    clock.advance(timedelta(minutes=5))
+    await shop.drain()
+    failure = (await activity(shop, "stock")).refresh_failure
+    assert failure is not None
+    assert failure.since == clock.now()
+    assert failure.error is not None
+    assert "the warehouse is down" in failure.error
+    reader = Caller("reader", frozenset({"read"}))
+    withheld = module.RefreshFailure(since=failure.since, error=None)
+    assert (await activity(shop, "stock", reader)).refresh_failure == withheld
+    assert (await activity(shop, "stock", TENANT)).refresh_failure is None
+    is_down = False
+    clock.advance(timedelta(minutes=5))
+    await shop.drain()
+    assert (await activity(shop, "stock")).refresh_failure is None
+
+
+@pytest.mark.both_environments
 async def test_a_context_last_ran_when_it_was_last_recorded(shop: FeatureStore) -> None:
     assert (await activity(shop, "greeting")).last_run_at is None
     await shop.assemble("greeting", {"user_id": "u1"})

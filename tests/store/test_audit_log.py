@@ -8,6 +8,7 @@ import pwd
 import sqlite3
 from contextlib import closing
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,20 @@ async def test_every_administrative_verb_stands_in_the_log(shop: FeatureStore) -
     (redact,) = (await shop.audit_log(action="records.redact")).entries
     assert redact.parameters == {"pointers": ["/output/content"], "everywhere": False}
     (redrive,) = (await shop.audit_log(action="dead_letters.redrive")).entries
-    assert redrive.parameters == {"ids": [second.id]}
+    assert redrive.parameters == {
+        "ids": [second.id],
+        "letters": [
+            {
+                "id": second.id,
+                "feature": "broken",
+                "event_type": "purchase",
+                "event_id": second.event.event_id,
+                "entity_id_sha256": sha256(second.event.entity_id.encode()).hexdigest(),
+            }
+        ],
+    }
+    (discard,) = (await shop.audit_log(action="dead_letters.discard")).entries
+    assert [each["event_id"] for each in discard.parameters["letters"]] == [first.event.event_id]
 
 
 async def test_the_actor_is_the_caller_of_a_request_or_the_user_of_the_process(
@@ -138,7 +152,7 @@ async def test_the_log_tells_how_an_action_ended(store: FeatureStore, clock: Man
         "started",
     )
     assert (failed.outcome, failed.error) == ("failed", "UnknownDeadLetterError")
-    assert failed.parameters == {"ids": ["no\ufffdne"]}
+    assert failed.parameters == {"ids": ["no\ufffdne"], "letters": []}
     clock.advance("3s")
     task.cancel()
     await asyncio.wait([task])

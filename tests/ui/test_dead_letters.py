@@ -80,9 +80,14 @@ def test_one_letter_of_many_is_settled_after_a_question(failed: Site, open_tab: 
     axe(page)
     # All of the group: they fail again, and come back.
     confirm(page, "Redrive all")
-    expect(page.get_by_text("4 letters redriven.")).to_be_visible()
+    expect(page.get_by_text("4 letters queued for the worker.")).to_be_visible()
     until(lambda: failed.get("/v1/dead-letters/groups")["letters"] == 7)
     expect(rows(page)).to_have_count(4)
+    # A letter of a redrive leads to the original event.
+    letter = page.get_by_role("region", name="Letter", exact=True)
+    expect(letter).to_contain_text("was letter")
+    letter.get_by_role("definition").get_by_role("link").click()
+    expect(page.get_by_role("region", name="Event", exact=True)).to_contain_text("customer-")
 
 
 def test_two_tabs_that_act_on_the_same_letter_get_a_clear_answer(

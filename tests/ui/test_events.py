@@ -45,6 +45,13 @@ def test_events_appear_as_they_are_accepted(site: Site, open_tab: OpenTab) -> No
     expect(other.get_by_role("region", name="Event", exact=True)).to_contain_text("tail-1")
 
 
+def test_an_event_that_is_not_in_the_log_is_named(site: Site, open_tab: OpenTab) -> None:
+    page = open_tab(site).open("/ui/events?event=never-published")
+    detail = page.get_by_role("region", name="Event", exact=True)
+    expect(detail).to_contain_text("No such event")
+    expect(detail).to_contain_text("never-published")
+
+
 def test_filters_are_part_of_the_address(site: Site, open_tab: OpenTab) -> None:
     page = tail_of(open_tab(site).open("/ui/events?type=filter_test"))
     # The filter is applied after its last letter, and then a tail begins again.

@@ -123,6 +123,16 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=Tru
             msgspec.structs.force_setattr(self, "timestamp", at.astimezone(UTC))
 
 
+def redriven_id(letter_id: str, event_id: str) -> str:
+    """Return the event id of a redrive: of its dead letter and, if it fits, the original event."""
+    original = event_id
+    if event_id.startswith(REDRIVE):
+        original = event_id.removeprefix(REDRIVE).partition(":")[2]
+    of_letter = f"{REDRIVE}{letter_id}"
+    of_both = f"{of_letter}:{original}"
+    return of_both if original and len(of_both) <= LONGEST_ID else of_letter
+
+
 def is_whole_number(entity_id: object) -> TypeGuard[SupportsInt]:
     """Return whether an id is an integer, also one of NumPy; False and True are not."""
     return isinstance(entity_id, Integral) and not isinstance(entity_id, bool)

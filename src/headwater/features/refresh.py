@@ -177,12 +177,14 @@ class Refresh:
                     except BackendUnavailableError:
                         raise  # the batch runs again, as for any event
                     except HeadwaterError as error:
-                        failed.append(entity_id)
-                        self._report(feature, entity_id, own_error(feature.name, error))
+                        own = own_error(feature.name, error)
+                        failed.append(self._report(feature, entity_id, own))
 
         await run_concurrently(entity_ids, run, self._concurrency)
         after = entity_ids[-1] if len(entity_ids) == _PAGE else None
-        failure = f"failed for {len(failed)} of {len(entity_ids)} entities" if failed else ""
+        if not failed:
+            return len(done), "", after
+        failure = f"failed for {len(failed)} of {len(entity_ids)} entities: {failed[0]}"
         return len(done), failure, after
 
     async def _run_one(
@@ -249,9 +251,10 @@ class Refresh:
             or not is_same_value(feature, change.cell.value, past.value)
         ]
 
-    def _report(self, feature: FeatureDef, entity_id: str, error: Exception) -> None:
+    def _report(self, feature: FeatureDef, entity_id: str, error: Exception) -> str:
         problem = self._texts.message(error)
         log.warning("refresh failed", feature=feature.name, entity_id=entity_id, error=problem)
+        return problem
 
     async def check_queries(self) -> None:
         """Prepare the queries of all features.

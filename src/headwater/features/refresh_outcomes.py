@@ -41,25 +41,31 @@ class RefreshOutcomes:
         self._notes = notes
         self._clock = clock
         self._succeeded: dict[str, datetime] = {}
+        # Partitions run at the same time: a success must see a failure that is being written.
+        self._writing = asyncio.Lock()
 
     async def write(self, feature: str, due: datetime, error: str) -> None:
         """Keep how a run, or a part of it, ended; an empty ``error`` is a success."""
         now = self._clock.now()
-        if not error and now - self._succeeded.get(feature, EPOCH) < _PAUSE:
-            return
         try:
-            before = await self._read_one(feature)
-            outcome = _after(before, due, error, now)
-            if outcome != before:
-                value = msgspec.json.encode(outcome)
-                await self._notes.put(_key(feature), Cached(value, self._clock.micros()), _KEPT)
-            if outcome.failing_since is None:
-                self._succeeded[feature] = now
-            else:
-                self._succeeded.pop(feature, None)
+            async with self._writing:
+                await self._write(feature, due, error, now)
         except BackendError as problem:
             # Values and their history do not depend on it.
             log.warning("outcome of a refresh not stored", feature=feature, error=str(problem))
+
+    async def _write(self, feature: str, due: datetime, error: str, now: datetime) -> None:
+        if not error and now - self._succeeded.get(feature, EPOCH) < _PAUSE:
+            return
+        before = await self._read_one(feature)
+        outcome = _after(before, due, error, now)
+        if outcome != before:
+            value = msgspec.json.encode(outcome)
+            await self._notes.put(_key(feature), Cached(value, self._clock.micros()), _KEPT)
+        if outcome.failing_since is None:
+            self._succeeded[feature] = now
+        else:
+            self._succeeded.pop(feature, None)
 
     async def read(self, features: Sequence[str]) -> dict[str, RefreshOutcome]:
         """Return the outcomes of features; nothing is known about one that never ran."""

@@ -10,6 +10,7 @@ import msgspec
 from headwater.core.callers import Caller
 from headwater.core.clock import from_micros, to_micros
 from headwater.declarations.features import FeatureDef
+from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.schedule import last_due, next_due
 from headwater.ports import RecordQuery
 from headwater.store.runtime import Runtime
@@ -51,6 +52,13 @@ class LetterCount(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool
 
 
+class RefreshFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Since when the runs of a scheduled feature fail; the error is for administrators."""
+
+    since: datetime
+    error: str | None
+
+
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about the values, runs and errors of a declaration; null is not known.
 
@@ -59,6 +67,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 
     values: ValueSample | None = None
     schedule: Schedule | None = None
+    refresh_failure: RefreshFailure | None = None
     last_run_at: datetime | None = None
     dead_letters: LetterCount | None = None
 
@@ -88,9 +97,23 @@ async def _of_feature(runtime: Runtime, feature: FeatureDef, caller: Caller | No
     return Activity(
         values=values,
         schedule=schedule,
+        refresh_failure=await _refresh_failure(runtime, feature, caller),
         last_run_at=values.last_written_at if values else None,
         dead_letters=letters,
     )
+
+
+async def _refresh_failure(
+    runtime: Runtime, feature: FeatureDef, caller: Caller | None
+) -> RefreshFailure | None:
+    if feature.refresh is None or (caller is not None and caller.limits is not None):
+        return None
+    outcomes = RefreshOutcomes((await runtime.open()).backends.notes, runtime.clock)
+    outcome = (await outcomes.read([feature.name]))[feature.name]
+    if outcome.failing_since is None:
+        return None
+    has_error = caller is None or caller.may("admin")
+    return RefreshFailure(since=outcome.failing_since, error=outcome.error if has_error else None)
 
 
 async def _sample(runtime: Runtime, feature: FeatureDef, now: datetime, tenant: str) -> ValueSample:

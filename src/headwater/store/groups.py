@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from hashlib import sha256
 
 from msgspec.structs import replace
 
@@ -29,6 +30,7 @@ from headwater.store.sync import Blocking, blocking
 from headwater.store.validation import check_events
 
 _MAX_CHECKED_TYPES = 1_000
+_MOST_NAMED = 100
 
 
 class EventBus:
@@ -225,7 +227,8 @@ class DeadLetterVerbs:
         """
         check_not_replaying("redrive")
         engine = await self._runtime.open()
-        async with audited(engine, "dead_letters.redrive", ids=ids):
+        named = await self._named(ids)
+        async with audited(engine, "dead_letters.redrive", ids=ids, letters=named):
             await engine.backends.dead_letters.redrive(ids)
 
     async def discard(self, *ids: str) -> None:
@@ -236,8 +239,26 @@ class DeadLetterVerbs:
         """
         check_not_replaying("discard")
         engine = await self._runtime.open()
-        async with audited(engine, "dead_letters.discard", ids=ids):
+        named = await self._named(ids)
+        async with audited(engine, "dead_letters.discard", ids=ids, letters=named):
             await engine.backends.dead_letters.discard(ids)
+
+    async def _named(self, ids: Sequence[str]) -> Sequence[dict[str, str]]:
+        """Return for the audit log what the first letters are about.
+
+        The log cannot be redacted, so it has a hash of the entity id, as for a forgotten entity.
+        """
+        letters = await self.list(ids=ids[:_MOST_NAMED], limit=_MOST_NAMED)
+        return [
+            {
+                "id": letter.id,
+                "feature": letter.feature,
+                "event_type": letter.event.event_type,
+                "event_id": letter.event.event_id,
+                "entity_id_sha256": sha256(letter.event.entity_id.encode()).hexdigest(),
+            }
+            for letter in letters
+        ]
 
 
 class SyncEventBus(Blocking[EventBus]):

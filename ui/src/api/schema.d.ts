@@ -1438,6 +1438,8 @@ export interface components {
             /** @default null */
             last_run_at: string | null;
             /** @default null */
+            refresh_failure: components["schemas"]["RefreshFailure"] | null;
+            /** @default null */
             schedule: components["schemas"]["Schedule"] | null;
             /** @default null */
             values: components["schemas"]["ValueSample"] | null;
@@ -2140,6 +2142,7 @@ export interface components {
              * @default {
              *       "values": null,
              *       "schedule": null,
+             *       "refresh_failure": null,
              *       "last_run_at": null,
              *       "dead_letters": null
              *     }
@@ -3370,6 +3373,14 @@ export interface components {
             pointer: string;
             reason: string;
             redacted_at: string;
+        };
+        /**
+         * RefreshFailure
+         * @description Since when the runs of a scheduled feature fail; the error is for administrators.
+         */
+        RefreshFailure: {
+            error: string | null;
+            since: string;
         };
         /**
          * ReindexedIndex

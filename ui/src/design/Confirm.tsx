@@ -11,6 +11,7 @@ type Props = {
   children: ReactNode;
   /** The verb of the action: "Discard 3 letters". */
   action: string;
+  look?: "primary" | "danger" | undefined;
   busy?: boolean;
   onConfirm: () => void;
   onCancel: () => void;
@@ -18,7 +19,8 @@ type Props = {
 
 /** A question before an action that destroys or cannot be undone. */
 export function Confirm(props: Props) {
-  const { opened, title, children, action, busy = false, onConfirm, onCancel } = props;
+  const { opened, title, children, action, look = "danger", busy = false } = props;
+  const { onConfirm, onCancel } = props;
   // What has begun cannot be cancelled, so the dialog waits for its result.
   const close = () => busy || onCancel();
   return (
@@ -28,7 +30,7 @@ export function Confirm(props: Props) {
         <Button onClick={close} disabled={busy} data-autofocus>
           Cancel
         </Button>
-        <Button look="danger" busy={busy} onClick={onConfirm}>
+        <Button look={look} busy={busy} onClick={onConfirm}>
           {action}
         </Button>
       </div>

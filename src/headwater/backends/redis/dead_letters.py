@@ -18,7 +18,7 @@ from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.stream_codec import Entry
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.error_patterns import error_pattern
-from headwater.core.values import REDRIVE
+from headwater.core.values import ServiceEvent, redriven_id
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter, DeadLetterQuery, LetterSummary
 
@@ -115,7 +115,7 @@ class RedisDeadLetters:
         calls = [
             self._publisher.call(
                 letter.partition,
-                [msgspec.structs.replace(letter.event, event_id=f"{REDRIVE}{letter.id}")],
+                [_redriven(letter)],
                 _REDRIVE_WINDOW,
                 letter.target,
             )
@@ -204,6 +204,11 @@ def _check_id(letter_id: str) -> None:
 def _letter(entry: Entry) -> DeadLetter:
     position, (_, letter) = entry
     return msgspec.structs.replace(_decode(letter), id=position.decode())
+
+
+def _redriven(letter: DeadLetter) -> ServiceEvent:
+    event_id = redriven_id(letter.id, letter.event.event_id)
+    return msgspec.structs.replace(letter.event, event_id=event_id)
 
 
 def _summary(entry: Entry) -> LetterSummary:

@@ -14,7 +14,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.error_patterns import error_pattern
-from headwater.core.values import REDRIVE, ServiceEvent
+from headwater.core.values import ServiceEvent, redriven_id
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter, DeadLetterQuery, LetterSummary
 
@@ -99,7 +99,8 @@ class SqliteDeadLetters:
 
         def job(db: sqlite3.Connection) -> None:
             for letter in _take(db, ids):
-                event = msgspec.structs.replace(letter.event, event_id=f"{REDRIVE}{letter.id}")
+                event_id = redriven_id(letter.id, letter.event.event_id)
+                event = msgspec.structs.replace(letter.event, event_id=event_id)
                 insert_event(db, event, letter.partition, now, only=letter.target)
 
         await self._writer.run(job, wake=True)

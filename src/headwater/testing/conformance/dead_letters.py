@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from headwater.core.values import ServiceEvent
+from headwater.core.values import LONGEST_ID, ServiceEvent
 from headwater.errors import UnknownDeadLetterError
 from headwater.ports import DeadLetter, Lease, LetterSummary
 from headwater.testing.conformance.suite import (
@@ -152,7 +152,7 @@ class DeadLettersConformance(Suite):
         batch = await store.only_batch(leases)
         (delivery,) = batch.deliveries
         assert (delivery.only, delivery.group) == ("visits", "workers")
-        assert delivery.event.event_id == f"redrive:{letter.id}"
+        assert delivery.event.event_id == f"redrive:{letter.id}:e1"
         assert msgspec.structs.replace(delivery.event, event_id="e1") == event
         assert batch.lease.partition == letter.partition
 
@@ -176,15 +176,31 @@ class DeadLettersConformance(Suite):
             await store.dead_letters.redrive([letter.id])
         assert await store.bus.backlog() == 1
 
-    async def test_a_letter_that_fails_again_gets_a_new_id(self, store: Opened) -> None:
+    async def test_a_letter_that_fails_again_gets_a_new_id_and_names_the_original_event(
+        self, store: Opened
+    ) -> None:
         leases = await store.hold()
-        await self._fail(store, leases, click())
+        await self._fail(store, leases, click(event_id="order:1"))
         (first,) = await store.letters()
         await store.dead_letters.redrive([first.id])
         batch = await store.only_batch(leases)
         await store.bus.commit(outcome(batch, dead=[dead_letter(batch)]))
         (second,) = await store.letters()
         assert second.id != first.id
+        assert second.event.event_id == f"redrive:{first.id}:order:1"
+        await store.dead_letters.redrive([second.id])
+        (delivery,) = (await store.only_batch(leases)).deliveries
+        assert delivery.event.event_id == f"redrive:{second.id}:order:1"
+
+    async def test_a_letter_of_an_event_with_the_longest_id_can_be_redriven(
+        self, store: Opened
+    ) -> None:
+        leases = await store.hold()
+        await self._fail(store, leases, click(event_id="e" * LONGEST_ID))
+        (letter,) = await store.letters()
+        await store.dead_letters.redrive([letter.id])
+        (delivery,) = (await store.only_batch(leases)).deliveries
+        assert delivery.event.event_id == f"redrive:{letter.id}"
 
     async def test_discard_removes_letters_permanently(self, store: Opened) -> None:
         leases = await store.hold()

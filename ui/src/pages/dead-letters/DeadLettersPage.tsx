@@ -7,7 +7,7 @@ import { count, plural } from "~/design/format";
 
 import { GroupDetail } from "./GroupDetail";
 import { GroupList } from "./GroupList";
-import { letterGroups, type Group, type Settled, type Verb } from "./queries";
+import { letterGroups, useFreshLetters, type Group, type Settled, type Verb } from "./queries";
 import { Results } from "./Results";
 
 export type Done = { verb: Verb; settled: readonly Settled[] };
@@ -15,6 +15,7 @@ export type Done = { verb: Verb; settled: readonly Settled[] };
 export default function DeadLettersPage() {
   const groups = useQuery(letterGroups);
   const [done, setDone] = useState<Done | null>(null);
+  useFreshLetters(done?.verb === "redrive" ? done : null);
   return (
     <>
       <PageHead

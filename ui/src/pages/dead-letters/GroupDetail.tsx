@@ -28,11 +28,7 @@ type Props = { group: Group; onDone: (done: Done) => void; onClose: () => void }
 export function GroupDetail({ group, onDone, onClose }: Props) {
   const [search, setSearch] = useSearchParams();
   const [ticked, setTicked] = useState<ReadonlySet<string>>(new Set());
-  const query = useInfiniteQuery({
-    ...lettersOf(group.feature, group.error),
-    // The groups are renewed every few seconds; their letters when the number has changed.
-    refetchInterval: group.count === 0 ? false : 5_000,
-  });
+  const query = useInfiniteQuery(lettersOf(group.feature, group.error));
   const letters = query.data ?? [];
   const opened = search.get("letter") ?? letters[0]?.id;
   const open = (id: string | null) =>
@@ -78,8 +74,8 @@ export function GroupDetail({ group, onDone, onClose }: Props) {
           <ErrorPanel error={query.error} retry={() => void query.refetch()} />
         ) : letters.length === 0 ? (
           <Empty title="No letters in this group">
-            They were redriven or discarded, here or elsewhere. A letter that fails again comes
-            back.
+            They were redriven or discarded, here or elsewhere. A redriven letter waits for the
+            worker; if it fails again, it appears here.
           </Empty>
         ) : (
           <LetterTable
@@ -145,13 +141,15 @@ type ActionsProps = {
   onDone: (done: Done) => void;
 };
 
-const VERBS: readonly (readonly [verb: Verb, label: string])[] = [
-  ["redrive", "Redrive"],
-  ["discard", "Discard"],
+type Look = "primary" | "danger";
+
+const VERBS: readonly (readonly [verb: Verb, label: string, look: Look])[] = [
+  ["redrive", "Redrive", "primary"],
+  ["discard", "Discard", "danger"],
 ];
 
 /** An action that was asked for: its letters stay the same while the dialog is open. */
-type Question = { verb: Verb; target: Target; size: number; words: string };
+type Question = { verb: Verb; look: Look; target: Target; size: number; words: string };
 
 /** Buttons that redrive and discard, each after a question. */
 export function Actions({ group, chosen, onDone }: ActionsProps) {
@@ -172,21 +170,23 @@ export function Actions({ group, chosen, onDone }: ActionsProps) {
   const size = chosen.length || (group?.count ?? 0);
   if (!canSettle || (size === 0 && asked === null)) return null;
   const what = subject(group, chosen.length);
-  const ask = (verb: Verb, label: string) => {
+  const words = asked?.words ?? "";
+  const ask = (verb: Verb, label: string, look: Look) => {
     action.reset();
-    setAsked({ verb, size, target: targetOf(group, chosen), words: `${label} ${what}` });
+    setAsked({ verb, look, size, target: targetOf(group, chosen), words: `${label} ${what}` });
   };
   return (
     <>
-      {VERBS.map(([verb, label]) => (
-        <Button key={verb} onClick={() => ask(verb, label)}>
+      {VERBS.map(([verb, label, look]) => (
+        <Button key={verb} onClick={() => ask(verb, label, look)}>
           {group === null ? label : `${label} ${chosen.length > 0 ? count(size) : "all"}`}
         </Button>
       ))}
       <Confirm
         opened={asked !== null}
-        title={`${asked?.words}?`}
-        action={asked?.words ?? ""}
+        title={`${words}?`}
+        action={words}
+        look={asked?.look}
         busy={action.isPending}
         onCancel={() => setAsked(null)}
         onConfirm={() => asked !== null && action.mutate(asked)}

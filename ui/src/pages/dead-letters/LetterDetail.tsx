@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import { Link } from "wouter";
 
 import { ProblemError } from "~/api/problems";
+import { redriveOf } from "~/api/redrives";
 import {
   Card,
   Code,
@@ -48,6 +49,9 @@ export function LetterDetail({ id, known, actions }: Props) {
 
 function Shown({ letter, actions }: { letter: Letter; actions: ReactNode }) {
   const { event } = letter;
+  const redrive = redriveOf(event.event_id ?? "");
+  // The log of events has the original event, not its redrives.
+  const original = redrive === null ? (event.event_id ?? "") : redrive.event;
   return (
     <Card
       title="Letter"
@@ -82,13 +86,9 @@ function Shown({ letter, actions }: { letter: Letter; actions: ReactNode }) {
             ],
             [
               "Event id",
-              <Link
-                key="event-id"
-                href={`/events?${new URLSearchParams({ view: "past", range: "all", entity: event.entity_id, event: event.event_id ?? "" }).toString()}`}
-              >
-                <bdi>{event.event_id}</bdi>
-              </Link>,
+              original !== null && <EventLink key="id" id={original} entityId={event.entity_id} />,
             ],
+            ["Redriven", redrive && <>was letter {redrive.letter} before</>],
             ["Attempts", count(letter.attempts)],
             ["First failed", <Time key="first" at={letter.first_failed_at} show="exact" />],
             ["Died", <Time key="dead" at={letter.dead_at} show="exact" />],
@@ -105,5 +105,14 @@ function Shown({ letter, actions }: { letter: Letter; actions: ReactNode }) {
         </section>
       </div>
     </Card>
+  );
+}
+
+function EventLink({ id, entityId }: { id: string; entityId: string }) {
+  const search = { view: "past", range: "all", entity: entityId, event: id };
+  return (
+    <Link href={`/events?${new URLSearchParams(search).toString()}`}>
+      <bdi>{id}</bdi>
+    </Link>
   );
 }

@@ -9,7 +9,7 @@ import { summary } from "./outcomes";
 
 const MOST_LISTED = 200;
 const WORDS = {
-  redriven: ["fresh", "Redriven"],
+  redriven: ["unknown", "Redriven: waits for the worker"],
   discarded: ["fresh", "Discarded"],
   gone: ["unknown", "Gone: another call was faster"],
 } as const;

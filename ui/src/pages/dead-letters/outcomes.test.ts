@@ -8,8 +8,10 @@ const settled = (done: number, gone: number) => [
 ];
 
 it("says what happened to the letters", () => {
-  expect(summary("redrive", settled(1, 0))).toBe("1 letter redriven.");
-  expect(summary("redrive", settled(1_200, 2))).toBe("1,200 letters redriven, 2 were gone.");
+  expect(summary("redrive", settled(1, 0))).toBe("1 letter queued for the worker.");
+  expect(summary("redrive", settled(1_200, 2))).toBe(
+    "1,200 letters queued for the worker, 2 were gone.",
+  );
   expect(summary("discard", settled(0, 1))).toBe("No letter discarded, 1 was gone.");
   expect(summary("discard", [])).toMatch(/another call was faster/);
 });

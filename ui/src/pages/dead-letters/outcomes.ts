@@ -2,9 +2,10 @@ import { plural } from "~/design/format";
 
 import type { Settled, Verb } from "./queries";
 
-const DONE = { redrive: "redriven", discard: "discarded" } as const;
+// A redrive only publishes the event again: whether it succeeds is not known yet.
+const DONE = { redrive: "queued for the worker", discard: "discarded" } as const;
 
-/** Return what happened to letters in a sentence: `2 letters redriven, 1 was gone.` */
+/** Return what happened to letters in a sentence: `2 letters discarded, 1 was gone.` */
 export function summary(verb: Verb, settled: readonly Settled[]): string {
   const gone = settled.filter(({ outcome }) => outcome === "gone").length;
   const done = settled.length - gone;

@@ -1,4 +1,10 @@
-import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import {
+  focusManager,
+  infiniteQueryOptions,
+  queryOptions,
+  useQueryClient,
+} from "@tanstack/react-query";
+import { useEffect } from "react";
 
 import { api, body, type Schema } from "~/api/client";
 
@@ -12,12 +18,36 @@ export type Target = { ids: readonly string[] } | { feature: string; error: stri
 
 const PAGE = 100;
 const REFRESH_MS = 5_000;
+/** A redriven letter that fails again is back soon. */
+const SOON_MS = 1_000;
+const SOON_READS = 30;
 
 export const letterGroups = queryOptions({
   queryKey: ["dead-letters", "groups"],
   queryFn: async ({ signal }) => body(await api.GET("/v1/dead-letters/groups", { signal })),
-  refetchInterval: REFRESH_MS,
 });
+
+/** Read the groups and the listed letters again, together: more often after a redrive. */
+export function useFreshLetters(lastRedrive: object | null): void {
+  const client = useQueryClient();
+  useEffect(() => {
+    let reads = 0;
+    let timer: ReturnType<typeof setTimeout>;
+    const wait = () => {
+      const isSoon = lastRedrive !== null && ++reads <= SOON_READS;
+      timer = setTimeout(read, isSoon ? SOON_MS : REFRESH_MS);
+    };
+    const read = () => {
+      // A slow answer is waited for. A page in the background asks nothing.
+      const again = { cancelRefetch: false };
+      if (focusManager.isFocused())
+        void client.invalidateQueries({ queryKey: ["dead-letters"] }, again);
+      wait();
+    };
+    wait();
+    return () => clearTimeout(timer);
+  }, [client, lastRedrive]);
+}
 
 /** The letters of a group, the newest first. */
 export function lettersOf(feature: string, error: string) {

@@ -3,7 +3,8 @@ import { Link } from "wouter";
 
 import { useCan } from "~/api/me";
 import { declarations } from "~/api/queries";
-import { Button, Card, Code, CopyAs, Dim, Id, KeyValues, Time, UserText } from "~/design";
+import { redriveOf } from "~/api/redrives";
+import { Button, Card, Code, CopyAs, Dim, Empty, Id, KeyValues, Time, UserText } from "~/design";
 
 import { pretty } from "~/design/format";
 
@@ -57,6 +58,30 @@ export function EventDetail({ shown: { event, received_at }, onCopy, onClose }: 
         </section>
         <Triggered eventType={event.event_type} entityId={event.entity_id} />
       </div>
+    </Card>
+  );
+}
+
+/** The answer to an address whose event does not exist. */
+export function UnknownEvent({ id, onClose }: { id: string; onClose: () => void }) {
+  const close = (
+    <span className={css.close}>
+      <Button onClick={onClose}>Back</Button>
+    </span>
+  );
+  return (
+    <Card title="Event" aside={close}>
+      <Empty title="No such event">
+        {redriveOf(id) === null ? (
+          <>
+            No event of the log has the id <bdi>{id}</bdi>. It may have been pruned or forgotten.
+          </>
+        ) : (
+          <>
+            <bdi>{id}</bdi> is the redrive of a dead letter. The log has the original event only.
+          </>
+        )}
+      </Empty>
     </Card>
   );
 }

@@ -26,11 +26,12 @@ import {
 } from "~/design";
 import { count, plural } from "~/design/format";
 
-import { EventDetail } from "./EventDetail";
+import { EventDetail, UnknownEvent } from "./EventDetail";
 import { EventList } from "./EventList";
 import css from "./Events.module.css";
 import { beginning, RANGES, usePastEvents, type PastFilter, type Range } from "./past";
 import { EMPTY_DRAFT, Publish, type Draft } from "./Publish";
+import { useSelection, type Selection } from "./selection";
 import { useTail, type Shown, type TailBuffer, type TailView } from "./tail";
 
 type View = "live" | "past";
@@ -246,28 +247,6 @@ function pastFilter(only: Only, search: URLSearchParams, opened: number): PastFi
   return Object.fromEntries(Object.entries(given).filter(([, value]) => Boolean(value)));
 }
 
-type Selection = { selected: Shown | undefined; select: (event: Shown | null) => void };
-
-/** Return the event that the URL names: one of the list, or one that the server still knows. */
-function useSelection(
-  events: readonly Shown[],
-  search: URLSearchParams,
-  set: BodyProps["set"],
-): Selection {
-  const id = search.get("event");
-  const [chosen, setChosen] = useState<Shown | null>(null);
-  const isChosen = chosen !== null && chosen.event.event_id === id;
-  const listed = isChosen ? chosen : events.find(({ event }) => event.event_id === id);
-  const asked = usePastEvents({ event_id: id ?? "" }, id !== null && listed === undefined);
-  return {
-    selected: id === null ? undefined : (listed ?? asked.data?.[0]),
-    select: (event) => {
-      setChosen(event);
-      set("event", event?.event.event_id ?? null, true);
-    },
-  };
-}
-
 type ListedProps = {
   selection: Selection;
   onCopy: (event: Shown) => void;
@@ -279,10 +258,10 @@ type ListedProps = {
 };
 
 function Listed({ selection, onCopy, title, aside, events, empty, onEnd }: ListedProps) {
-  const { selected, select } = selection;
+  const { selected, unknown, select } = selection;
   return (
     <MasterDetail
-      hasDetail={selected !== undefined}
+      hasDetail={selected !== undefined || unknown !== null}
       list={
         <Card title={title} aside={aside} flush>
           {events.length === 0 ? (
@@ -299,7 +278,9 @@ function Listed({ selection, onCopy, title, aside, events, empty, onEnd }: Liste
         </Card>
       }
       detail={
-        selected === undefined ? (
+        unknown !== null ? (
+          <UnknownEvent id={unknown} onClose={() => select(null)} />
+        ) : selected === undefined ? (
           <Card>
             <Empty title="No event selected">
               Select an event to see its payload and the features that it triggers.

@@ -93,6 +93,7 @@ describe("causes", () => {
     [{ cause: "set" }, "set by the application", null],
     [{ cause: "refresh:tier:2026" }, "scheduled run", null],
     [{ cause: "redrive:7" }, "redriven dead letter", null],
+    [{ cause: "redrive:7:e1" }, "redriven dead letter", "e1"],
     [{ cause: "import:5" }, "imported", null],
   ])("puts %o into words", (more, words, id) => {
     expect(causeWords(step(1, 1, more))).toBe(words);

@@ -1,4 +1,5 @@
 import type { Schema } from "~/api/client";
+import { redriveOf } from "~/api/redrives";
 import { inline } from "~/design/format";
 
 /** The history of one value as a step function: pure, without a clock. */
@@ -96,7 +97,7 @@ export function segmentAt(found: readonly Segment[], moment: number): number {
 export function causeWords({ cause, event }: Step): string {
   if (event !== null) return event.event_type;
   if (cause.startsWith("refresh:")) return "scheduled run";
-  if (cause.startsWith("redrive:")) return "redriven dead letter";
+  if (redriveOf(cause) !== null) return "redriven dead letter";
   if (cause === "import" || cause.startsWith("import:")) return "imported";
   return CAUSES[cause] ?? "event";
 }
@@ -110,6 +111,8 @@ const CAUSES: Readonly<Record<string, string>> = {
 /** Return the id of the event that caused a step, if an event did. */
 export function eventId({ cause, event }: Step): string | null {
   if (event !== null) return event.event_id;
+  const redrive = redriveOf(cause);
+  if (redrive !== null) return redrive.event;
   return causeWords({ cause, event } as Step) === "event" ? cause : null;
 }
 

@@ -2,7 +2,7 @@ import { Link } from "wouter";
 
 import type { Schema } from "~/api/client";
 import { useCan } from "~/api/me";
-import { Card, Dim, KeyValues, StateBadge, StateWord, Time, type State } from "~/design";
+import { Card, Dim, KeyValues, StateBadge, StateWord, Time, UserText, type State } from "~/design";
 import { count, duration, plural } from "~/design/format";
 
 type CardData = Schema<"DeclarationCard">;
@@ -15,13 +15,13 @@ export function ActivityRows({ card }: { card: CardData }) {
   if (!card.feature || (values ?? schedule ?? dead_letters) === null) return null;
   const sla = card.feature.freshness_sla_ms;
   return (
-    <Card title="Activity" aside={<Health values={values} sla={sla} letters={dead_letters} />}>
+    <Card title="Activity" aside={<Health activity={card.activity} sla={sla} />}>
       <KeyValues
         rows={[
           ["Last written", values && <LastRun at={last_run_at} />],
           ["Values", values && <Values sample={values} />],
           ["Age", values && <Ages sample={values} sla={sla} />],
-          ["Schedule", schedule && <Due schedule={schedule} />],
+          ["Schedule", schedule && <Due schedule={schedule} of={card.activity} />],
           ["Dead letters", dead_letters && <Letters of={dead_letters} feature={card.name} />],
           ["Breaker", card.breaker_open === true ? <OpenBreaker /> : null],
         ]}
@@ -48,22 +48,37 @@ function LastRun({ at }: { at: string | null }) {
   return at === null ? <Dim>not yet</Dim> : <Time at={at} />;
 }
 
-function Due({ schedule }: { schedule: Schema<"Schedule"> }) {
+function Due({ schedule, of }: { schedule: Schema<"Schedule">; of: CardData["activity"] }) {
   return (
     <>
       was due <Time at={schedule.last_due} />, next <Time at={schedule.next_due} />
+      {of.refresh_failure && <Failing refresh={of.refresh_failure} />}
     </>
   );
 }
 
-type HealthProps = {
-  values: Sample | null;
-  sla: number | null;
-  letters: Schema<"LetterCount"> | null;
-};
+function Failing({ refresh: { since, error } }: { refresh: Schema<"RefreshFailure"> }) {
+  return (
+    <div>
+      <StateWord state="failed">
+        fails since <Time at={since} show="exact" />
+      </StateWord>
+      <div>
+        {error === null ? (
+          <Dim>A key with the scope admin shows the error.</Dim>
+        ) : (
+          <UserText mono>{error}</UserText>
+        )}
+      </div>
+    </div>
+  );
+}
 
-function Health({ values, sla, letters }: HealthProps) {
-  if (letters !== null && letters.count > 0) return <StateBadge state="failed">failing</StateBadge>;
+function Health({ activity, sla }: { activity: CardData["activity"]; sla: number | null }) {
+  const { values, refresh_failure, dead_letters } = activity;
+  if (refresh_failure !== null || (dead_letters !== null && dead_letters.count > 0)) {
+    return <StateBadge state="failed">failing</StateBadge>;
+  }
   if (values === null || sla === null || values.values === 0) return null;
   const late = values.values - (values.within_sla ?? 0);
   const state: State = late === 0 ? "fresh" : late === values.values ? "failed" : "ageing";
