@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headwater import FeatureStore
+from headwater.core.ui_files import is_ui_installed
 from headwater.store.loader import load_store
 from tests.cli.conftest import Run, Start, wait_until
 
@@ -314,6 +315,7 @@ def test_a_server_prints_its_url_and_a_first_command(
     monkeypatch.setenv("HEADWATER_API_KEY", "sesame")
     said = run("serve", "--workers", "0").out
     assert "Serving features.py at http://127.0.0.1:8000 (data in .headwater)." in said
+    assert ("Its web UI is at http://127.0.0.1:8000/\n" in said) is is_ui_installed()
     assert "start one: headwater worker features.py" in said
     assert "headwater events publish purchase ID KEY=VALUE --file features.py" in said
     assert "headwater features get total_spend ID --file features.py" in said

@@ -14,6 +14,7 @@ from headwater.cli.output import print_json_line
 from headwater.cli.reload import serve_with_reload
 from headwater.cli.runner import new_store_notice, run_long
 from headwater.cli.serve_processes import serve_supervised, serve_with_processes, worker_processes
+from headwater.core.ui_files import is_ui_installed
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.http.server import serve as serve_http
@@ -122,6 +123,8 @@ def _print_welcome(
     typer.echo(f"Serving {path} at {url} (data {place}).")
     if restarted:
         return
+    if is_ui_installed():
+        typer.echo(f"Its web UI is at {url}/")
     if workers == 0:
         typer.echo(f"No worker in this process; start one: headwater worker {quote(str(path))}")
     typer.echo("\nTry in another terminal:")
