@@ -2,7 +2,7 @@ import { useState } from "react";
 
 import type { Schema } from "~/api/client";
 import { useAllowedPages } from "~/app/allowed";
-import { Button, ButtonLink, Card, Code, Dim, StateIcon, Time, UserText } from "~/design";
+import { Button, ButtonLink, Card, Code, Dim, StateIcon, Time } from "~/design";
 import { plural } from "~/design/format";
 
 import { hrefOf } from "./links";
@@ -60,7 +60,7 @@ function Row({ finding }: { finding: Finding }) {
         </p>
         {finding.detail !== "" && (
           <p className={css.detail}>
-            <UserText>{finding.detail}</UserText>
+            <Sentence>{finding.detail}</Sentence>
           </p>
         )}
         {finding.remedy !== "" && (finding.severity === "error" || !LEADS.has(finding.page)) && (

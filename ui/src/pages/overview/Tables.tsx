@@ -8,6 +8,7 @@ import { count, duration, percent, plural, short } from "~/design/format";
 import { HourChart } from "./HourChart";
 import { hrefOf } from "./links";
 import css from "./Overview.module.css";
+import { Sentence } from "./Sentence";
 import { stateOfFresh } from "./Tiles";
 
 type Overview = Schema<"Overview">;
@@ -150,7 +151,7 @@ export function Stores({ stores }: Pick<Overview, "stores">) {
           <li key={each.name}>
             <strong>{titled(each.name)}</strong>
             <span className={css.description}>
-              {each.ok ? each.description : <UserText>{each.detail}</UserText>}
+              {each.ok ? each.description : <Sentence>{each.detail}</Sentence>}
             </span>
             <StateWord state={each.ok ? "fresh" : each.needed ? "failed" : "ageing"}>
               {each.ok ? "ok" : "not ready"}

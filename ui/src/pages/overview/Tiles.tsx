@@ -6,7 +6,7 @@ import { count, duration, percent, plural, short } from "~/design/format";
 
 import { HourChart } from "./HourChart";
 import css from "./Overview.module.css";
-import { growth, latest, timeOf, type Numbers } from "./series";
+import { growth, highest, latest, timeOf, type Numbers } from "./series";
 
 type Series = Schema<"Series">;
 type Overview = Schema<"Overview">;
@@ -16,20 +16,27 @@ type TileProps = {
   series: Series;
   values: Numbers;
   show: (value: number) => readonly [value: string, unit: string];
+  /** The number of the last hour; without one, the newest point stands there. */
+  hour?: readonly [value: string, unit: string];
   note: ReactNode;
   state?: State | null;
   top?: number;
 };
 
 /** One number, what it means, and its last hour; a pointer reads the number of any time. */
-function Tile({ name, series, values, show, note, state = null, top }: TileProps) {
+function Tile({ name, series, values, show, hour, note, state = null, top }: TileProps) {
   const [selected, select] = useState<number | null>(null);
   const value = selected === null ? latest(values) : (values[selected] ?? null);
-  const [text, unit] = value === null ? ["—", ""] : show(value);
-  const label = value === null ? `${name}: no sample yet` : `${name}: ${text} ${unit}, last hour`;
+  const whole = selected === null ? hour : undefined;
+  const [text, unit] = whole ?? (value === null ? ["—", ""] : show(value));
+  const when = hour === undefined ? "now" : "last hour";
+  const label = value === null ? `${name}: no sample yet` : `${name}: ${text} ${unit}, ${when}`;
   return (
     <Card className={css.tile}>
-      <h2>{name}</h2>
+      <div className={css.tileHead}>
+        <h2>{name}</h2>
+        <span>{selected === null && when}</span>
+      </div>
       <p className={css.value}>
         {text} <span className={css.unit}>{unit}</span>
       </p>
@@ -62,7 +69,6 @@ const SLOW_SECONDS = 5;
 export function Tiles({ series, overview }: { series: Series; overview: Overview }) {
   const oldest = latest(series.oldest_seconds) ?? 0;
   const letters = latest(series.dead_letters) ?? 0;
-  const p99 = latest(series.assembly_p99_ms);
   const total = overview.contexts.reduce((sum, each) => sum + each.total, 0);
   const fresh = freshShare(overview);
   return (
@@ -102,13 +108,15 @@ export function Tiles({ series, overview }: { series: Series; overview: Overview
         series={series}
         values={series.contexts_per_minute}
         show={(value) => [short(value), "/min"]}
-        note={p99 === null ? `${count(total)} in the last hour` : `p99 ${duration(p99)}`}
+        hour={[count(total), ""]}
+        note={speedOf(series, total)}
       />
       <Tile
         name="Fresh"
         series={series}
         values={series.fresh_percent}
         show={(value) => splitUnit(percent(value / 100))}
+        hour={fresh === null ? ["—", ""] : splitUnit(percent(fresh))}
         note={
           fresh === null
             ? "no contexts"
@@ -119,6 +127,13 @@ export function Tiles({ series, overview }: { series: Series; overview: Overview
       />
     </div>
   );
+}
+
+/** Return how slow contexts were at worst in the last hour, or how many they were without a sample. */
+function speedOf({ assembly_p99_ms }: Series, total: number): string {
+  const slowest = highest(assembly_p99_ms);
+  if (total === 0 || slowest === null) return `${short(total / 60)} /min`;
+  return `p99 up to ${duration(slowest)}`;
 }
 
 /** Return the share of fresh contexts in the last hour. */

@@ -1,12 +1,14 @@
 import { describe, expect, it } from "vitest";
 
-import { bounds, growth, latest, lines, timeOf } from "./series";
+import { bounds, growth, highest, latest, lines, timeOf } from "./series";
 
 describe("the numbers of the last hour", () => {
   it("shows the last known number across a gap", () => {
     expect(latest([1, 2, null])).toBe(2);
     expect(latest([null, null])).toBeNull();
     expect(growth([null, 2, null, 5])).toBe(3);
+    expect(highest([null, 5, 2])).toBe(5);
+    expect(highest([null])).toBeNull();
   });
 
   it("draws amounts from zero and shares from below the lowest", () => {

@@ -7,6 +7,12 @@ export function latest(values: Numbers): number | null {
   return values.findLast((value) => value !== null) ?? null;
 }
 
+/** Return the highest known number; null if nothing is known. */
+export function highest(values: Numbers): number | null {
+  const known = values.filter((value) => value !== null);
+  return known.length === 0 ? null : Math.max(...known);
+}
+
 /** Return how much a number has grown since its first known value. */
 export function growth(values: Numbers): number {
   const first = values.find((value) => value !== null) ?? 0;
