@@ -89,6 +89,11 @@ def test_the_address_of_a_page_that_a_key_may_not_use_says_so(
 ) -> None:
     page = open_tab(keyed_site, key=keyed_site.keys["reader"]).open(f"/ui/{path}")
     expect(page.get_by_text("Your key may not see this page")).to_be_visible()
+    scope = "records" if path in {"records", "impact"} else "admin"
+    expect(page.get_by_text(f"keys create NAME --scope read --scope {scope}")).to_be_visible()
+    expect(page.get_by_role("button", name="Forget the key")).to_have_attribute(
+        "title", "Forget the key reader (read)"
+    )
     if path == "records":
         axe(page)
         photograph(page, "forbidden")

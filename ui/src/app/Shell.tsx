@@ -7,6 +7,7 @@ import { me } from "~/api/queries";
 import { Empty, ErrorPanel, Skeleton } from "~/design";
 
 import { Boundary } from "./Boundary";
+import { Forbidden } from "./Forbidden";
 import { KeyEntry } from "./KeyEntry";
 import { DETAIL_PAGES, PAGES } from "./pages";
 import { Palette } from "./Palette";
@@ -46,6 +47,7 @@ export function Shell() {
 function Pages({ operations }: { operations: readonly string[] }) {
   const [location] = useLocation();
   const allowed = PAGES.filter(({ needs }) => needs === null || operations.includes(needs));
+  const refused = PAGES.find(({ path }) => path === location);
   return (
     <Boundary key={location}>
       <Suspense fallback={<Skeleton lines={8} />}>
@@ -58,19 +60,10 @@ function Pages({ operations }: { operations: readonly string[] }) {
               <Redirect to={allowed[0].path} replace />
             </Route>
           )}
-          <Route>{PAGES.some(({ path }) => path === location) ? <Forbidden /> : <Unknown />}</Route>
+          <Route>{refused ? <Forbidden page={refused} /> : <Unknown />}</Route>
         </Switch>
       </Suspense>
     </Boundary>
-  );
-}
-
-function Forbidden() {
-  return (
-    <Empty title="Your key may not see this page">
-      The menu has the pages that it may see. An operator makes a key with more scopes:{" "}
-      <code>headwater keys create</code>.
-    </Empty>
   );
 }
 

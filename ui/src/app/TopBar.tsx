@@ -76,10 +76,12 @@ function ThemeButton() {
 
 function KeyButton() {
   const key = useKey();
+  const { data: caller } = useQuery(me);
   if (key === null) return null;
   return (
     <IconButton
       label="Forget the key"
+      {...(caller && { title: `Forget the key ${caller.name} (${caller.scopes.join(", ")})` })}
       onClick={() => {
         setKey(null);
         location.reload();
