@@ -138,6 +138,19 @@ def test_a_dead_server_is_a_banner_over_the_last_data(own_site: Site, open_tab: 
     expect(banner).to_be_hidden()
 
 
+def test_a_page_that_a_dead_server_cannot_send_says_so(own_site: Site, open_tab: OpenTab) -> None:
+    tab = open_tab(own_site)
+    tab.expected += [UNREACHABLE, "UnreachableError"]
+    page = tab.open("/ui/verify")
+    own_site.stop()
+    page.get_by_role("link", name="Impact").click()
+    panel = page.get_by_role("alert").filter(has_text="Check that `headwater serve` runs")
+    expect(panel).to_be_visible()
+    own_site.start()
+    panel.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="Who saw it?")).to_be_visible()
+
+
 def test_a_slow_server_shows_the_shape_of_what_comes(own_site: Site, open_tab: OpenTab) -> None:
     own_site.fill()
     page = open_tab(own_site).open("/ui/verify")
@@ -159,3 +172,6 @@ def test_the_ui_works_behind_a_proxy_that_adds_a_prefix(tab: Tab) -> None:
     page.get_by_role("link", name="Store").click()
     expect(page).to_have_url("/tools/ui/store")
     settle(page)
+    icon = page.locator("link[rel=icon]").get_attribute("href")
+    assert icon is not None
+    assert icon.endswith("/tools/ui/drop.svg")

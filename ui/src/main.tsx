@@ -14,6 +14,10 @@ import { begin } from "~/app/opening";
 const client = makeQueryClient();
 begin(client, location.pathname);
 
+// Its address is relative, which names another file after the address of the page has changed.
+const icon = document.querySelector<HTMLLinkElement>("link[rel=icon]");
+icon?.setAttribute("href", icon.href);
+
 const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no element with the id root");
 createRoot(root).render(

@@ -28,6 +28,16 @@ export function requested(path: string, init: RequestInit = {}): Promise<Respons
   return send(new Request(SERVER + path, init));
 }
 
+/** Return whether the server answers at all, also with a failure. */
+export async function isReachable(): Promise<boolean> {
+  try {
+    await requested("/healthz");
+    return true;
+  } catch (error) {
+    return !(error instanceof UnreachableError);
+  }
+}
+
 const jsonOnly: Middleware = {
   onRequest({ request }) {
     if (!request.headers.has("Accept")) request.headers.set("Accept", "application/json");

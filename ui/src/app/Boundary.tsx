@@ -1,5 +1,6 @@
 import { Component, type ReactNode } from "react";
 
+import { isReachable } from "~/api/client";
 import { ErrorPanel } from "~/design";
 
 type State = { error: unknown };
@@ -15,6 +16,11 @@ export class Boundary extends Component<{ children: ReactNode }, State> {
   override render() {
     if (this.state.error === null) return this.props.children;
     // A page of an older release cannot load its parts after an upgrade: a reload gets the new one.
-    return <ErrorPanel error={this.state.error} retry={() => location.reload()} />;
+    return <ErrorPanel error={this.state.error} retry={() => void reload()} />;
   }
+}
+
+/** Load the page again, unless no server would answer: the browser would lose what is shown. */
+async function reload(): Promise<void> {
+  if (await isReachable()) location.reload();
 }

@@ -14,7 +14,9 @@ import {
 } from "@tabler/icons-react";
 import { lazy, type ComponentType } from "react";
 
+import { isReachable } from "~/api/client";
 import type { Operation } from "~/api/me";
+import { UnreachableError } from "~/api/problems";
 
 export type Section = "" | "Evidence" | "Events";
 
@@ -34,7 +36,17 @@ type Loaded = { load: Load; component: ComponentType };
 
 /** A page is loaded when it is opened, or before that when an address names it. */
 function loaded(load: Load): Loaded {
-  return { load, component: lazy(load) };
+  return { load, component: lazy(() => load().catch(explain)) };
+}
+
+/** Raise why the files of a page could not be loaded. */
+async function explain(error: unknown): Promise<never> {
+  if (!(await isReachable())) throw new UnreachableError(error);
+  throw new Error(
+    "Its files could not be loaded. The server may have been upgraded since this tab was opened: " +
+      "try again to load the new ones.",
+    { cause: error },
+  );
 }
 
 /** The pages of the rail, in its order. */
