@@ -27,6 +27,7 @@ import { count, plural } from "~/design/format";
 import { stateOf } from "~/pages/records/Freshness";
 import type { Trace } from "~/xray";
 
+import { aboutOf } from "./about";
 import { Items, Results, Rules, Values } from "./Changes";
 import css from "./ComparePage.module.css";
 import { partsOf, sentenceOf, signed } from "./summary";
@@ -230,26 +231,44 @@ function Choosing({ a }: { a: string }) {
   );
 }
 
-/** The last contexts with the name of one; a click compares them. */
+/** The last contexts with the name of one, about the same entity; a click compares them. */
 function Others({ id }: { id: string }) {
   const known = useQuery(explained(id));
   const name = known.data?.name;
+  const about = known.data && aboutOf(known.data);
   const others = useQuery({
-    queryKey: ["contexts to compare", name],
-    queryFn: async ({ signal }) =>
-      body(
-        await api.GET("/v1/contexts", {
-          params: { query: { name: name ?? "", limit: 30 } },
-          signal,
-        }),
-      ),
+    queryKey: ["contexts to compare", name, about],
+    queryFn: async ({ signal }) => {
+      const query = { name: name ?? "", limit: 30 };
+      return about === null || about === undefined
+        ? body(await api.GET("/v1/contexts", { params: { query }, signal }))
+        : body(
+            await api.GET("/v1/contexts/by-provenance", {
+              params: { query: { ...query, ...about } },
+              signal,
+            }),
+          );
+    },
     enabled: name !== undefined,
   });
   if (known.isError) {
     return <ErrorPanel error={known.error} retry={() => void known.refetch()} />;
   }
   return (
-    <Card flush title="Compare it with one of the last contexts of its name">
+    <Card
+      flush
+      title={
+        <>
+          Compare it with one of the last contexts of its name
+          {about && (
+            <>
+              {" "}
+              that read {about.entity} <UserText mono>{about.entity_id}</UserText>
+            </>
+          )}
+        </>
+      }
+    >
       <Loaded query={others}>
         {({ contexts }) => {
           const found = contexts.filter(({ context_id }) => context_id !== known.data?.context_id);
