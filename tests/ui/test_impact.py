@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.ui.browsing import Tab, axe, photograph
+from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
 
@@ -46,6 +47,13 @@ def test_the_form_asks_for_each_kind_of_thing(tab: Tab, site: Site) -> None:
     page.keyboard.press("Enter")
     expect(title).to_have_text("No context saw chunk <b>no such chunk</b>")
     photograph(page, "impact-nothing")
+
+
+def test_an_auditor_may_type_the_name_of_a_feature(keyed_site: Site, open_tab: OpenTab) -> None:
+    page = open_tab(keyed_site, key=keyed_site.keys["auditor"]).open("/ui/impact")
+    page.get_by_label("Feature", exact=True).fill("total_spend")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("12 contexts saw feature total_spend")
 
 
 def test_pictures_of_the_impact_of_a_feature(tab: Tab) -> None:

@@ -87,6 +87,10 @@ def test_a_range_marked_in_the_chart_narrows_the_list(tab: Tab) -> None:
     expect(page.get_by_label("Time", exact=True)).to_have_value("exact")
     page.get_by_role("button", name="Clear").click()
     expect(page).not_to_have_url(re.compile("start="))
+    page.go_back()
+    expect(page.get_by_label("Time", exact=True)).to_have_value("exact")
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"\?range=24h$"))
     box = chart.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 4, box["y"] + 20)

@@ -2,7 +2,7 @@ import { useSyncExternalStore } from "react";
 
 import { Tooltip } from "@mantine/core";
 
-import { ago, exact } from "./format";
+import { ago, exact, isRecent } from "./format";
 import { localTime } from "./preferences";
 import css from "./text.module.css";
 
@@ -32,9 +32,12 @@ export function useNow(): number {
   return useSyncExternalStore(subscribe, () => now);
 }
 
-type Props = { at: string | number | null | undefined; show?: "relative" | "exact" };
+type Props = { at: string | number | null | undefined; show?: "relative" | "exact" | "recent" };
 
-/** A time: how long ago it is, and the exact time on hover, or the reverse. */
+/**
+ * A time: how long ago it is, and the exact time on hover, or the reverse. `recent` shows how long ago
+ * only in the last hour, for lists: rows of `4 h ago` do not tell which one is sought.
+ */
 export function Time({ at, show = "relative" }: Props) {
   const current = useNow();
   const isLocal = localTime.use();
@@ -42,7 +45,10 @@ export function Time({ at, show = "relative" }: Props) {
   const time = typeof at === "number" ? at : Date.parse(at);
   const relative = ago(time, current);
   const whole = exact(time, { local: isLocal, now: current });
-  const [shown, hidden] = show === "relative" ? [relative, whole] : [whole, relative];
+  const isRelative = show === "relative" || (show === "recent" && isRecent(time, current));
+  // The columns of lists are narrow, and the bar at the top names the zone.
+  const brief = show === "recent" ? whole.replace(/ UTC$/, "") : whole;
+  const [shown, hidden] = isRelative ? [relative, whole] : [brief, relative];
   return (
     <Tooltip label={hidden} openDelay={200}>
       <time dateTime={new Date(time).toISOString()} className={css.number}>

@@ -26,6 +26,20 @@ it("leaves out what has no such notation", () => {
   );
 });
 
+it("writes code that runs as it is", () => {
+  const python = 'list_contexts(start=datetime.fromisoformat("2026-01-01T00:00:00.000Z"))';
+  expect(asPython({ path: "/", python, imports: ["from datetime import datetime"] }, ORIGIN)).toBe(
+    [
+      "from datetime import datetime",
+      "",
+      "from headwater.client import Client",
+      "",
+      'with Client("http://127.0.0.1:8000") as client:',
+      `    answer = client.${python}`,
+    ].join("\n"),
+  );
+});
+
 it("writes JSON as a literal of Python", () => {
   expect(pythonValue({ a: [true, null, "x"], b: 1.5 })).toBe('{"a": [True, None, "x"], "b": 1.5}');
 });

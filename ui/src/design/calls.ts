@@ -10,6 +10,8 @@ export type Call = {
   cli?: readonly string[] | null;
   /** An expression with `client`; null if the client has no such verb. */
   python?: string | null;
+  /** The imports that the expression needs, besides that of the client. */
+  imports?: readonly string[];
 };
 
 /** Quote a word for a POSIX shell. */
@@ -44,9 +46,10 @@ export function pythonValue(value: unknown): string {
   return `{${items.join(", ")}}`;
 }
 
-export function asPython({ python }: Call, origin = SERVER): string | null {
+export function asPython({ python, imports = [] }: Call, origin = SERVER): string | null {
   if (!python) return null;
   return [
+    ...imports.flatMap((line) => [line, ""]),
     "from headwater.client import Client",
     "",
     `with Client(${JSON.stringify(origin)}) as client:`,

@@ -5,6 +5,7 @@ import {
   count,
   duration,
   exact,
+  isRecent,
   money,
   percent,
   plural,
@@ -38,6 +39,10 @@ describe("times", () => {
   it("gives the exact time, and the year only of another year", () => {
     expect(exact(Date.UTC(2026, 10, 14, 2, 14, 7), { now })).toBe("14 Nov 02:14:07 UTC");
     expect(exact(Date.UTC(2025, 10, 14, 2, 14, 7), { now })).toBe("14 Nov 2025 02:14:07 UTC");
+  });
+  it("knows times of the last hour", () => {
+    expect(isRecent(now - 59 * 60_000, now)).toBe(true);
+    expect(isRecent(now - 4 * 3_600_000, now)).toBe(false);
   });
 });
 

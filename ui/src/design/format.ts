@@ -47,6 +47,11 @@ export function ago(time: number, now: number): string {
   return ms > 0 ? `${short} ago` : `in ${short}`;
 }
 
+/** Return whether a time is close enough to now to be told apart by how long ago it is. */
+export function isRecent(time: number, now: number): boolean {
+  return Math.abs(now - time) < 3_600_000;
+}
+
 /** Return an exact time: `14 Nov 02:14:07 UTC`; with the year when it is not this one. */
 export function exact(
   time: number,

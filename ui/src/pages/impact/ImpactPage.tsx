@@ -46,8 +46,8 @@ export default function ImpactPage() {
   const records = useRecords(filters, isAsked);
   const counted = useHistogram(filters, isAsked);
   const ticks = useTicks();
-  const change: Change = (changes) =>
-    setParams((known) => changed(known, changes), { replace: true });
+  const change: Change = (changes, options) =>
+    setParams((known) => changed(known, changes), options);
   return (
     <>
       <PageHead
@@ -55,7 +55,7 @@ export default function ImpactPage() {
         title={isAsked ? <Title filters={filters} counted={counted.data} /> : "Who saw it?"}
         subtitle={
           isAsked ? (
-            <Seen counted={counted.data} />
+            <Seen counted={counted.data} last={records.data?.pages[0]?.contexts[0]?.created_at} />
           ) : (
             "Find every context that a chunk, a document, a feature or an entity went into."
           )
@@ -144,16 +144,22 @@ function Named({ noun, text }: { noun: string; text: string }) {
 }
 
 /** When it was seen first and last. */
-function Seen({ counted }: { counted: Histogram | undefined }) {
+function Seen({
+  counted,
+  last,
+}: {
+  counted: Histogram | undefined;
+  /** When the newest context was made. */
+  last: string | undefined;
+}) {
   if (counted === undefined) return <>Reading the index of provenance…</>;
-  const seen = counted.buckets.filter(({ contexts }) => contexts > 0);
-  const [first, last] = [seen.at(0), seen.at(-1)];
-  if (first === undefined || last === undefined) {
+  const first = counted.buckets.find(({ contexts }) => contexts > 0);
+  if (first === undefined) {
     return <>Check the spelling: ids and names must match exactly.</>;
   }
   return (
     <>
-      First about <Time at={first.start} show="exact" />, last about <Time at={last.start} />.
+      First about <Time at={first.start} show="exact" />, last <Time at={last} />.
     </>
   );
 }
@@ -239,7 +245,7 @@ type NameProps = {
   onChange: (text: string) => void;
 };
 
-/** A field: a choice of what is declared, or a text for ids. */
+/** A field: a choice of what is declared, or a text for ids, and for names that a key may not see. */
 function Name({ name, isRequired, text, onChange }: NameProps) {
   const { data } = useQuery(declarations);
   const declared = {
@@ -250,7 +256,7 @@ function Name({ name, isRequired, text, onChange }: NameProps) {
     document: null,
     chunk: null,
   }[name];
-  if (declared === null) {
+  if (declared === null || declared?.length === 0) {
     return (
       <Field
         label={LABELS[name]}

@@ -195,7 +195,7 @@ const Row = memo(function Row(props: RowProps) {
         />
       </span>
       <span role="gridcell" className={css.when}>
-        <Time at={row.created_at} />
+        <Time at={row.created_at} show="recent" />
       </span>
       <span role="gridcell" className={css.name}>
         <Link href={href} tabIndex={-1} onClick={(event) => event.stopPropagation()}>

@@ -36,8 +36,8 @@ export default function RecordsPage() {
   const records = useRecords(filters);
   const counted = useHistogram(filters);
   const ticks = useTicks();
-  const change: Change = (changes) =>
-    setParams((known) => changed(known, changes), { replace: true });
+  const change: Change = (changes, options) =>
+    setParams((known) => changed(known, changes), options);
   const refresh = () => {
     void records.refetch();
     void counted.refetch();
@@ -107,15 +107,24 @@ function Bar({ filters, change }: { filters: Filters; change: Change }) {
           label="Id or hash"
           placeholder="Beginning of an id or hash"
           value={filters.prefix}
-          onChange={(prefix) => change({ prefix })}
+          onChange={(prefix) => change({ prefix }, TYPING)}
         />
       </div>
-      <Choice
-        label="Context"
-        value={filters.name ?? ""}
-        onChange={(name) => change({ name })}
-        options={[["", "Any context"], ...names.map((name) => [name, name] as const)]}
-      />
+      {data !== undefined && declared.length === 0 ? (
+        <Typed
+          label="Context"
+          placeholder="Any context"
+          value={filters.name}
+          onChange={(name) => change({ name }, TYPING)}
+        />
+      ) : (
+        <Choice
+          label="Context"
+          value={filters.name ?? ""}
+          onChange={(name) => change({ name })}
+          options={[["", "Any context"], ...names.map((name) => [name, name] as const)]}
+        />
+      )}
       <Choice
         label="Freshness"
         value={filters.freshness_status ?? ""}
@@ -127,14 +136,14 @@ function Bar({ filters, change }: { filters: Filters; change: Change }) {
         placeholder="Any entity"
         value={filters.entity_id}
         onChange={(entity_id) =>
-          change({ entity_id, ...(entity_id === undefined && { entity: undefined }) })
+          change({ entity_id, ...(entity_id === undefined && { entity: undefined }) }, TYPING)
         }
       />
       <Typed
         label="Caller"
         placeholder="Any key"
         value={filters.caller}
-        onChange={(caller) => change({ caller })}
+        onChange={(caller) => change({ caller }, TYPING)}
       />
       <TimeChoice filters={filters} change={change} />
       {(isNarrowed(filters) || isExact) && (
@@ -165,6 +174,8 @@ export function TimeChoice({ filters, change }: { filters: Filters; change: Chan
     />
   );
 }
+
+const TYPING = { replace: true };
 
 const NO_FILTERS: Parameters<Change>[0] = {
   ...Object.fromEntries(PROVENANCE.map((name) => [name, undefined])),

@@ -44,6 +44,7 @@ describe("calls", () => {
       ...["--since", "2026-01-01T00:00:00.000Z"],
     ]);
     expect(call.python).toContain('start=datetime.fromisoformat("2026-01-01T00:00:00.000Z")');
+    expect(call.imports).toEqual(["from datetime import datetime"]);
   });
 
   it("writes a search by provenance, and no command that does not exist", () => {

@@ -28,8 +28,14 @@ export type Filters = Partial<Record<Text, string>> & {
   range: Range;
 };
 
-/** Changes some filters in the query string; undefined removes one. */
-export type Change = (changes: Partial<Record<keyof Filters, string | undefined>>) => void;
+/**
+ * Changes some filters in the query string; undefined removes one. Every change is a step that Back
+ * undoes, unless it replaces the last one: a text that is being typed does.
+ */
+export type Change = (
+  changes: Partial<Record<keyof Filters, string | undefined>>,
+  options?: { replace: boolean },
+) => void;
 
 export type ListQuery = NonNullable<paths["/v1/contexts/by-time"]["get"]["parameters"]["query"]>;
 
@@ -102,6 +108,7 @@ export function callOf(query: ListQuery): Call {
     path: search ? `${path}?${search}` : path,
     cli: inCommand ? ["context", sought ? "find" : "list", ...options] : null,
     python: `${sought ? "records.find" : "list_contexts"}(${named.join(", ")})`,
+    imports: query.start || query.end ? ["from datetime import datetime"] : [],
   };
 }
 
