@@ -67,7 +67,9 @@ def _filled(site: Site, key: str) -> Told:
         site.publish("purchase", "ada", amount=amount)
     site.drain()
     until(lambda: site.get("/v1/features/open_orders?entity_id=ada")["value"] == 7)
-    advice = site.assemble("advice", user_id="ada", question=QUESTION)
+    params = {"user_id": "ada", "question": QUESTION}
+    interaction = {"ticket": "T-7", "turn": 2}
+    answer = site.post("/v1/contexts/advice", {"params": params, "interaction_ref": interaction})
     external = site.post("/v1/record", {"name": "answer", "content": "Hello", "model": "gpt-4o"})
     redacted = site.assemble("advice", user_id="ada", question=QUESTION)
     pointers = ["/items/1/content", "/features/0/value", "/output/content"]
@@ -80,9 +82,11 @@ def _filled(site: Site, key: str) -> Told:
     assert refusal.status_code == 422
     signer = parse_keyring(key).signer
     assert isinstance(signer, Ed25519Key)
+    site.publish("purchase", "ada", amount=5)  # the records saw another value than today's
+    site.drain()
     return Told(
         site=site,
-        advice=advice,
+        advice=answer["context_id"],
         outer=site.assemble("outer", user_id="ada"),
         crowd=site.assemble("crowd", user_id="ada", count=1_000),
         hostile=site.assemble("echo", user_id=HOSTILE_ID, text=HOSTILE),
@@ -135,6 +139,12 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
     expect(page.get_by_role("heading", level=1)).to_have_text("advice for ada")
     for word in ("degraded", "gpt-4o", "version 2", "signed by key 2026-q4"):
         expect(page.get_by_role("main")).to_contain_text(word)
+    for given in (f"question {QUESTION}", "user_id ada"):
+        expect(page.get_by_label("Inputs")).to_contain_text(given)
+    for given in ("ticket T-7", "turn 2"):
+        expect(page.get_by_label("Interaction")).to_contain_text(given)
+    why = page.get_by_role("region", name="Degraded because")
+    expect(why).to_contain_text(re.compile(r"open_orders of ada was .+ old, SLA 1 ms"))
     # 1. The token bar: the budget, and what was dropped.
     trace = told.site.get(f"/context/{told.advice}/explain")
     expect(page.get_by_text(f"{trace['tokens']} of 90 tokens")).to_be_visible()
@@ -157,8 +167,9 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
     expect(about).to_contain_text("purchase")  # the event behind the value
     # 4. The ages.
     ages = card(page, "Age when it was read")
-    for name in ("open_orders", "total_spend", "name", "search_help"):
-        expect(ages).to_contain_text(name)
+    for name in ("open_orders ada", "total_spend ada", "name ada", "search_help"):
+        expect(ages.get_by_role("link", name=name, exact=True)).to_be_visible()
+    expect(ages).to_contain_text("SLA 1 ms")  # its own
     # 5. The proof.
     proof = card(page, "Proof, checked in this browser")
     for step in ("hash", "disclosures", "content", "re-assembly"):
@@ -172,6 +183,15 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
         expect(lineage.get_by_text(node, exact=True).first).to_be_visible()
     axe(page)
     photograph(page, "xray")
+    # The reasons lead to the values that the record saw.
+    page.goto(ages.get_by_role("link", name="total_spend ada").evaluate("link => link.href"))
+    expect(page.get_by_text("Value at the time of the record")).to_contain_text(": 50")
+    steps = page.get_by_role("table", name="Steps of the value, newest first")
+    expect(steps.get_by_role("row").filter(has_text="at the time of the record")).to_contain_text(
+        "50"
+    )
+    axe(page)
+    photograph(page, "lookup-at-record")
 
 
 def test_an_item_is_selected_everywhere_by_pointer_and_keys(open_tab: OpenTab, told: Told) -> None:
@@ -283,6 +303,7 @@ def test_a_record_is_verified_once_its_signature_was_checked(open_tab: OpenTab, 
 
 def test_a_refused_context_was_not_given_to_the_model(open_tab: OpenTab, told: Told) -> None:
     page = opened(open_tab, told, told.refused)
+    expect(page.get_by_role("region", name="Refused because")).to_contain_text("open_orders")
     text = card(page, "What was assembled, and refused")
     expect(text).to_contain_text("The caller got an error and no text")
     expect(page.get_by_text("What the model was given")).to_have_count(0)

@@ -1,33 +1,24 @@
 import { useElementSize } from "@mantine/hooks";
 import { useMemo, useState } from "react";
+import { Link } from "wouter";
 
-import { Button, Card, StateWord, type State } from "~/design";
-import { duration, plural } from "~/design/format";
+import { useMayOpen } from "~/app/allowed";
+import { Button, Card, Dim, StateWord } from "~/design";
+import { duration, plural, shortened } from "~/design/format";
 
+import { ageRows, type AgeRow } from "./ageRows";
 import { axisOf } from "./ages";
-import { judgedValues, type TraceView } from "./model";
-import { stateOf } from "./Reads";
+import type { TraceView } from "./model";
 import css from "./Ages.module.css";
 
 const SHOWN = 12;
 /** The width that the label of a tick needs. */
 const TICK_PX = 72;
 
-type AgeRow = {
-  key: string;
-  name: string;
-  title: string;
-  age: number | null;
-  sla: number | null;
-  state: State;
-  /** What is known in place of an age. */
-  word: string;
-};
-
 /** One row for each feature and search: its age when it was read, and the SLA as a line. */
 export function Ages({ view }: { view: TraceView }) {
   const [isWhole, setWhole] = useState(false);
-  const rows = useMemo(() => rowsOf(view), [view]);
+  const rows = useMemo(() => ageRows(view.trace), [view]);
   const shown = isWhole ? rows : rows.slice(0, SHOWN);
   const known = rows.flatMap(({ age, sla }) => [age, sla]).filter((ms) => ms !== null);
   const { ref, width } = useElementSize();
@@ -36,7 +27,7 @@ export function Ages({ view }: { view: TraceView }) {
   return (
     <Card
       title="Age when it was read"
-      aside={sla === null ? "no SLA" : `SLA ${duration(sla)}`}
+      aside={sla === null ? "the context has no SLA" : `SLA of the context ${duration(sla)}`}
       flush
     >
       {rows.length === 0 ? (
@@ -48,9 +39,7 @@ export function Ages({ view }: { view: TraceView }) {
         <div className={css.chart}>
           {shown.map((row) => (
             <div key={row.key} className={css.row} title={row.title}>
-              <bdi className={css.name} data-state={row.state}>
-                {row.name}
-              </bdi>
+              <Name row={row} />
               <div className={css.track}>
                 {axis.ticks.map((tick) => (
                   <i key={tick} className={css.grid} style={{ left: percent(axis.at(tick)) }} />
@@ -72,6 +61,7 @@ export function Ages({ view }: { view: TraceView }) {
                 ) : (
                   <StateWord state={row.state}>{row.word}</StateWord>
                 )}
+                {row.ownSla !== null && <Dim>SLA {duration(row.ownSla)}</Dim>}
               </span>
             </div>
           ))}
@@ -86,7 +76,7 @@ export function Ages({ view }: { view: TraceView }) {
             </div>
           </div>
           {rows.length > shown.length && (
-            <Button look="quiet" onClick={() => setWhole(true)}>
+            <Button look="quiet" className={css.more} onClick={() => setWhole(true)}>
               Show {plural(rows.length - shown.length, "more row")}
             </Button>
           )}
@@ -96,34 +86,25 @@ export function Ages({ view }: { view: TraceView }) {
   );
 }
 
-function rowsOf({ trace }: TraceView): AgeRow[] {
-  const features = judgedValues(trace).map(({ value, read, input }): AgeRow => {
-    const { age_ms: age, sla_ms: sla } = value;
-    const whose = value.entity_id === null ? "" : ` of ${value.entity_id}`;
-    return {
-      key: `feature ${read}/${input ?? ""}`,
-      name: value.feature,
-      title: `${value.feature}${whose}: ${value.source}, rule ${value.rule}`,
-      age,
-      sla,
-      state: stateOf(value),
-      word: age === null ? value.source : duration(age),
-    };
-  });
-  const searches = trace.retrievers.map((search, at): AgeRow => {
-    const { age_ms: age, sla_ms: sla, failed } = search;
-    return {
-      key: `search ${at}`,
-      name: search.retriever,
-      title: `${search.retriever}: ${search.cache_hit ? "from the cache" : "new search"}`,
-      age: failed ? null : age,
-      sla,
-      state: failed ? "failed" : stateOf(search),
-      word: failed ? "failed" : duration(age),
-    };
-  });
-  const late = ({ state }: AgeRow) => Number(state === "fresh");
-  return [...features, ...searches].sort((one, two) => late(one) - late(two));
+/** What was read, and whose value it is; it leads to the history of the value. */
+function Name({ row: { name, whose, state, href } }: { row: AgeRow }) {
+  const mayOpen = useMayOpen();
+  const words = (
+    <>
+      <bdi>{name}</bdi>
+      {whose !== null && (
+        <>
+          {" "}
+          <bdi className={css.whose}>{shortened(whose, 10, 4)}</bdi>
+        </>
+      )}
+    </>
+  );
+  return (
+    <span className={css.name} data-state={state}>
+      {href !== null && mayOpen(href) ? <Link href={href}>{words}</Link> : words}
+    </span>
+  );
 }
 
 const percent = (share: number): string => `${share * 100}%`;

@@ -222,7 +222,7 @@ function linksOf(
   const values = item.reads.flatMap((read) => valuesOf(trace, read)).map(({ value }) => value);
   const stored = values.find(({ written_at: at }) => at !== null) ?? values[0];
   if (stored === undefined) return [];
-  const history = stored.written_at === null ? null : historyOf(stored);
+  const history = stored.written_at === null ? null : historyOf(stored, trace.created_at);
   return [
     ["History", history],
     ["Who else saw it", impactOf(stored)],

@@ -25,7 +25,7 @@ export function Reads({ view, item }: { view: TraceView; item: ItemView }) {
     <ul className={css.reads}>
       {values.map((placed) => (
         <li key={placeKey(placed)} className={placed.input === null ? css.read : css.input}>
-          <Name value={placed.value} />{" "}
+          <Name value={placed.value} at={view.trace.created_at} />{" "}
           <Shown view={view} placed={placed} words={words.get(placeKey(placed))} />{" "}
           <Age value={placed.value} />
         </li>
@@ -34,9 +34,9 @@ export function Reads({ view, item }: { view: TraceView; item: ItemView }) {
   );
 }
 
-function Name({ value }: { value: Value }) {
+function Name({ value, at }: { value: Value; at: string }) {
   const mayOpen = useMayOpen();
-  const href = historyOf(value);
+  const href = historyOf(value, at);
   return href === null || value.written_at === null || !mayOpen(href) ? (
     <Mono>{value.feature}</Mono>
   ) : (

@@ -8,10 +8,11 @@ import { Ages } from "./Ages";
 import { Inspector } from "./Inspector";
 import { ItemList } from "./ItemList";
 import { LineageGraph } from "./LineageGraph";
-import { placeKey, viewOf, type Cause, type Trace } from "./model";
+import { firstOf, placeKey, viewOf, type Cause, type Trace } from "./model";
 import { Proof } from "./Proof";
 import { SelectionContext, useSelectionState } from "./selection";
 import { TokenBar } from "./TokenBar";
+import { Violations } from "./Violations";
 import css from "./Xray.module.css";
 
 type Props = {
@@ -25,12 +26,7 @@ type Props = {
 /** The X-ray of one context: token bar, text, inspector, ages, proof and lineage, all in step. */
 export function Xray({ trace, initial, onSelect }: Props) {
   const view = useMemo(() => viewOf(trace), [trace]);
-  // A fixed text has little to inspect, so the first item that was read from somewhere is shown.
-  const first = Math.max(
-    0,
-    view.items.findIndex(({ kind }) => kind !== "literal"),
-  );
-  const selection = useSelectionState(view.items.length, initial ?? first, onSelect);
+  const selection = useSelectionState(view.items.length, initial ?? firstOf(view), onSelect);
   const causes = useCauses(trace);
   const inspector = useRef<HTMLDivElement>(null);
   const open = () => {
@@ -40,6 +36,7 @@ export function Xray({ trace, initial, onSelect }: Props) {
   return (
     <SelectionContext value={selection}>
       <div className={css.xray}>
+        <Violations trace={trace} />
         <TokenBar view={view} open={open} />
         <div className={css.reading}>
           <ItemList view={view} open={open} />

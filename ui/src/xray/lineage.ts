@@ -122,7 +122,7 @@ function addRead(
       label: value.feature,
       detail: input === null ? value.source : `for ${lineage.feature}`,
       isStale: !value.fresh,
-      href: historyOf(value),
+      href: historyOf(value, view.trace.created_at),
     });
     graph.link(id, to, isLoose);
     addCause(graph, id, causes.get(placeKey({ read, input })));

@@ -1,9 +1,18 @@
 /** Addresses of other pages that show more about a value or a chunk. */
 import type { Value } from "./model";
 
-/** The history of a value; null where the record withholds whose it is. */
-export function historyOf({ feature, entity, entity_id: id }: Value): string | null {
-  return id === null ? null : `/lookup?${query({ entity, id, feature })}`;
+/** The history of a value, and what it was when a record was made; null where the record withholds
+ * whose it is. A value may have been written while the context was assembled. */
+export function historyOf(value: Value, recordedAt: string): string | null {
+  const { feature, entity, entity_id: id, written_at: written } = value;
+  if (id === null) return null;
+  const isLater = written !== null && Date.parse(written) > Date.parse(recordedAt);
+  return `/lookup?${query({ entity, id, feature, at: isLater ? written : recordedAt })}`;
+}
+
+/** A retriever, to try its query. */
+export function retrieverOf(name: string): string {
+  return `/retrievers?${query({ retriever: name })}`;
 }
 
 /** One event, among all that were accepted. */

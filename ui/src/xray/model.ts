@@ -189,6 +189,22 @@ export function staleOf(trace: Trace, { item }: ItemView): number {
   return new Set(stale.map(({ value }) => value.feature)).size;
 }
 
+/** The item that is shown at first: one with an input that was not fresh, otherwise one that was read
+ * from somewhere, because a fixed text has little to inspect. */
+export function firstOf({ trace, items }: TraceView): number {
+  const late = items.findIndex(
+    (item) =>
+      staleOf(trace, item) > 0 ||
+      item.quoted?.search.fresh === false ||
+      (item.nested !== null && item.nested.freshness_status !== "guaranteed"),
+  );
+  if (late >= 0) return late;
+  return Math.max(
+    0,
+    items.findIndex(({ kind }) => kind !== "literal"),
+  );
+}
+
 const WRITTEN: Readonly<Record<string, string>> = {
   set: "written through the API",
   computed: "run of the feature",

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "wouter";
+import { Link, useSearchParams } from "wouter";
 
 import type { Schema } from "~/api/client";
 import { useCan } from "~/api/me";
@@ -23,8 +23,9 @@ import { AgeBar } from "./AgeBar";
 import { FeatureName } from "./FeatureName";
 import { HistoryCard } from "./HistoryCard";
 import css from "./Lookup.module.css";
-import type { EntityValue } from "./queries";
-import { ageOf, judged } from "./values";
+import { valueAt, type EntityValue } from "./queries";
+import { brief, momentOf, stepKey, type Step } from "./steps";
+import { ageOf, judged, whyNoHistory } from "./values";
 
 type Props = { entity: string; id: string; value: EntityValue; onClose: () => void };
 
@@ -48,6 +49,10 @@ export function FeatureDetail({ entity, id, value, onClose }: Props) {
   const maySeeRecords = useCan("GET /v1/contexts/by-provenance");
   const listing = declared?.features.find(({ name }) => name === value.feature);
   const { state, word } = judged(value, now);
+  const [search] = useSearchParams();
+  const moment = momentOf(search.get("at"));
+  const hasHistory = listing !== undefined && whyNoHistory(listing) === null;
+  const recorded = useQuery(valueAt(value.feature, id, hasHistory ? moment : null)).data;
   const seen = new URLSearchParams({ feature: value.feature, entity, entity_id: id }).toString();
   return (
     <div className={css.stack}>
@@ -61,6 +66,7 @@ export function FeatureDetail({ entity, id, value, onClose }: Props) {
       >
         <div className={css.stack}>
           {listing?.description && <p className={css.description}>{listing.description}</p>}
+          {moment !== null && recorded !== undefined && <Recorded at={moment} step={recorded} />}
           <WholeValue value={value} />
           <KeyValues rows={facts(value, listing, now)} />
           <Violations value={value} entity={entity} />
@@ -83,9 +89,32 @@ export function FeatureDetail({ entity, id, value, onClose }: Props) {
       </Card>
       {/* The declaration says whether there is a history to ask for. */}
       {declared !== undefined && (
-        <HistoryCard entity={entity} id={id} feature={value.feature} listing={listing} />
+        <HistoryCard
+          entity={entity}
+          id={id}
+          feature={value.feature}
+          listing={listing}
+          recorded={recorded ? stepKey(recorded) : null}
+        />
       )}
     </div>
+  );
+}
+
+/** What a record could know, because the page shows the value of today. */
+function Recorded({ at, step }: { at: number; step: Step | null }) {
+  return (
+    <p className={css.recorded}>
+      Value at the time of the record, <Time at={new Date(at).toISOString()} show="exact" />:{" "}
+      {step === null ? (
+        "none was stored"
+      ) : (
+        <strong>
+          <UserText mono>{brief(step.value)}</UserText>
+        </strong>
+      )}
+      . Below is the value of now.
+    </p>
   );
 }
 

@@ -19,6 +19,8 @@ type Props = {
   id: string;
   feature: string;
   listing: Schema<"FeatureListing"> | undefined;
+  /** The key of the step that was known when a record was made, if the address names a time. */
+  recorded: string | null;
 };
 
 /** One value over time, and the events behind its steps. */
@@ -64,9 +66,9 @@ function Ranges({ range, onChange }: { range: Range; onChange: (range: Range) =>
   );
 }
 
-function History({ id, feature, range, listing }: Props & { range: Range }) {
+function History({ id, feature, range, listing, recorded }: Props & { range: Range }) {
   const [now] = useState(() => Date.now());
-  const [selected, setSelected] = useState<string | null>(null);
+  const [chosen, setChosen] = useState<string | null>(null);
   const start = startOf(range, now);
   const pages = useInfiniteQuery(history(feature, id, start));
   const before = useQuery(valueBefore(feature, id, start));
@@ -80,15 +82,15 @@ function History({ id, feature, range, listing }: Props & { range: Range }) {
     return <NoSteps range={range} triggers={listing?.triggers ?? []} />;
   }
   const found = segments(steps, held, start, now);
-  const index = found.findIndex(({ step }) => stepKey(step) === selected);
+  const index = found.findIndex(({ step }) => stepKey(step) === (chosen ?? recorded));
   const select = (place: number) => {
-    const chosen = found[place];
-    if (chosen !== undefined) setSelected(stepKey(chosen.step));
+    const segment = found[place];
+    if (segment !== undefined) setChosen(stepKey(segment.step));
   };
   return (
     <div className={css.stack}>
       <HistoryChart segments={found} selected={index} onSelect={select} />
-      <StepList segments={found} selected={index} onSelect={select} />
+      <StepList segments={found} selected={index} recorded={recorded} onSelect={select} />
       <div className={css.actions}>
         {pages.hasNextPage && (
           <Button busy={pages.isFetchingNextPage} onClick={() => void pages.fetchNextPage()}>

@@ -2,7 +2,7 @@ import { IconArrowDown, IconArrowUp } from "@tabler/icons-react";
 import { Link } from "wouter";
 
 import { useCan } from "~/api/me";
-import { DataTable, Dim, Id, Time, UserText, type Column } from "~/design";
+import { DataTable, Dim, Id, Tag, Time, UserText, type Column } from "~/design";
 
 import { eventOf } from "~/xray/links";
 
@@ -12,14 +12,24 @@ import { brief, causeWords, eventId, stepKey, type Segment } from "./steps";
 type Props = {
   segments: readonly Segment[];
   selected: number;
+  /** The key of the step that was known when a record was made. */
+  recorded: string | null;
   onSelect: (index: number) => void;
 };
 
 /** The steps of a value, newest first, and what caused each of them. */
-export function StepList({ segments, selected, onSelect }: Props) {
+export function StepList({ segments, selected, recorded, onSelect }: Props) {
   const mayReadEvents = useCan("GET /v1/events");
   const columns: Column<Segment>[] = [
-    { head: "As of", cell: ({ step }) => <Time at={step.as_of} show="exact" /> },
+    {
+      head: "As of",
+      cell: ({ step }) => (
+        <>
+          <Time at={step.as_of} show="exact" />{" "}
+          {stepKey(step) === recorded && <Tag>at the time of the record</Tag>}
+        </>
+      ),
+    },
     {
       head: "Value",
       cell: ({ step, change }) => (

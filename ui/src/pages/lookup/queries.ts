@@ -2,7 +2,7 @@ import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 
 import { api, body, type Schema } from "~/api/client";
 
-import type { Step } from "./steps";
+import { knownAt, type Step } from "./steps";
 
 export type EntityValue = Schema<"EntityValue">;
 
@@ -64,5 +64,22 @@ export function valueBefore(feature: string, id: string, moment: number | null) 
       return found.values[0] ?? null;
     },
     enabled: moment !== null,
+  });
+}
+
+/** The value that was known at a moment. */
+export function valueAt(feature: string, id: string, moment: number | null) {
+  return queryOptions({
+    queryKey: ["value at", feature, id, moment],
+    queryFn: async ({ signal }): Promise<Step | null> => {
+      const at = moment ?? 0;
+      const end = new Date(at + 1).toISOString(); // the end of a range is not part of it
+      const query = { entity_id: id, limit: PAGE, end };
+      const params = { path: { name: feature }, query };
+      const found = body(await api.GET("/v1/features/{name}/history", { params, signal }));
+      return knownAt(found.values, at);
+    },
+    enabled: moment !== null,
+    staleTime: Infinity,
   });
 }

@@ -5,7 +5,9 @@ import {
   causeWords,
   eventId,
   isNumeric,
+  knownAt,
   merged,
+  momentOf,
   rangeOf,
   segmentAt,
   segments,
@@ -55,6 +57,19 @@ describe("segments", () => {
   it("finds the value of a moment", () => {
     const found = segments([step(20, 5), step(10, 2)], null, null, time(30));
     expect([5, 10, 19, 25].map((second) => segmentAt(found, time(second)))).toEqual([-1, 0, 0, 1]);
+  });
+});
+
+describe("the time of a record", () => {
+  it("is read from the address", () => {
+    expect(momentOf(at(5))).toBe(time(5));
+    expect([null, "", "yesterday"].map(momentOf)).toEqual([null, null, null]);
+  });
+
+  it("has the value that was known then, without events that arrived later", () => {
+    const steps = [step(30, 3), step(20, 2, { written_at: at(40) }), step(10, 1)];
+    const values = [5, 10, 25, 30].map((second) => knownAt(steps, time(second))?.value);
+    expect(values).toEqual([undefined, 1, 1, 3]);
   });
 });
 

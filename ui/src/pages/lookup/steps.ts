@@ -93,6 +93,19 @@ export function segmentAt(found: readonly Segment[], moment: number): number {
   return found.findLastIndex(({ from }) => from <= moment);
 }
 
+/** Return the moment in an address; null if there is none, or it is no time. */
+export function momentOf(text: string | null): number | null {
+  const moment = Date.parse(text ?? "");
+  return Number.isNaN(moment) ? null : moment;
+}
+
+/** Return the newest of some steps that was known at a moment: late events change the past. */
+export function knownAt(steps: readonly Step[], moment: number): Step | null {
+  const isKnown = ({ as_of, written_at }: Step) =>
+    Date.parse(as_of) <= moment && Date.parse(written_at) <= moment;
+  return steps.find(isKnown) ?? null;
+}
+
 /** Return the cause of a step in words. */
 export function causeWords({ cause, event }: Step): string {
   if (event !== null) return event.event_type;

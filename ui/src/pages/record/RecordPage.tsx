@@ -31,6 +31,7 @@ import {
   type Trace,
 } from "~/xray";
 
+import { GivenLine } from "./GivenLine";
 import css from "./Record.module.css";
 
 /** One recorded context: what the model saw, why, and the proof. */
@@ -53,6 +54,7 @@ export default function RecordPage() {
   return (
     <>
       <Head trace={record.data} />
+      <GivenLine trace={record.data} />
       <Xray
         key={id}
         trace={record.data}
