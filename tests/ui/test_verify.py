@@ -105,7 +105,7 @@ def test_only_a_checked_signature_makes_a_record_verified(
     expect(page.get_by_text("headwater keys signing public")).to_be_visible()
     keys.fill(public)
     badge(page, "signed.json", "verified", "fresh")
-    badge(page, "forged.json", "intact, not signed", "unknown")
+    badge(page, "forged.json", "not signed", "failed")
     keys.fill(public.replace("2026-q4", "2025-q1"))
     badge(page, "signed.json", "intact, signature not checked", "unknown")
     expect(result(page, "signed.json")).to_contain_text("key '2026-q4' is not in the keyring")

@@ -3,6 +3,7 @@ import { IconCheck, IconMinus, IconX } from "@tabler/icons-react";
 import type { Check } from "@verifier/verify.mjs";
 import { Skeleton, StateWord } from "~/design";
 
+import { useKeys } from "./keys";
 import { standingOf } from "./standing";
 import type { Answer } from "./verification";
 import css from "./Proof.module.css";
@@ -17,6 +18,7 @@ const STEPS: readonly (readonly [Check["check"], string])[] = [
 
 /** The steps of the proof, each with its result. */
 export function ProofLadder({ answer }: { answer: Answer | null }) {
+  const keys = useKeys();
   if (answer === null) return <Skeleton lines={STEPS.length} />;
   if ("problem" in answer) {
     return (
@@ -25,7 +27,7 @@ export function ProofLadder({ answer }: { answer: Answer | null }) {
       </p>
     );
   }
-  const { open } = standingOf(answer.report);
+  const { open } = standingOf(answer.report, keys);
   const results = new Map(answer.report.checks.map((each) => [each.check, each]));
   return (
     <>

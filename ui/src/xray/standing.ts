@@ -22,9 +22,16 @@ const UNSIGNED: Standing = {
   open: "Nothing here proves who made it: a changed record with a new hash looks the same.",
 };
 
+const SIGNATURE_MISSING: Standing = {
+  state: "failed",
+  badge: "not signed",
+  open: "Keys were given, so a signature is expected: it may have been removed to hide a change.",
+};
+
 /** Return the standing of a record: only a signature that was checked makes it verified. */
-export function standingOf({ ok, signed, checks }: Report): Standing {
+export function standingOf({ ok, signed, checks }: Report, keys: string): Standing {
   if (!ok) return BROKEN;
   if (checks.some(({ check, ok }) => check === "signature" && ok === true)) return VERIFIED;
-  return signed ? UNCHECKED : UNSIGNED;
+  if (signed) return UNCHECKED;
+  return keys.trim() === "" ? UNSIGNED : SIGNATURE_MISSING;
 }
