@@ -90,3 +90,4 @@ async def test_the_title_says_how_things_are_and_the_subtitle_why(
     assert overview.status == "attention"
     (contexts,) = overview.contexts
     assert (contexts.name, contexts.total, contexts.fresh_percent) == ("support", 2, 50)
+    assert contexts.per_minute == 0.03  # two in an hour, of which few samples are known

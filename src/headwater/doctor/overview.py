@@ -162,12 +162,11 @@ def _contexts(samples: hour.Samples) -> list[ContextState]:
     """Return the contexts of the last hour, the most frequent first."""
     parts = [samples[first : first + _PART] for first in range(0, len(samples), _PART)]
     by_part = [hour.by_context(part) for part in parts]
-    known = sum(each is not None for each in samples)
     found = [
         ContextState(
             name=name,
             total=counts.total,
-            per_minute=round(counts.total * _PER_MINUTE / known, 2),
+            per_minute=round(counts.total * _PER_MINUTE / len(samples), 2),
             p99_ms=counts.p99_ms,
             fresh_percent=counts.fresh_percent,
             fresh_series=[part[name].fresh_percent if name in part else None for part in by_part],
