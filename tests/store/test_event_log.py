@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headwater import FeatureStore
@@ -22,9 +24,10 @@ async def test_a_text_that_no_event_can_have_finds_none(store: FeatureStore, tex
 
 
 async def test_events_that_were_moved_to_a_file_before_they_were_followed_are_a_gap(
-    settings: Settings,
+    home: Path,
 ) -> None:
-    store = FeatureStore(settings=settings.replace(offline={"segment_rows": 4}))
+    # Postgres keeps them in its table.
+    store = FeatureStore(settings=Settings().replace(home=home, offline={"segment_rows": 4}))
     async with store:
         end = (await store.bus.follow()).position
         for number in range(4):

@@ -51,7 +51,7 @@ def test_the_form_asks_for_each_kind_of_thing(tab: Tab, site: Site) -> None:
 
 def test_an_auditor_may_type_the_name_of_a_feature(keyed_site: Site, open_tab: OpenTab) -> None:
     page = open_tab(keyed_site, key=keyed_site.keys["auditor"]).open("/ui/impact")
-    page.get_by_label("Feature", exact=True).fill("total_spend")
+    page.get_by_role("textbox", name="Feature", exact=True).fill("total_spend")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("12 contexts saw feature total_spend")
 
