@@ -42,7 +42,7 @@ class Production(Suite):
 
     @pytest.fixture
     async def connect(self, production: Settings) -> AsyncIterator[Connect]:
-        settings = production.replace(partitions=6, worker={"lease_ttl": 0.5})
+        settings = production.replace(partitions=6, worker={"lease_ttl": 2.0})
         async with openings(settings) as connect:
             yield connect
 
