@@ -138,6 +138,8 @@ async def test_after_n_consecutive_failures_each_event_gets_one_attempt(
     (opened,) = records(capsys.readouterr().err, "circuit breaker opened")
     assert (opened["feature"], opened["failures"]) == ("hopeless", THRESHOLD)
     assert metric("headwater_circuit_breaker_open", feature="hopeless") == 1
+    await one_lane.close()
+    assert metric("headwater_circuit_breaker_open", feature="hopeless") == 0
 
 
 async def test_a_success_closes_the_breaker_and_later_failures_are_retried_again(

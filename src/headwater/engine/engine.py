@@ -71,6 +71,7 @@ class Engine(Services, frozen=True):
 
     async def close(self) -> None:
         """Close the threads and the backends."""
+        self.handlers.close()
         self.offload.close()
         await self.embedders.close()
         await self.backends.lifecycle.close()

@@ -36,6 +36,10 @@ class EventHandlers:
         self._budgets: dict[int, RetryBudget] = {}
         self._texts = FailureTexts(private=services.settings.record.is_private)
 
+    def close(self) -> None:
+        """Close the circuit breakers."""
+        self._breakers.close()
+
     async def handle(
         self, state: BatchState, delivery: Delivery, features: Sequence[FeatureDef], slot: Slot
     ) -> Handled:

@@ -96,3 +96,9 @@ class CircuitBreakers:
         if failures >= self._threshold:
             BREAKER_OPEN.labels(feature).set(0)
             log.info("circuit breaker closed", feature=feature, failures=failures)
+
+    def close(self) -> None:
+        """Forget all failures: a store that is closed handles no event, so none fails any more."""
+        for feature in filter(self.is_open, self.failures):
+            BREAKER_OPEN.labels(feature).set(0)
+        self.failures.clear()
