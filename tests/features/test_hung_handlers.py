@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater import FeatureStore, ServiceEvent, Worker, feature
+from headwater import FeatureStore, ServiceEvent, Worker, context, feature
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import ClosedError, TooManyHungThreadsError
 from headwater.settings.schema import Settings
@@ -130,21 +130,18 @@ async def test_a_handler_that_waits_for_the_store_when_its_time_is_over_is_woken
 ) -> None:
     ended = threading.Event()
 
-    @feature(entity=user)
-    async def slow(user_id: str) -> int:
-        await asyncio.sleep(60)
-        return 1
+    @context(limited, timeout="10m")
+    async def slow(user_id: str) -> str:
+        await asyncio.Event().wait()
+        return user_id
 
     @feature(entity=user, trigger="buy", max_retries=0)
-    def waits(user_id: str, event: ServiceEvent) -> int:
+    def waits(user_id: str, event: ServiceEvent) -> str:
         try:
-            return int(limited.sync.get_feature("slow", user_id))
+            return limited.sync.assemble("slow", {"user_id": user_id}).content
         finally:
             ended.set()
 
-    await runtime_of(limited).rebind(
-        limited.settings.replace(worker={"handler_timeout": 2 * TIMEOUT}), limited.clock
-    )
     await limited.publish("buy", "u1")
     await limited.drain()
     await until(ended.is_set)
