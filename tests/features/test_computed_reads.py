@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -20,7 +21,8 @@ from headwater.errors import (
 from headwater.features.frame import at_moment
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import past, records, until, until_shared
+from tests.engine.support import PATIENCE_SECONDS, past, records, until, until_shared
+from tests.features.sync_time import SyncTime
 
 
 @pytest.mark.parametrize("ttl", [None, "10m"])
@@ -121,7 +123,7 @@ async def test_a_reader_who_gives_up_does_not_take_the_value_from_the_others(
     impatient = asyncio.create_task(store.get_feature("slow", "u1"))
     await begun.wait()
     patient = asyncio.create_task(store.get_feature("slow", "u1"))
-    await asyncio.sleep(0)
+    await until_shared(store, 2)
     impatient.cancel()
     with pytest.raises(asyncio.CancelledError):
         await impatient
@@ -202,7 +204,7 @@ async def test_computations_that_wait_for_each_other_fail_and_do_not_hang(
         await both.wait()
         return int(await store.get_feature("left", user_id))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         ends = await asyncio.gather(
             store.get_feature("left", "u1"),
             store.get_feature("right", "u1"),
@@ -240,7 +242,7 @@ async def test_different_features_of_one_request_are_computed_at_the_same_time(
         await both.wait()
         return 2
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         values = await store.get_features(["left", "right"], ["u1", "u2"])
     assert values == {"u1": {"left": 1, "right": 2}, "u2": {"left": 1, "right": 2}}
 
@@ -250,7 +252,7 @@ async def test_sync_features_do_not_block_the_event_loop(store: FeatureStore, us
 
     @feature(entity=user)
     def stubborn(user_id: str) -> bool:
-        return release.wait(10)
+        return release.wait(PATIENCE_SECONDS)
 
     reading = asyncio.create_task(store.get_feature("stubborn", "u1"))
     for _ in range(100):
@@ -335,20 +337,23 @@ async def test_sync_functions_that_read_each_other_do_not_run_out_of_threads(
 
     await runtime_of(store).rebind(settings.replace(worker={"threads": 2}), clock)
     ids = [f"u{number}" for number in range(20)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         found = await store.get_features(["outer"], ids)
     assert found == {user_id: {"outer": f"<{user_id}>"} for user_id in ids}
 
 
 async def test_time_in_the_queue_for_a_thread_is_not_time_to_run(
-    settings: Settings, store: FeatureStore, user: type, clock: ManualClock
+    settings: Settings, store: FeatureStore, user: type, clock: ManualClock, sync_time: SyncTime
 ) -> None:
-    @feature(entity=user, trigger="go")
+    @feature(entity=user, trigger="go", max_retries=0)
     def slow(user_id: str, event: ServiceEvent) -> int:
-        return 1 if threading.Event().wait(0.05) else 2
+        sync_time.advance(20)
+        # Long enough for several checks of the time limits.
+        time.sleep(0.01)
+        return 2
 
     await runtime_of(store).rebind(
-        settings.replace(worker={"threads": 1, "handler_timeout": 0.4}, partitions=1), clock
+        settings.replace(worker={"threads": 1, "handler_timeout": 60}, partitions=1), clock
     )
     ids = [f"u{number}" for number in range(20)]
     for user_id in ids:

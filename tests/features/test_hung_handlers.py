@@ -17,21 +17,40 @@ from headwater.errors import ClosedError, TooManyHungThreadsError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, metric, until
+from tests.features.sync_time import SyncTime
 
-TIMEOUT = 0.5
+TIMEOUT = 60.0
+
+
+class Hang:
+    """A place where sync handlers hang, and the only one where their time passes."""
+
+    def __init__(self, sync_time: SyncTime) -> None:
+        self._time = sync_time
+        self._released = threading.Event()
+
+    def __call__(self) -> None:
+        self._time.advance(2 * TIMEOUT)
+        self._released.wait()
+
+    def release(self) -> None:
+        """Let the handlers that hang go on."""
+        self._released.set()
 
 
 @pytest.fixture
-def released() -> Iterator[threading.Event]:
-    """An event for which hung handlers wait."""
-    event = threading.Event()
-    yield event
-    event.set()
+def hang(sync_time: SyncTime) -> Iterator[Hang]:
+    place = Hang(sync_time)
+    yield place
+    place.release()
 
 
 @pytest.fixture
-async def limited(store: FeatureStore, settings: Settings, clock: ManualClock) -> FeatureStore:
-    """A store with one thread for sync handlers, and little time for each."""
+async def limited(
+    store: FeatureStore, settings: Settings, clock: ManualClock, sync_time: SyncTime
+) -> FeatureStore:
+    """A store with one thread for sync handlers."""
+    assert sync_time is not None
     worker = {"handler_timeout": TIMEOUT, "threads": 1, "max_hung_threads": 2}
     await runtime_of(store).rebind(settings.replace(worker=worker), clock)
     return store
@@ -39,7 +58,7 @@ async def limited(store: FeatureStore, settings: Settings, clock: ManualClock) -
 
 @pytest.mark.both_environments
 async def test_a_hung_sync_handler_fails_the_one_event_and_feature(
-    limited: FeatureStore, user: type, released: threading.Event
+    limited: FeatureStore, user: type, hang: Hang
 ) -> None:
     @feature(entity=user, trigger="buy")
     def before(user_id: str, event: ServiceEvent) -> int:
@@ -48,7 +67,7 @@ async def test_a_hung_sync_handler_fails_the_one_event_and_feature(
     @feature(entity=user, trigger="buy", max_retries=0)
     def hangs(user_id: str, event: ServiceEvent) -> int:
         if user_id == "u1":
-            released.wait()
+            hang()
         return 2
 
     @feature(entity=user, trigger="buy")
@@ -64,12 +83,12 @@ async def test_a_hung_sync_handler_fails_the_one_event_and_feature(
     (letter,) = await limited.dead_letters.list()
     assert (letter.feature, letter.event.entity_id, letter.attempts) == ("hangs", "u1", 1)
     assert letter.error == (
-        "HandlerTimeoutError: feature 'hangs' failed for 'u1': it timed out after 0.5 s"
+        "HandlerTimeoutError: feature 'hangs' failed for 'u1': it timed out after 60 s"
     )
 
 
 async def test_an_attempt_that_hangs_is_followed_by_a_retry_in_another_thread(
-    limited: FeatureStore, user: type, released: threading.Event
+    limited: FeatureStore, user: type, hang: Hang
 ) -> None:
     threads: list[int] = []
 
@@ -77,7 +96,7 @@ async def test_an_attempt_that_hangs_is_followed_by_a_retry_in_another_thread(
     def hangs_once(user_id: str, event: ServiceEvent) -> int:
         threads.append(threading.get_ident())
         if len(threads) == 1:
-            released.wait()
+            hang()
         return len(threads)
 
     await limited.publish("buy", "u1")
@@ -89,7 +108,7 @@ async def test_an_attempt_that_hangs_is_followed_by_a_retry_in_another_thread(
 
 @pytest.mark.both_environments
 async def test_an_abandoned_thread_writes_nothing_when_it_wakes(
-    limited: FeatureStore, user: type, released: threading.Event
+    limited: FeatureStore, user: type, hang: Hang
 ) -> None:
     refused: list[str] = []
     is_over = threading.Event()
@@ -107,7 +126,7 @@ async def test_an_abandoned_thread_writes_nothing_when_it_wakes(
     @feature(entity=user, trigger="buy", max_retries=0)
     def hangs(user_id: str, event: ServiceEvent) -> int:
         limited.sync.set_feature("other", user_id, 5)
-        released.wait()
+        hang()
         refuses("set_feature", "other", user_id, 6)
         refuses("set_feature", "other", "friend", 7)
         refuses("publish", "other", user_id)
@@ -116,7 +135,7 @@ async def test_an_abandoned_thread_writes_nothing_when_it_wakes(
 
     await limited.publish("buy", "u1")
     await limited.drain()
-    released.set()
+    hang.release()
     await until(is_over.is_set)
     await limited.drain()
     reason = "'hangs' has timed out; what it does now has no effect"
@@ -126,12 +145,13 @@ async def test_an_abandoned_thread_writes_nothing_when_it_wakes(
 
 
 async def test_a_handler_that_waits_for_the_store_when_its_time_is_over_is_woken(
-    limited: FeatureStore, user: type
+    limited: FeatureStore, user: type, sync_time: SyncTime
 ) -> None:
     ended = threading.Event()
 
     @context(limited, timeout="10m")
     async def slow(user_id: str) -> str:
+        sync_time.advance(2 * TIMEOUT)
         await asyncio.Event().wait()
         return user_id
 
@@ -151,11 +171,11 @@ async def test_a_handler_that_waits_for_the_store_when_its_time_is_over_is_woken
 
 @pytest.mark.both_environments
 async def test_a_worker_with_too_many_hung_threads_commits_its_batches_and_ends(
-    limited: FeatureStore, user: type, released: threading.Event
+    limited: FeatureStore, user: type, hang: Hang
 ) -> None:
     @feature(entity=user, trigger="buy")
     def hangs(user_id: str, event: ServiceEvent) -> int:
-        released.wait()
+        hang()
         return 1
 
     @feature(entity=user, trigger="buy")
@@ -170,7 +190,7 @@ async def test_a_worker_with_too_many_hung_threads_commits_its_batches_and_ends(
     ):
         await Worker(limited, owns_process=True).run()
     assert metric("headwater_hung_threads") == 2
-    released.set()
+    hang.release()
     await until(lambda: metric("headwater_hung_threads") == 0)
     # The next worker finds no partition that its owner left unreleased: nothing is quarantined.
     await limited.drain()
@@ -181,14 +201,14 @@ async def test_a_worker_with_too_many_hung_threads_commits_its_batches_and_ends(
 
 
 async def test_in_an_application_a_worker_goes_on_without_the_function_that_hangs(
-    limited: FeatureStore, user: type, released: threading.Event
+    limited: FeatureStore, user: type, hang: Hang
 ) -> None:
     calls: list[str] = []
 
     @feature(entity=user, trigger="buy", max_retries=0)
     def hangs(user_id: str, event: ServiceEvent) -> int:
         calls.append(user_id)
-        released.wait()
+        hang()
         return 1
 
     @feature(entity=user, trigger="buy")
@@ -209,7 +229,7 @@ async def test_in_an_application_a_worker_goes_on_without_the_function_that_hang
         "has reached worker.max_hung_threads; the log shows where they hang, and a restart ends "
         "them"
     )
-    released.set()
+    hang.release()
 
 
 HANGING = """
@@ -245,6 +265,6 @@ def test_a_script_whose_handler_hangs_can_exit(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=100,
     )
     assert (ended.returncode, ended.stdout) == (0, "1\n")
