@@ -16,12 +16,12 @@ import redis.asyncio
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.redis.keys import Keys
-from headwater.core.clock import to_micros
 from headwater.core.values import Cell
 from headwater.declarations.runtime import runtime_of
 from headwater.features import reconcile
 from headwater.features.cells import make_cell, make_change
 from headwater.features.reconcile import Difference
+from headwater.ports import Change, OfflineStore
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, query, until
@@ -257,24 +257,33 @@ async def test_a_rebuild_leaves_values_that_history_does_not_have_yet(
     assert await store.get_feature("spend", "u1") == 2.0
 
 
+class LaggingHistory(ManualClock):
+    """A clock with which history receives its changes in the first pause."""
+
+    def __init__(self, offline: OfflineStore) -> None:
+        super().__init__()
+        self._offline = offline
+        self.changes: list[Change] = []
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds:
+            await self._offline.append(self.changes)
+            self.changes = []
+        await super().sleep(seconds)
+
+
 async def test_history_that_lags_a_moment_is_not_a_difference(store: FeatureStore) -> None:
-    async with FeatureStore(settings=store.settings) as real:
-        declare(real)
-        offline = (await runtime_of(real).open()).backends.offline
-        definition = runtime_of(real).registry.feature("spend")
-        now = to_micros(datetime.now(UTC))
-        change = make_change(definition, "u1", make_cell(definition, 3.0, now, now), "late")
-        await (await runtime_of(real).open()).backends.online.restore(
-            "User", {"u1": {"spend": change.cell}}
-        )
-
-        async def catch_up() -> None:
-            await asyncio.sleep(0.1)
-            await offline.append([change])
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(catch_up())
-            assert await differences(real) == []
+    backends = (await runtime_of(store).open()).backends
+    clock = LaggingHistory(backends.offline)
+    definition = runtime_of(store).registry.feature("spend")
+    now = clock.micros()
+    change = make_change(definition, "u1", make_cell(definition, 3.0, now, now), "late")
+    await backends.online.restore("User", {"u1": {"spend": change.cell}})
+    clock.changes.append(change)
+    async with FeatureStore(settings=store.settings, clock=clock) as lagging:
+        declare(lagging)
+        assert await differences(lagging) == []
+    assert clock.changes == []
 
 
 async def test_a_value_that_only_one_side_has_is_found_on_any_page(
