@@ -14,7 +14,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import ClosedError, EventConflict, EventConflictError, EventError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import backlog, past, records, until
+from tests.engine.support import PATIENCE_SECONDS, backlog, past, records, until
 
 pytestmark = pytest.mark.both_environments
 
@@ -160,7 +160,7 @@ async def test_a_batch_of_events_with_an_invalid_one_is_not_published_at_all(
         ServiceEvent("note", "u1", {"number": object()}, clock.now()),
         ServiceEvent("note", "u1", {"number": float("nan")}, clock.now()),
         ServiceEvent("headwater.refresh", "u1", {}, clock.now()),
-        ServiceEvent("note", "u1", {}, clock.now().replace(year=clock.now().year + 1)),
+        ServiceEvent("note", "u1", {}, clock.now() + timedelta(days=365)),
     ):
         with pytest.raises(EventError, match=r"^event 1: "):
             await store.bus.publish_many([good, bad])
@@ -247,7 +247,8 @@ async def test_a_computation_inside_a_handler_is_not_shared_with_readers_outside
     await store.publish("note", "u1")
     draining = asyncio.create_task(store.drain())
     await computing.wait()
-    async with asyncio.timeout(5):
+    # Less than the timeout of the handler, which would end the wait as well.
+    async with asyncio.timeout(PATIENCE_SECONDS / 2):
         assert await store.get_feature("slow", "u1") == 0
     go_on.set()
     await draining
@@ -285,7 +286,7 @@ async def test_a_handler_may_set_features_of_other_entities(store: FeatureStore)
 async def test_a_value_set_from_outside_while_a_batch_runs_is_not_lost(
     store: FeatureStore, user: type
 ) -> None:
-    read = asyncio.Event()
+    read, is_set = asyncio.Event(), asyncio.Event()
     runs = 0
 
     @feature(entity=user, trigger="note")
@@ -294,13 +295,14 @@ async def test_a_value_set_from_outside_while_a_batch_runs_is_not_lost(
         runs += 1
         before = await store.get_feature("total", user_id) or 0
         read.set()
-        await asyncio.sleep(0.02)
+        await is_set.wait()
         return int(before) + 1
 
     await store.publish("note", "u1")
     draining = asyncio.create_task(store.drain())
     await read.wait()
     await store.set_feature("total", "u1", 100)
+    is_set.set()
     await draining
     assert await store.get_feature("total", "u1") == 101
     assert runs == 2
@@ -339,7 +341,7 @@ async def test_different_entities_run_at_the_same_time(store: FeatureStore, user
 
     for number in range(20):
         await store.publish("meet", f"u{number}")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await store.drain()
     assert await store.get_feature("met", "u19") is True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from datetime import timedelta
 
 import pytest
@@ -71,7 +70,6 @@ async def test_a_failing_handler_is_retried_with_growing_pauses(
             raise ConnectionError("try later")
         return len(runs)
 
-    began = time.monotonic()
     await store.publish("buy", "u1")
     await store.drain()
     assert await store.get_feature("bought", "u1") == 5
@@ -79,7 +77,6 @@ async def test_a_failing_handler_is_retried_with_growing_pauses(
     pauses = [later - earlier for earlier, later in itertools.pairwise(runs)]
     for attempt, pause in enumerate(pauses):
         assert 0.5 * 0.1 * 2**attempt <= pause <= 1.5 * 0.1 * 2**attempt
-    assert time.monotonic() - began < sum(pauses)
 
 
 async def test_a_retried_handler_starts_from_the_state_before_it_failed(

@@ -14,7 +14,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendUnavailableError, EventError, InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import past, until
+from tests.engine.support import PATIENCE_SECONDS, past, until
 
 pytestmark = pytest.mark.both_environments
 
@@ -136,7 +136,7 @@ def test_a_store_can_be_opened_by_many_event_loops_at_once(settings: Settings) -
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_SECONDS)
     assert opened == [None] * 4
 
 
@@ -219,7 +219,7 @@ def test_sync_functions_work_in_one_event_loop_after_the_other(settings: Setting
         return len(user_id)
 
     async def read() -> object:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await store.get_feature("length", "u1")
 
     # A loop may be closed while it still means to look whether there is more to do.

@@ -17,7 +17,7 @@ from headwater.errors import UnknownNameError
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import backlog, metric, past, until
+from tests.engine.support import PATIENCE_SECONDS, backlog, metric, past, until
 from tests.engine.test_events import declare_journal
 from tests.processes import program
 from tests.processes.fleet import Fleet
@@ -231,7 +231,7 @@ async def test_sync_features_do_not_block_the_event_loop(store: FeatureStore, us
 
     @feature(entity=user)
     def stubborn(user_id: str) -> bool:
-        return release.wait(10)
+        return release.wait(PATIENCE_SECONDS)
 
     @feature(entity=user)
     async def quick(user_id: str) -> int:
