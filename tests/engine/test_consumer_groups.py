@@ -117,6 +117,7 @@ async def test_a_group_without_workers_that_holds_back_events_is_measured_and_lo
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(gauges, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(gauges, "_PAUSE_PER_MEASUREMENT", 0)
     monkeypatch.setattr(gauges, "_ABANDONED_SECONDS", 0.0)
     used, left = opened("used"), opened("left")
     await use(left)

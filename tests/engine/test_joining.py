@@ -59,7 +59,7 @@ async def engine(store: FeatureStore, user: type) -> Engine:
     """Return an open store with a feature that keeps the ids of all events that it was given."""
 
     FAILING.clear()
-    FAILING.clear()
+    CONFLICTS.clear()
     GATES.clear()
 
     @feature(entity=user, trigger="note")
@@ -212,7 +212,7 @@ async def test_conflicts_of_an_event_that_may_have_killed_its_worker_are_not_dea
 ) -> None:
     await publish(store, "b")
     await Worker(store).drain()
-    settings = engine.settings.replace(worker={"consumer_group": GROUP, "lease_ttl": 0.2})
+    settings = engine.settings.replace(worker={"consumer_group": GROUP})
     async with connect_group(settings, engine.clock) as dead:
         await dead.leases.register("dead", engine.registry.run_set(backfill.main_group).declared)
         await dead.leases.heartbeat("dead", [])

@@ -22,6 +22,10 @@ pytestmark = pytest.mark.both_environments
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gauges, "_PAUSE_SECONDS", 0.01)
+    # On a busy machine, fifty times the length of a measurement is more than a minute.
+    monkeypatch.setattr(gauges, "_PAUSE_PER_MEASUREMENT", 0)
+    # An earlier test may have left a worker without an end.
+    gauges._reset()  # noqa: SLF001
 
 
 async def test_a_running_worker_measures_the_number_and_age_of_waiting_events(
