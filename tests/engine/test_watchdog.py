@@ -71,11 +71,10 @@ async def test_in_an_application_a_blocked_loop_is_logged_with_handler_and_stack
     await runtime_of(store).rebind(settings.replace(worker={"handler_timeout": 2.0}), clock)
     event = await store.publish("buy", "u1")
     await Worker(store).drain()
-    assert [event for event, _ in blocked.logged] == [
-        "event loop blocked",
-        "event loop still blocked",
-    ]
-    for _, fields in blocked.logged:
+    # A busy machine may stall the loop outside of the handler as well.
+    told = [(event, fields) for event, fields in blocked.logged if "feature" in fields]
+    assert [event for event, _ in told] == ["event loop blocked", "event loop still blocked"]
+    for _, fields in told:
         called = {name: fields[name] for name in ("feature", "entity_id", "event_id")}
         assert called == {"feature": "blocks", "entity_id": "u1", "event_id": event.event_id}
         stack = str(fields["stack"])
@@ -91,12 +90,11 @@ async def test_a_stall_outside_of_handlers_is_logged_with_its_stack(
     blocked = Blocked(monkeypatch, until="event loop blocked")
     with Watchdog(Deadline(4.0), owns_process=False):
         blocked.block()
-    ((_, fields),) = blocked.logged
+    (_, fields), *_ = blocked.logged
     assert "feature" not in fields
     assert "blocked.block()" in str(fields["stack"])
 
 
-@pytest.mark.timeout(120)
 def test_a_worker_process_whose_handler_blocks_the_loop_exits(tmp_path: Path) -> None:
     (tmp_path / "features.py").write_text(FEATURES)
 
@@ -104,18 +102,20 @@ def test_a_worker_process_whose_handler_blocks_the_loop_exits(tmp_path: Path) ->
         return subprocess.run(
             [sys.executable, "-m", "headwater", *arguments],
             cwd=tmp_path,
-            env={**os.environ, "HEADWATER_WORKER_HANDLER_TIMEOUT": "2"},
+            # Long enough that an import on a busy machine does not end the worker.
+            env={**os.environ, "HEADWATER_WORKER_HANDLER_TIMEOUT": "5"},
             capture_output=True,
             text=True,
             check=False,
-            timeout=100,
+            timeout=120,
         )
 
     published = headwater("events", "publish", "buy", "u1")
     assert published.returncode == 0, published.stderr
     ended = headwater("worker", "features.py")
     assert ended.returncode == os.EX_SOFTWARE
-    (warning,) = records(ended.stderr, "event loop blocked")
+    warnings = records(ended.stderr, "event loop blocked")
+    (warning,) = [record for record in warnings if "feature" in record]
     (last,) = records(ended.stderr, "worker exits: event loop blocked")
     for record in (warning, last):
         assert (record["feature"], record["entity_id"]) == ("blocks", "u1")
