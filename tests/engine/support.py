@@ -28,9 +28,12 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 async def until_shared(store: FeatureStore, callers: int) -> None:
-    """Wait until so many readers of computed features wait for running computations."""
-    flights = (await runtime_of(store).open()).reader._flights._flights  # noqa: SLF001
-    await until(lambda: sum(each.callers for each in flights.values()) == callers)
+    """Wait until so many callers wait for computations and searches that run."""
+    engine = await runtime_of(store).open()
+    shared = [engine.reader._flights._flights, engine.retrievers._flights._flights]  # noqa: SLF001
+    await until(
+        lambda: sum(each.callers for flights in shared for each in flights.values()) == callers
+    )
 
 
 async def run_set(store: FeatureStore) -> RunSet:

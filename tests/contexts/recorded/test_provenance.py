@@ -22,6 +22,7 @@ from headwater.declarations import ContextFunction, RetrieverFunction
 from headwater.errors import InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
+from tests.engine.support import until_shared
 
 
 class Depths:
@@ -184,7 +185,7 @@ async def test_all_contexts_that_share_a_computation_are_found(depths: Depths) -
     plain = asyncio.create_task(depths.store.get_feature("slow", "u1"))
     await begun.wait()
     both = [asyncio.create_task(reads("u1")) for _ in range(2)]
-    await depths.store.get_feature("name", "u1")
+    await until_shared(depths.store, 3)
     go_on.set()
     made = [context.context_id for context in await asyncio.gather(*both)]
     assert await plain == "Zoe"
