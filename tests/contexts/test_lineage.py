@@ -6,6 +6,7 @@ import asyncio
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from time import perf_counter
 
 import msgspec
 import pytest
@@ -65,18 +66,21 @@ async def test_every_field_of_a_retrievers_lineage_is_measured(
     async def made(query: str) -> list[ContextItem]:
         return [ContextItem(found.text, source=found) for found in await search(query)]
 
-    searched = clock.now()
+    searched, began = clock.now(), perf_counter()
     first = await made("shoes")
+    elapsed_ms = (perf_counter() - began) * 1_000
     (read,) = first.lineage.retrievers
     assert (read.retriever, read.arguments) == ("search", {"query": "shoes", "limit": 3})
     assert (read.count, read.cache_hit, read.searched_at) == (2, False, searched)
     assert (read.age_ms, read.fresh) == (0, True)
-    assert 2 <= read.latency_ms < 5_000
+    assert 2 <= read.latency_ms <= elapsed_ms
     clock.advance("2m")
+    began = perf_counter()
     (again,) = (await made("shoes")).lineage.retrievers
+    elapsed_ms = (perf_counter() - began) * 1_000
     assert (again.count, again.cache_hit, again.searched_at) == (2, True, searched)
     assert (again.age_ms, again.fresh) == (120_000, False)
-    assert 0 < again.latency_ms < read.latency_ms + 5_000
+    assert 0 < again.latency_ms <= elapsed_ms
     core = await recorded(store, first)
     (search_said,) = core.retrievals
     assert search_said.arguments == {"query": "shoes", "limit": 3}
@@ -105,14 +109,16 @@ async def test_every_field_of_a_contexts_lineage_is_measured(
 
     await visit(store, "u1")
     clock.advance("3s")
+    began = perf_counter()
     ctx = await made("u1")
+    elapsed_ms = (perf_counter() - began) * 1_000
     lineage = ctx.lineage
     assert (lineage.items_provided, lineage.items_included) == (3, 2)
     assert (lineage.items_dropped, lineage.items_truncated) == (1, 1)
     assert (lineage.tokens, lineage.max_tokens) == (ctx.tokens, 9)
     assert lineage.cost_nano_usd == ctx.cost_nano_usd == ctx.tokens * 2_500
     assert lineage.stalest_ms == 3_000
-    assert 2 <= lineage.assembly_ms < 5_000
+    assert 2 <= lineage.assembly_ms <= elapsed_ms
     first, second, third = lineage.items
     assert (first.decision, first.section, first.required) == ("kept", "rules", True)
     assert first.tokens == first.emitted_tokens == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
@@ -60,14 +61,20 @@ def test_a_long_text_is_counted_without_the_interpreter_lock() -> None:
     letters = random.Random(7)
     # Words that are not in the vocabulary, without a break: the slowest text to count.
     text = "".join(letters.choices("กขคงจฉชซฌญดตถทธ", k=200_000))
+    # A busy machine may stop this thread for as long as the other one counts, but not each time.
+    assert any(runs_meanwhile(lambda: tokenizer.recount(text)) for _ in range(50))
+
+
+def runs_meanwhile(count: Callable[[], object]) -> bool:
+    """Return whether this thread runs in the middle of the time in which another one counts."""
     span: list[float] = []
 
-    def count() -> None:
+    def measured() -> None:
         span.append(time.perf_counter())
-        tokenizer.recount(text)
+        count()
         span.append(time.perf_counter())
 
-    thread = threading.Thread(target=count)
+    thread = threading.Thread(target=measured)
     ran: list[float] = []
     thread.start()
     while thread.is_alive():
@@ -75,7 +82,7 @@ def test_a_long_text_is_counted_without_the_interpreter_lock() -> None:
         time.sleep(0)
     start, end = span
     # A thread that waits for the lock runs only before and after.
-    assert any(start + (end - start) / 4 < moment < end - (end - start) / 4 for moment in ran)
+    return any(start + (end - start) / 4 < moment < end - (end - start) / 4 for moment in ran)
 
 
 @pytest.mark.parametrize("special", ["", "<|endoftext|>"])
