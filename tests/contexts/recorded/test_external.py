@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from headwater.errors import RecordingError
 from headwater.settings.schema import Settings
 from tests.contexts.recorded.database import Database
 from tests.contexts.recorded.shop import Opens, Shop
-from tests.engine.support import metric, records
+from tests.engine.support import PATIENCE_SECONDS, metric, records, until
 
 pytestmark = pytest.mark.both_environments
 
@@ -51,13 +51,25 @@ def stalled(settings: Settings) -> Stalled:
     return lambda: _locked_file(Path(settings.home))
 
 
+async def until_recorded(shop: Shop) -> None:
+    """Assemble contexts until one is recorded within its time, which a busy machine may exceed."""
+
+    async def is_recorded() -> bool:
+        with suppress(RecordingError):
+            return bool((await shop.plain("again")).meta["recorded"])
+        return False
+
+    await until(is_recorded)
+
+
 async def test_a_log_that_stands_still_holds_a_context_up_for_its_time_and_no_longer(
     opens: Opens, stalled: Stalled, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shop = opens(record={"timeout": 0.2})
-    await shop.plain("before")
+    await until_recorded(shop)
+    capfd.readouterr()
     unrecorded = metric(UNRECORDED)
-    async with stalled(), asyncio.timeout(5):
+    async with stalled(), asyncio.timeout(PATIENCE_SECONDS):
         first = await shop.plain("a")
         # Later calls wait for their own timeout, not for the stuck one.
         later = await asyncio.gather(*(shop.plain(f"b{number}") for number in range(5)))
@@ -67,20 +79,21 @@ async def test_a_log_that_stands_still_holds_a_context_up_for_its_time_and_no_lo
     lines = records(capfd.readouterr().err, "context not recorded")
     assert {line["context_id"] for line in lines} == {made.context_id for made in (first, *later)}
     assert all("HEADWATER_RECORD_TIMEOUT" in line["error"] for line in lines)
-    assert (await shop.plain("after")).meta["recorded"] is True
+    await until_recorded(shop)
 
 
 async def test_a_record_stored_after_a_timeout_exists_once_and_whole(
     opens: Opens, stalled: Stalled, database: Database
 ) -> None:
     shop = opens(record={"timeout": 0.2})
-    await shop.plain("before")
+    await until_recorded(shop)
     async with stalled():
         late = await shop.plain("late")
     assert late.meta["recorded"] is False
     # Records are stored in order, so the earlier one has been written.
-    assert (await shop.plain("after")).meta["recorded"] is True
-    assert len(await database.run("SELECT context_id FROM {records}")) == 3
+    await until_recorded(shop)
+    ids = [context_id for (context_id,) in await database.run("SELECT context_id FROM {records}")]
+    assert ids.count(late.context_id) == 1
     assert (await shop.store.records.verify(late.context_id)).ok
     assert (await shop.store.get_context_at(late.context_id)).content == "late"
 
@@ -88,12 +101,12 @@ async def test_a_record_stored_after_a_timeout_exists_once_and_whole(
 async def test_a_log_that_stands_still_is_an_error_where_records_are_required(
     opens: Opens, stalled: Stalled
 ) -> None:
-    shop = opens(record={"timeout": 2, "required": True})
-    await shop.plain("before")
+    shop = opens(record={"timeout": 0.2, "required": True})
+    await until_recorded(shop)
     unrecorded = metric(UNRECORDED)
     async with stalled():
         with pytest.raises(
-            RecordingError, match=r"not stored within 2 s.*HEADWATER_RECORD_TIMEOUT"
+            RecordingError, match=r"not stored within 0\.2 s.*HEADWATER_RECORD_TIMEOUT"
         ):
             await shop.plain("a")
     assert metric(UNRECORDED) == unrecorded + 1

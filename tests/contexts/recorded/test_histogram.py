@@ -102,7 +102,7 @@ async def test_contexts_with_a_prefix_are_counted(
     listed = (await shop.store.list_contexts()).contexts
     one = await shop.store.records.histogram(prefix=listed[4].record_hash[:20])
     assert (one.contexts, counts(one)) == (1, [1])
-    same = listed[0].context_id[:6]
+    same = listed[0].context_id[:4]
     assert (await shop.store.records.histogram(prefix=same)).contexts == 10
     monkeypatch.setattr(module, "_MOST_READ", 4)
     cut = await shop.store.records.histogram(prefix=same, start=START, end=START + 10 * HOUR)
@@ -115,7 +115,7 @@ async def test_the_newest_bucket_may_have_more_contexts_than_are_counted(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stored(shop)
-    prefix = (await shop.store.list_contexts()).contexts[0].context_id[:6]
+    prefix = (await shop.store.list_contexts()).contexts[0].context_id[:4]
     span = {"start": START - 10 * HOUR, "end": START + 10 * HOUR}
     monkeypatch.setattr(module, "_MOST_READ", 4)
     for buckets, expected in ((1, [4]), (2, [4])):
