@@ -82,6 +82,8 @@ async def test_a_program_that_ends_has_sent_its_spans_to_the_collector(
             "HEADWATER_TELEMETRY_ENABLED": "true",
             "HEADWATER_TELEMETRY_SERVICE_NAME": "shop",
             "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "60",
+            "OTEL_BSP_EXPORT_TIMEOUT": "60000",
             "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
         },
     )
@@ -106,6 +108,8 @@ async def test_a_collector_that_is_down_is_one_log_record_and_no_failure(tmp_pat
             "HEADWATER_TELEMETRY_ENABLED": "true",
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+            # All spans are one batch, however long the program runs.
+            "OTEL_BSP_SCHEDULE_DELAY": "600000",
         },
         stderr=asyncio.subprocess.PIPE,
     )
