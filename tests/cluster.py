@@ -9,7 +9,14 @@ from typing import Any
 
 import redis
 
-from tests.servers import READY_WITHIN_SECONDS, Machine, quiet_port, valkey_machine
+from tests.servers import (
+    ATTEMPTS,
+    READY_WITHIN_SECONDS,
+    Machine,
+    ServerStartError,
+    quiet_port,
+    valkey_machine,
+)
 
 MASTERS = 3
 SLOTS = 16_384
@@ -27,20 +34,15 @@ def cluster() -> Iterator[str]:
 def cluster_machines(*options: str, replicas: int = 0) -> Iterator[list[Machine]]:
     """Yield three masters that share the slots, and the replicas of the first one."""
     with ExitStack() as running:
-        # The masters' own talk would otherwise be ten thousand ports higher, where none may be.
-        talks = [str(quiet_port()) for _ in range(MASTERS + replicas)]
-        machines = [
-            running.enter_context(
-                valkey_machine("--cluster-enabled", "yes", "--cluster-port", talk, *options)
-            )
-            for talk in talks
-        ]
+        started = [_start_node(running, *options) for _ in range(MASTERS + replicas)]
+        machines = [machine for machine, _ in started]
+        first_ports = (machines[0].port, started[0][1])
         nodes = [redis.Redis(port=machine.port) for machine in machines]
         for number, node in enumerate(nodes[:MASTERS]):
             first, last = number * SLOTS // MASTERS, (number + 1) * SLOTS // MASTERS - 1
             _ask(node, "CLUSTER ADDSLOTSRANGE", first, last)
         for node in nodes:
-            _ask(node, "CLUSTER MEET", "127.0.0.1", machines[0].port, talks[0])
+            _ask(node, "CLUSTER MEET", "127.0.0.1", *first_ports)
         _wait_until(lambda: all(_agrees(node, len(nodes)) for node in nodes))
         for node in nodes[MASTERS:]:
             _ask(node, "CLUSTER REPLICATE", _ask(nodes[0], "CLUSTER MYID"))
@@ -48,6 +50,22 @@ def cluster_machines(*options: str, replicas: int = 0) -> Iterator[list[Machine]
         for node in nodes:
             node.close()
         yield machines
+
+
+def _start_node(running: ExitStack, *options: str, attempts: int = ATTEMPTS) -> tuple[Machine, int]:
+    """Start a node; return it with the port on which the nodes talk to each other.
+
+    That port would otherwise be ten thousand higher than the node's, where none may be. Another
+    server may take it before the node does, so several are tried.
+    """
+    talk = quiet_port()
+    node = valkey_machine("--cluster-enabled", "yes", "--cluster-port", str(talk), *options)
+    try:
+        return running.enter_context(node), talk
+    except ServerStartError:
+        if attempts == 1:
+            raise
+    return _start_node(running, *options, attempts=attempts - 1)
 
 
 def _wait_until(is_formed: Callable[[], bool]) -> None:
