@@ -128,8 +128,10 @@ def new_production(redis_url: str, postgres_url: str) -> Settings:
 
 
 def _on_servers(redis_url: str, postgres_url: str, schema: str) -> Settings:
+    # On a busy machine, a server that works may not answer for seconds.
+    patience = {"timeout": 30, "connect_timeout": 30}
     return Settings().replace(
-        redis={"url": redis_url, "prefix": f"test-{uuid4().hex[:12]}"},
+        redis={"url": redis_url, "prefix": f"test-{uuid4().hex[:12]}", **patience},
         postgres={"url": postgres_url, "schema": schema},
     )
 
@@ -158,7 +160,8 @@ def home() -> Iterator[Path]:
 def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
     """Return the settings of a new store, in each environment."""
     own = Settings() if request.param == "embedded" else request.getfixturevalue("production")
-    chosen: Settings = own.replace(home=home, partitions=4)
+    # As long as a busy machine may need to store a record.
+    chosen: Settings = own.replace(home=home, partitions=4, record={"timeout": 60})
     return chosen
 
 

@@ -36,6 +36,6 @@ def run(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[
         input=stdin,
         capture_output=True,
         encoding="utf-8",
-        timeout=90,
+        timeout=250,
         check=False,
     )
