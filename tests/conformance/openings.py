@@ -10,6 +10,7 @@ from headwater.core.clock import SystemClock
 from headwater.ports import Backends
 from headwater.settings.schema import Settings
 from headwater.testing.conformance import Connect
+from headwater.testing.conformance.suite import LONG_LEASE
 
 
 @asynccontextmanager
@@ -17,10 +18,9 @@ async def openings(settings: Settings) -> AsyncIterator[Connect]:
     """Return a function that opens the store of these settings; close all openings at the end."""
     opened: list[Backends] = []
 
-    async def opening(*, group: str = "workers") -> Backends:
-        opened.append(
-            await connect(settings.replace(worker={"consumer_group": group}), SystemClock())
-        )
+    async def opening(*, group: str = "workers", lease_ttl: float = LONG_LEASE) -> Backends:
+        worker = {"consumer_group": group, "lease_ttl": lease_ttl}
+        opened.append(await connect(settings.replace(worker=worker), SystemClock()))
         return opened[-1]
 
     yield opening

@@ -44,9 +44,7 @@ class Embedded(Suite):
 
     @pytest.fixture
     async def connect(self, tmp_path: Path) -> AsyncIterator[Connect]:
-        settings = Settings().replace(
-            home=tmp_path, partitions=4, worker={"lease_ttl": 2.0}, offline={"segment_rows": 4}
-        )
+        settings = Settings().replace(home=tmp_path, partitions=4, offline={"segment_rows": 4})
         async with openings(settings) as connect:
             yield connect
 

@@ -42,8 +42,7 @@ class Production(Suite):
 
     @pytest.fixture
     async def connect(self, production: Settings) -> AsyncIterator[Connect]:
-        settings = production.replace(partitions=6, worker={"lease_ttl": 2.0})
-        async with openings(settings) as connect:
+        async with openings(production.replace(partitions=6)) as connect:
             yield connect
 
 

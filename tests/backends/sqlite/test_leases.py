@@ -6,23 +6,21 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater.backends.connect import connect
 from headwater.core.clock import SystemClock
 from headwater.errors import LeaseLostError
-from headwater.ports import Backends
 from headwater.settings.schema import Settings
 from headwater.testing.conformance.suite import Opened, click, outcome
 
 
 @pytest.fixture
 async def store(home: Path) -> AsyncIterator[Opened]:
-    async def opening(*, group: str = "workers") -> Backends:
-        settings = Settings().replace(home=home, partitions=2, worker={"consumer_group": group})
-        return await connect(settings, SystemClock())
-
-    opened = await Opened.by(opening)
+    worker = {"consumer_group": "workers", "lease_ttl": 60}
+    settings = Settings().replace(home=home, partitions=2, worker=worker)
+    opened = Opened(**msgspec.structs.asdict(await connect(settings, SystemClock())))
     yield opened
     await opened.lifecycle.close()
 

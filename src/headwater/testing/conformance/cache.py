@@ -9,7 +9,7 @@ from headwater.core.clock import SystemClock
 from headwater.ports import Cached
 from headwater.testing.conformance.suite import Opened, Suite, until
 
-MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 SECOND = 1_000_000
 
 
@@ -25,7 +25,7 @@ class CacheConformance(Suite):
         self, store: Opened, other: Opened
     ) -> None:
         kept = cached()
-        await store.cache.put("a", kept, MINUTE)
+        await store.cache.put("a", kept, HOUR)
         assert await other.cache.get("a") == kept
         assert await other.cache.get("b") is None
 
@@ -34,7 +34,7 @@ class CacheConformance(Suite):
     ) -> None:
         kept, dropped = ["a", "b:*", "B*:1", "xb*:1"], [f"b*:{n}" for n in range(300)]
         for key in (*kept, *dropped):
-            await store.cache.put(key, cached(), MINUTE)
+            await store.cache.put(key, cached(), HOUR)
         await other.cache.drop("b*:")
         await other.cache.drop("nothing:")
         for key in dropped:
@@ -47,20 +47,20 @@ class CacheConformance(Suite):
             key: cached(bytes(range(256)) * number)
             for number, key in enumerate(["", "a b", "{a}b", "{}", "}{", "ü\0%*", "x" * 5_000])
         }
-        await asyncio.gather(*(store.cache.put(*item, MINUTE) for item in values.items()))
+        await asyncio.gather(*(store.cache.put(*item, HOUR) for item in values.items()))
         for key, value in values.items():
             assert await store.cache.get(key) == value
 
     async def test_a_value_replaces_an_earlier_one(self, store: Opened, other: Opened) -> None:
         later = cached(b"later")
-        await store.cache.put("a", cached(b"earlier"), MINUTE)
-        await other.cache.put("a", later, 2 * MINUTE)
+        await store.cache.put("a", cached(b"earlier"), HOUR)
+        await other.cache.put("a", later, 2 * HOUR)
         assert await store.cache.get("a") == later
 
     async def test_a_time_to_live_starts_at_kept_at(self, store: Opened) -> None:
-        fresh = cached(seconds_ago=50)
-        await store.cache.put("fresh", fresh, MINUTE)
-        await store.cache.put("over", cached(seconds_ago=70), MINUTE)
+        fresh = cached(seconds_ago=1_800)
+        await store.cache.put("fresh", fresh, HOUR)
+        await store.cache.put("over", cached(seconds_ago=3_700), HOUR)
         assert await store.cache.get("fresh") == fresh
         assert await store.cache.get("over") is None
 
@@ -81,8 +81,8 @@ class CacheConformance(Suite):
         self, store: Opened, other: Opened
     ) -> None:
         kept = cached()
-        await store.cache.put("fresh", kept, MINUTE)
-        await store.cache.put("over", cached(seconds_ago=70), MINUTE)
+        await store.cache.put("fresh", kept, HOUR)
+        await store.cache.put("over", cached(seconds_ago=3_700), HOUR)
         await asyncio.gather(store.offline.maintain(), other.offline.maintain())
         assert await store.cache.get("fresh") == kept
         assert await store.cache.get("over") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, Self
 
@@ -12,6 +13,7 @@ import pytest
 
 from headwater.core.clock import to_micros
 from headwater.core.values import Cell, Cells, EntityKey, ServiceEvent
+from headwater.errors import BackendUnavailableError
 from headwater.ports import (
     Backends,
     Batch,
@@ -27,18 +29,25 @@ from headwater.ports import (
     RecordSummary,
 )
 
+LONG_LEASE = 60.0
+"""A lease TTL that does not end during a test."""
+BRIEF_LEASE = 2.0
+"""A lease TTL whose end a test waits for."""
+
 
 class Connect(Protocol):
     """Opens a store; further calls open the same store, as another process would."""
 
-    def __call__(self, *, group: str = "workers") -> Awaitable[Backends]:
-        """Open the store for the workers of a consumer group."""
+    def __call__(
+        self, *, group: str = "workers", lease_ttl: float = LONG_LEASE
+    ) -> Awaitable[Backends]:
+        """Open the store for the workers of a consumer group, with a lease TTL in seconds."""
 
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TOUCHES = {"click": {"User"}, "view": {"User", "Page"}}
 MANY = 1_000
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.01
 
 
@@ -46,8 +55,10 @@ class Opened(Backends, frozen=True):
     """A store that was opened by one process, with the steps that many tests share."""
 
     @classmethod
-    async def by(cls, connect: Connect, group: str = "workers") -> Self:
-        return cls(**msgspec.structs.asdict(await connect(group=group)))
+    async def by(
+        cls, connect: Connect, group: str = "workers", lease_ttl: float = LONG_LEASE
+    ) -> Self:
+        return cls(**msgspec.structs.asdict(await connect(group=group, lease_ttl=lease_ttl)))
 
     async def publish(self, events: Sequence[ServiceEvent]) -> list[PublishResult]:
         """Publish events without deduplication."""
@@ -62,15 +73,26 @@ class Opened(Backends, frozen=True):
         all_partitions = range(self.bus.partitions + 1)
         return await self.leases.claim(worker, all_partitions if partitions is None else partitions)
 
-    async def claim_when_free(self, worker: str, partitions: Collection[int]) -> list[Lease]:
-        """Claim partitions as soon as the leases of their owner have expired."""
+    async def claim_when_free(
+        self, worker: str, partitions: Collection[int], declared: Collection[str] = ()
+    ) -> list[Lease]:
+        """Register a worker and claim partitions as soon as the leases of their owner have expired.
+
+        A server that has only a part of a brief lease to answer may be late, and is asked again.
+        """
         claimed: list[Lease] = []
+        is_registered = False
 
         async def all_claimed() -> bool:
-            await self.leases.heartbeat(worker, claimed)
-            rest = set(partitions) - {lease.partition for lease in claimed}
-            claimed.extend(await self.leases.claim(worker, rest))
-            return len(claimed) == len(partitions)
+            nonlocal is_registered
+            with suppress(BackendUnavailableError):
+                if not is_registered:
+                    await self.leases.register(worker, declared)
+                    is_registered = True
+                await self.leases.heartbeat(worker, claimed)
+                rest = set(partitions) - {lease.partition for lease in claimed}
+                claimed.extend(await self.leases.claim(worker, rest))
+            return is_registered and len(claimed) == len(partitions)
 
         await until(all_claimed)
         return claimed
@@ -129,8 +151,8 @@ class Opened(Backends, frozen=True):
 class Suite:
     """The fixtures of a suite; a backend's tests override ``connect``.
 
-    The store is initially empty, uses the system clock, has at least two partitions and a lease
-    TTL of half a second, and is closed and removed after the test.
+    The store is initially empty, uses the system clock, has at least two partitions, and is closed
+    and removed after the test.
     """
 
     @pytest.fixture
