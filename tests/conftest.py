@@ -132,7 +132,8 @@ def _on_servers(redis_url: str, postgres_url: str, schema: str) -> Settings:
     patience = {"timeout": 30, "connect_timeout": 30}
     return Settings().replace(
         redis={"url": redis_url, "prefix": f"test-{uuid4().hex[:12]}", **patience},
-        postgres={"url": postgres_url, "schema": schema},
+        postgres={"url": postgres_url, "schema": schema, "connect_timeout": 30},
+        record={"timeout": 60},
     )
 
 

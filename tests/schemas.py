@@ -23,6 +23,7 @@ from headwater.settings.schema import Settings
 T = TypeVar("T")
 
 CLOSED_WITHIN_SECONDS = 2.0
+LOCKED_WITHIN_SECONDS = 1.0
 POLL_SECONDS = 0.002
 
 # Everything that a statement other than one that changes rows could change.
@@ -136,7 +137,7 @@ class Schemas:
 
     async def _empty(self, connection: Connection, schema: Schema) -> bool:
         async with connection.transaction():
-            await connection.execute("SET LOCAL lock_timeout = '1s'")
+            await connection.execute(f"SET LOCAL lock_timeout = '{LOCKED_WITHIN_SECONDS}s'")
             if await connection.fetchval(_DEFINITIONS, schema.name) != schema.definitions:
                 return False
             tables = [row[0] for row in await connection.fetch(_WITH_ROWS, schema.name)]

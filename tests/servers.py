@@ -22,13 +22,15 @@ import asyncpg
 
 from tests.wheels import package, postgres_installation
 
-READY_WITHIN_SECONDS = 30.0
+READY_WITHIN_SECONDS = 60.0
 STOPPED_WITHIN_SECONDS = 10.0
 POLL_SECONDS = 0.02
 ATTEMPTS = 3
 
 # Below the range that the kernel gives to clients, so that the port of a stopped server stays free.
 QUIET_PORTS = range(20_000, 32_000)
+# Each is taken once, and in another order than in other processes, which look for ports as well.
+_untaken = iter(random.SystemRandom().sample(QUIET_PORTS, len(QUIET_PORTS)))
 
 # Postgres refuses to run as root, and a test server needs no privileges.
 UNPRIVILEGED = "nobody"
@@ -450,11 +452,11 @@ def free_port() -> int:
 
 def quiet_port() -> int:
     """Return a free port that stays free while the server on it is down."""
-    while True:
-        port = random.choice(QUIET_PORTS)
+    for port in _untaken:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+    raise AssertionError("this process has taken all ports")
 
 
 def _answers_ping(port: int) -> bool:

@@ -29,7 +29,7 @@ def test_every_example_is_run() -> None:
 def test_an_example_runs_from_a_plain_command(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     assert SAID[name] in done.stdout
@@ -48,7 +48,7 @@ def test_the_example_of_tests_passes_under_pytest() -> None:
         cwd=EXAMPLES.parent,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stdout

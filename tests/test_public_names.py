@@ -257,7 +257,7 @@ def loaded_by(statement: str) -> set[str]:
     """The third-party packages that a statement loads, in a separate process."""
     script = LOADED.format(statement=statement)
     result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=100
     )
     return set(result.stdout.split())
 
@@ -276,7 +276,7 @@ def test_declaring_features_loads_nothing_that_only_an_open_store_needs() -> Non
     opened = "backends.connect", "contexts.assembler", "contexts.recorded", "engine.worker"
     script = f"import sys; {declare}; print(*sys.modules)"
     result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=100
     )
     assert not {f"headwater.{name}" for name in opened} & set(result.stdout.split())
 

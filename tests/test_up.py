@@ -86,7 +86,7 @@ def test_acknowledged_writes_survive_a_restart_of_the_servers(folder: Path) -> N
         ask_postgres(settings.postgres.url, "CREATE TABLE kept AS SELECT 7 AS number")
         assert ask_postgres(settings.postgres.url, "SHOW fsync") == "on"
         assert "Both servers stopped" in run(folder, "--stop").stderr
-        assert process.wait(20) == os.EX_OK
+        assert process.wait(60) == os.EX_OK
         assert not is_listening(settings.redis.url)
         assert not is_listening(settings.postgres.url)
     with up(folder) as (_, variables):

@@ -25,13 +25,18 @@ TEXTS = [
 
 @pytest.fixture(autouse=True)
 def _no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """tiktoken has no files, and forgets what it has loaded."""
+    """tiktoken has no files, and nothing is loaded that another test has used."""
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tiktoken.registry, "ENCODINGS", {})
+    _forget()
     yield
+    _forget()
+
+
+def _forget() -> None:
     choose_library("auto")
     encoding.cache_clear()
-    encodings._load.cache_clear()  # noqa: SLF001 - loaded from a file that the test has made
+    encodings._load.cache_clear()  # noqa: SLF001 - as in a new process
 
 
 @pytest.fixture

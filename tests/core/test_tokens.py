@@ -155,7 +155,7 @@ def test_nothing_is_loaded_before_something_is_counted() -> None:
     modules = "headwater.contexts.budget, headwater.core.prices"
     script = f"import sys, {modules}; print('splintr' in sys.modules)"
     command = [sys.executable, "-c", script]
-    assert subprocess.check_output(command, text=True, timeout=30).strip() == "False"
+    assert subprocess.check_output(command, text=True, timeout=100).strip() == "False"
 
 
 @given(texts, st.integers(4, 40))
