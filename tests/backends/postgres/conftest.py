@@ -21,7 +21,9 @@ from tests.backends.postgres.story import Open
 async def settings(postgres_url: str) -> AsyncIterator[Settings]:
     """Settings with a schema for the test."""
     schema = f"test_{new_id()[-12:]}"
-    yield Settings().replace(postgres={"url": postgres_url, "schema": schema, "pool_size": 5})
+    postgres = {"url": postgres_url, "schema": schema, "pool_size": 5, "connect_timeout": 60}
+    # A server on an overloaded machine answers late, and is not down.
+    yield Settings().replace(postgres=postgres, record={"timeout": 60})
     connection = await asyncpg.connect(postgres_url)
     await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
     await connection.close()

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from tests.servers import quiet_port
+
 
 class Proxy:
     """A proxy that forwards bytes while it is open; closing it breaks every connection."""
@@ -15,11 +17,10 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._through: set[asyncio.StreamWriter] = set()
         self._passing: set[asyncio.Task[None]] = set()
-        self._port = 0
+        self._port = quiet_port()
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._enter, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
 
     @property
     def url(self) -> str:

@@ -16,7 +16,7 @@ from headwater.core.values import Cell
 from headwater.ports import Change, Point
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.01
 
 Open = Callable[..., Awaitable[PostgresEnvironment]]

@@ -53,9 +53,10 @@ async def said_when_used(settings: Settings) -> str:
 
 async def test_tables_are_made_once(settings: Settings, database: Connection) -> None:
     assert await migrate(settings) == [VERSION]
-    before = await database.fetch("SELECT oid FROM pg_class ORDER BY oid")
+    tables = "SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
+    before = await database.fetch(f"{tables} ORDER BY oid")
     assert await migrate(settings) == []
-    assert await database.fetch("SELECT oid FROM pg_class ORDER BY oid") == before
+    assert await database.fetch(f"{tables} ORDER BY oid") == before
 
 
 async def test_of_many_concurrent_migrations_one_creates_the_tables(settings: Settings) -> None:
@@ -298,24 +299,29 @@ async def test_a_search_whose_connection_is_lost_is_made_again(
     past: PostgresEnvironment, database: Connection
 ) -> None:
     await past.offline.append([change(1)])
-    sql = "SELECT value_int, pg_sleep(0.2) FROM feature_history"
-    searching = asyncio.create_task(rows(past, sql))
-
-    async def asleep() -> bool:
-        count: int = await database.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    lock = "pg_advisory_xact_lock(hashtext(current_schema()))"
+    async with database.transaction():
+        await database.execute(f"SELECT {lock}")
+        searching = asyncio.create_task(
+            rows(past, f"SELECT value_int, {lock} FROM feature_history")
         )
-        return count > 0
 
-    await until(asleep)
-    await end_all(database)
+        async def is_waiting() -> bool:
+            count: int = await database.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
+                " AND application_name = 'headwater/' || current_schema()"
+            )
+            return count > 0
+
+        await until(is_waiting)
+        await end_all(database)
     [(value, _)] = await searching
     assert value == 1
 
 
 async def end_all(database: Connection) -> None:
     await database.execute(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
         " WHERE application_name = 'headwater/' || current_schema()"
     )
 

@@ -252,7 +252,8 @@ async def test_an_id_that_cannot_be_in_history_is_refused(past: PostgresEnvironm
 async def test_a_point_is_one_probe_of_an_index_from_the_newest_month_back(
     past: PostgresEnvironment, database: Connection, sql: str
 ) -> None:
-    now = datetime.now(UTC)
+    # Late enough in its month that both this one and the one before have many rows.
+    now = datetime.now(UTC).replace(day=20)
     told = [
         change(n, (now - START).total_seconds() - n * 600, entity_id=f"u{n % 97}")
         for n in range(5_000)

@@ -128,10 +128,10 @@ async def test_values_in_redis_expire_by_the_clock_of_the_store(production: Sett
 
 async def test_redis_removes_expired_values(production: Settings) -> None:
     backends = await connect(production, SystemClock())
-    searched_at = SystemClock().micros() - 50_000_000
-    await backends.cache.put("a", Cached(b"found", searched_at), MINUTE)
+    searched_at = SystemClock().micros() - 50 * 60_000_000
+    await backends.cache.put("a", Cached(b"found", searched_at), 60 * MINUTE)
     name = f"{production.redis.prefix}:cache:a"
     redis = backends.cache._redis  # type: ignore[attr-defined] # noqa: SLF001
     left = await redis.call(command(name, "PTTL", name))
-    assert 0 < left <= 10_000
+    assert 0 < left <= 10 * 60_000
     await backends.lifecycle.close()

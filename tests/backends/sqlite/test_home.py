@@ -52,7 +52,7 @@ def publish_with(handicap: str, home: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=100,
     )
 
 
@@ -262,7 +262,7 @@ os._exit(2)
         cwd=ROOT,
         env=environment(home),
         check=False,
-        timeout=30,
+        timeout=100,
     )
     assert result.returncode == 0
 

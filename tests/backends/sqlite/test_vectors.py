@@ -152,7 +152,7 @@ def test_a_store_is_opened_and_written_without_numpy(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=100,
     )
     assert result.stdout == "False\n", result.stderr
 
