@@ -7,16 +7,24 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headwater import FeatureStore, entity
+from headwater.backends.redis import catalog, environment
 from headwater.settings.schema import Settings
 
 
 @pytest.fixture(params=["server", "cluster"])
 def settings(request: pytest.FixtureRequest, production: Settings) -> Settings:
     """Settings of a separate store, on a single Redis and on a cluster of three."""
+    chosen = production.replace(partitions=4, worker={"lease_ttl": 60})
     if request.param == "cluster":
-        url = request.getfixturevalue("cluster_url")
-        return production.replace(redis={"url": url}, partitions=4)
-    return production.replace(partitions=4)
+        return chosen.replace(redis={"url": request.getfixturevalue("cluster_url")})
+    return chosen
+
+
+@pytest.fixture(autouse=True)
+def patient_masters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the masters of a cluster time to answer, which a machine that is overloaded needs."""
+    monkeypatch.setattr(catalog, "_PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(environment, "_PROBE_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from headwater.testing.conformance.suite import until
 @pytest.fixture
 async def redis(settings: Settings) -> AsyncIterator[Redis]:
     """A connection for the test."""
-    client = Redis(settings.redis.url, timeout=5, connect_timeout=5)
+    client = Redis(settings.redis.url, timeout=60, connect_timeout=60)
     await client.open()
     yield client
     await client.close()

@@ -31,7 +31,7 @@ except Exception as error:
 def test_a_missing_driver_is_named_with_its_extra(driver: str, extra: str) -> None:
     code = WITHOUT.format(driver=driver)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
     )
     assert done.stdout.startswith(f"MissingExtraError {extra.capitalize()} needs the extra")
     assert f"pip install 'headwater[{extra}]'" in done.stdout

@@ -68,10 +68,10 @@ async def test_a_context_is_assembled_read_and_proved(
     command = [sys.executable, "-m", "headwater", "context"]
     reference = made["context_id"]
     verified = subprocess.run(  # noqa: ASYNC221 - nothing else runs here
-        [*command, "verify", reference, "--json"], capture_output=True, timeout=60, check=True
+        [*command, "verify", reference, "--json"], capture_output=True, timeout=100, check=True
     )
     assert msgspec.json.decode(verified.stdout)["ok"] is True
     shown = subprocess.run(  # noqa: ASYNC221 - nothing else runs here
-        [*command, "show", reference, "--content"], capture_output=True, timeout=60, check=True
+        [*command, "show", reference, "--content"], capture_output=True, timeout=100, check=True
     )
     assert shown.stdout.decode() == made["content"]

@@ -70,7 +70,7 @@ def fleet(settings: Settings, tmp_path: Path) -> Fleet:
         "redis_prefix": settings.redis.prefix,
         "postgres_url": settings.postgres.url,
         "postgres_schema": settings.postgres.schema,
-        "worker_lease_ttl": 1,
+        "worker_lease_ttl": 2,
     }
     return Fleet(tmp_path, module="tests.backends.redis.indexing", **variables)
 

@@ -27,7 +27,7 @@ def keys(settings: Settings) -> Keys:
 @pytest.fixture
 async def redis(settings: Settings) -> AsyncIterator[Redis]:
     """A connection for the test."""
-    client = Redis(settings.redis.url, timeout=5, connect_timeout=5)
+    client = Redis(settings.redis.url, timeout=60, connect_timeout=60)
     await client.open()
     yield client
     await client.close()
@@ -214,7 +214,7 @@ async def test_a_worker_on_a_redis_that_lost_its_data_waits_until_it_is_rebuilt(
     store: FeatureStore, user: type, redis: Redis, keys: Keys, settings: Settings
 ) -> None:
     declare_total(store, user)
-    await runtime_of(store).rebind(settings.replace(worker={"lease_ttl": 1}), store.clock)
+    await runtime_of(store).rebind(settings.replace(worker={"lease_ttl": 2}), store.clock)
     worker = Worker(store)
     running = asyncio.create_task(worker.run())
     await store.publish("buy", "u1", {"amount": 5})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
+from headwater.http import readiness
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.servers import restartable_postgres, valkey_node
@@ -26,6 +28,12 @@ def shop(settings: Settings) -> FeatureStore:
         return f"{await store.get_feature('total', user_id)} spent"
 
     return store
+
+
+@pytest.fixture(autouse=True)
+def _patient_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give servers on an overloaded machine time to answer a probe."""
+    monkeypatch.setattr(readiness, "_ANSWER_SECONDS", 60.0)
 
 
 def client_of(store: FeatureStore) -> httpx.AsyncClient:

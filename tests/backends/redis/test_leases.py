@@ -11,16 +11,15 @@ from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import ConfigError
-from headwater.ports import Lease
 from headwater.settings.schema import Settings
-from tests.engine.support import until
 
 HOUR = 3_600_000
+LEASE_TTL = 60
 
 
 @pytest.fixture
 async def client(settings: Settings) -> AsyncIterator[Redis]:
-    opened = Redis(settings.redis.url, timeout=5, connect_timeout=5)
+    opened = Redis(settings.redis.url, timeout=60, connect_timeout=60)
     await opened.open()
     yield opened
     await opened.close()
@@ -31,32 +30,36 @@ def keys(settings: Settings) -> Keys:
     return Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
 
 
+async def milliseconds(client: Redis, keys: Keys) -> int:
+    """Return the time of the server that has the list of workers."""
+    seconds, micros = await client.call(command(keys.workers, "TIME"))
+    return int(seconds) * 1_000 + int(micros) // 1_000
+
+
 async def test_a_worker_that_died_before_the_clock_was_set_back_is_given_up(
     settings: Settings, client: Redis, keys: Keys
 ) -> None:
-    seconds, _ = await client.call(command(keys.workers, "TIME"))
-    beat = int(seconds) * 1_000 + HOUR
-    async with FeatureStore(settings=settings.replace(worker={"lease_ttl": 0.3})) as store:
+    lease = keys.parts[1].lease
+    async with FeatureStore(settings=settings.replace(worker={"lease_ttl": LEASE_TTL})) as store:
         backends = (await runtime_of(store).open()).backends
         await backends.leases.register("dead")
-        await backends.leases.claim("dead", [1])
+        assert await backends.leases.claim("dead", [1])
         (dead,) = await client.call(command(keys.workers, "ZRANGE", keys.workers, 0, -1))
-        await client.call(command(keys.workers, "ZADD", keys.workers, beat, dead))
+        ahead = await milliseconds(client, keys) + HOUR
+        await client.call(command(keys.workers, "ZADD", keys.workers, ahead, dead))
+        await client.call(command(lease, "PEXPIRE", lease, HOUR))
         await backends.leases.register("w1")
-        await client.call(command(keys.parts[1].lease, "PEXPIRE", keys.parts[1].lease, HOUR))
-
-        async def only_one_lives() -> bool:
-            return await backends.leases.heartbeat("w1", []) == ["w1"]
-
-        await until(only_one_lives)
-        claimed: list[Lease] = []
-
-        async def is_claimed() -> bool:
-            claimed.extend(await backends.leases.claim("w1", [1]))
-            return bool(claimed)
-
-        await until(is_claimed)
-        assert claimed[0].suspect
+        assert await backends.leases.claim("w1", [1]) == []
+        # Both now end by the clock as it is.
+        beat = int(await client.call(command(keys.workers, "ZSCORE", keys.workers, dead)))
+        assert beat <= await milliseconds(client, keys)
+        assert await client.call(command(lease, "PTTL", lease)) <= LEASE_TTL * 1_000
+        over = beat - LEASE_TTL * 1_000
+        await client.call(command(keys.workers, "ZADD", keys.workers, over, dead))
+        await client.call(command(lease, "DEL", lease))
+        assert await backends.leases.heartbeat("w1", []) == ["w1"]
+        (claimed,) = await backends.leases.claim("w1", [1])
+        assert claimed.suspect
 
 
 async def test_a_partition_that_cannot_be_claimed_keeps_no_other_from_it(

@@ -50,7 +50,7 @@ async def full(production: Settings) -> AsyncIterator[tuple[FeatureStore, int]]:
     """A store whose Redis accepts no more events, and the number of accepted ones per user."""
     with valkey_node() as port:
         url = f"redis://127.0.0.1:{port}/0"
-        redis = Redis(url, timeout=5, connect_timeout=5)
+        redis = Redis(url, timeout=60, connect_timeout=60)
         await redis.open()
         store = shop(production.replace(redis={"url": url}, partitions=4))
         await store.open()

@@ -8,9 +8,11 @@ from typing import Any
 
 import asyncpg
 import httpx
+import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.redis.client import Redis, command
+from headwater.http import readiness
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.engine.support import until
@@ -53,12 +55,13 @@ async def test_probes_are_answered_while_postgres_hangs(production: Settings) ->
         async with store, client_of(store) as client:
             await until(lambda: is_ready(client))
             with machine.paused():
-                await until(lambda: has_failed(client, "postgres"))
                 for _ in range(3):
+                    await until(lambda: says(client, "postgres", "did not answer within"))
                     status, parts = await asked(client)
-                    assert status == 200
-                    assert parts["redis"]["ok"]
+                    # Redis may answer late, because the machine is overloaded.
+                    assert status == (200 if parts["redis"]["ok"] else 503)
                     assert "did not answer within" in parts["postgres"]["detail"]
+                await until(lambda: is_ready(client, degraded="postgres"))
                 assert (await client.get("/healthz")).status_code == 200
             await until(lambda: is_ready(client))
 
@@ -70,10 +73,8 @@ async def test_probes_are_answered_while_redis_hangs(production: Settings) -> No
         async with store, client_of(store) as client:
             await until(lambda: is_ready(client))
             with machine.paused():
-                await until(lambda: has_failed(client, "redis"))
-                status, parts = await asked(client)
-                assert status == 503
-                assert "did not answer within" in parts["redis"]["detail"]
+                await until(lambda: says(client, "redis", "did not answer within"))
+                assert (await asked(client))[0] == 503
                 assert (await client.get("/healthz")).status_code == 200
             await until(lambda: is_ready(client))
 
@@ -81,16 +82,14 @@ async def test_probes_are_answered_while_redis_hangs(production: Settings) -> No
 async def test_a_redis_at_its_memory_limit_is_not_ready(production: Settings) -> None:
     with valkey_node() as port:
         url = f"redis://127.0.0.1:{port}/0"
-        redis = Redis(url, timeout=5, connect_timeout=5)
+        redis = Redis(url, timeout=60, connect_timeout=60)
         await redis.open()
         store = shop(production.replace(redis={"url": url}))
         async with store, client_of(store) as client:
             await until(lambda: is_ready(client))
             await redis.call(command("k", "CONFIG", "SET", "maxmemory", "1"))
-            await until(lambda: has_failed(client, "redis"))
-            status, parts = await asked(client)
-            assert status == 503
-            assert "out of memory" in parts["redis"]["detail"]
+            await until(lambda: says(client, "redis", "out of memory"))
+            assert (await asked(client))[0] == 503
             refused = await client.post("/ingest/buy", json={"entity_id": "u1"})
             assert refused.status_code == 503
             assert refused.headers["retry-after"]
@@ -109,18 +108,19 @@ async def test_a_read_only_postgres_is_reported_and_events_are_still_accepted(
             operator = await asyncpg.connect(url)
             await operator.execute("ALTER SYSTEM SET default_transaction_read_only = on")
             await operator.execute("SELECT pg_reload_conf()")
-            await until(lambda: has_failed(client, "postgres"))
-            status, parts = await asked(client)
-            assert status == 200
-            assert "read-only" in parts["postgres"]["detail"]
+            await until(lambda: says(client, "postgres", "read-only"))
+            await until(lambda: is_ready(client, degraded="postgres"))
             assert (await client.post("/ingest/buy", json={"entity_id": "u1"})).status_code == 202
             await operator.close()
 
 
-async def test_many_probes_share_one_check(production: Settings) -> None:
+async def test_many_probes_share_one_check(
+    production: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "_FRESH_SECONDS", 600.0)
     with valkey_node() as port:
         url = f"redis://127.0.0.1:{port}/0"
-        redis = Redis(url, timeout=5, connect_timeout=5)
+        redis = Redis(url, timeout=60, connect_timeout=60)
         await redis.open()
         store = shop(production.replace(redis={"url": url}))
         async with store, client_of(store) as client:
@@ -132,10 +132,12 @@ async def test_many_probes_share_one_check(production: Settings) -> None:
         await redis.close()
 
 
-async def is_ready(client: httpx.AsyncClient) -> bool:
+async def is_ready(client: httpx.AsyncClient, degraded: str = "") -> bool:
     status, parts = await asked(client)
-    return status == 200 and all(part["ok"] for part in parts.values())
+    return status == 200 and all(part["ok"] == (name != degraded) for name, part in parts.items())
 
 
-async def has_failed(client: httpx.AsyncClient, name: str) -> bool:
-    return not (await asked(client))[1][name]["ok"]
+async def says(client: httpx.AsyncClient, name: str, problem: str) -> bool:
+    """Return whether a part has failed for this reason."""
+    part = (await asked(client))[1][name]
+    return not part["ok"] and problem in part["detail"]

@@ -6,106 +6,125 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 import pytest
+import redis as peer
 
 from headwater import FeatureStore, Worker
+from headwater.backends.redis import leases as leases_module
+from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.leases import RedisLeases
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import BackendError, BackendUnavailableError
+from headwater.errors import BackendUnavailableError
 from headwater.ports import Backends, Lease
 from headwater.settings.schema import Settings
 from tests.engine.support import until
 from tests.servers import Machine, restartable_valkey
 
-LEASE_TTL = 2.0
+LEASE_TTL = 60.0
+"""So long that an overloaded machine ends no lease: only ``RestartableStore.pass_a_lease`` does."""
+PARTITIONS = 4
 
-Opened = tuple[Machine, Sequence[FeatureStore]]
+
+class RestartableStore:
+    """A Redis that can be stopped, and one store opened by three processes."""
+
+    def __init__(
+        self, settings: Settings, machine: Machine, stores: Sequence[FeatureStore]
+    ) -> None:
+        self.machine = machine
+        self.stores = stores
+        self._keys = Keys(settings.redis.prefix, PARTITIONS, settings.worker.consumer_group)
+        self._passed = 0.0
+
+    async def backends(self) -> list[Backends]:
+        return [(await runtime_of(store).open()).backends for store in self.stores]
+
+    def monotonic(self) -> float:
+        """Return the time of the processes."""
+        return time.monotonic() + self._passed
+
+    def pass_a_lease(self) -> None:
+        """Let more time pass than a lease lasts, for the processes and for Redis."""
+        self._passed += 1.25 * LEASE_TTL
+        workers, millis = self._keys.workers, round(1_250 * LEASE_TTL)
+        with peer.Redis(port=self.machine.port) as server:
+            for member, beat in server.zrange(workers, 0, -1, withscores=True):
+                server.zadd(workers, {member: beat - millis})
+            server.delete(*(part.lease for part in self._keys.parts))
+
+    async def outlast_a_lease(self, *beating: tuple[Backends, str]) -> None:
+        """Stop Redis, let heartbeats fail for longer than a lease, and start it again."""
+        self.machine.kill()
+        for backends, worker in beating * 3:
+            with pytest.raises(BackendUnavailableError):
+                await backends.leases.heartbeat(worker, [])
+        self.machine.start()
+        self.pass_a_lease()
 
 
 @pytest.fixture
-async def opened(production: Settings) -> AsyncIterator[Opened]:
-    """A Redis that can be stopped, and one store opened by three processes."""
+def lease_ttl() -> float:
+    return LEASE_TTL
+
+
+@pytest.fixture
+async def opened(
+    production: Settings, lease_ttl: float, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[RestartableStore]:
     with restartable_valkey() as (url, machine):
         settings = production.replace(
-            redis={"url": url}, partitions=4, worker={"lease_ttl": LEASE_TTL}
+            redis={"url": url}, partitions=PARTITIONS, worker={"lease_ttl": lease_ttl}
         )
         async with AsyncExitStack() as stack:
             stores = [
                 await stack.enter_async_context(FeatureStore(settings=settings)) for _ in range(3)
             ]
-            yield machine, stores
-
-
-async def backends_of(stores: Sequence[FeatureStore]) -> list[Backends]:
-    return [(await runtime_of(store).open()).backends for store in stores]
+            restartable = RestartableStore(settings, machine, stores)
+            monkeypatch.setattr(leases_module, "time", restartable)
+            yield restartable
 
 
 async def hold(backends: Backends, worker: str, partitions: Sequence[int]) -> list[Lease]:
-    """Register a worker and claim partitions as soon as they are free."""
+    """Register a worker and claim partitions."""
     await backends.leases.register(worker)
-    claimed: list[Lease] = []
-
-    async def all_claimed() -> bool:
-        await backends.leases.heartbeat(worker, claimed)
-        rest = {*partitions} - {lease.partition for lease in claimed}
-        claimed.extend(await backends.leases.claim(worker, rest))
-        return len(claimed) == len(partitions)
-
-    await until(all_claimed)
+    claimed = await backends.leases.claim(worker, partitions)
+    assert [lease.partition for lease in claimed] == [*partitions]
     return claimed
 
 
-async def outlast_a_lease(machine: Machine, *beating: tuple[Backends, str]) -> None:
-    """Stop Redis, let heartbeats fail for longer than a lease, and start it again."""
-    machine.kill()
-    end = time.monotonic() + 1.25 * LEASE_TTL
-
-    async def is_over() -> bool:
-        for backends, worker in beating:
-            with suppress(BackendError):
-                await backends.leases.heartbeat(worker, [])
-        return time.monotonic() > end
-
-    await until(is_over)
-    machine.start()
-
-
-async def test_the_first_worker_to_come_back_waits_for_the_others(opened: Opened) -> None:
-    machine, stores = opened
-    one, other, _ = await backends_of(stores)
+async def test_the_first_worker_to_come_back_waits_for_the_others(opened: RestartableStore) -> None:
+    one, other, _ = await opened.backends()
     mine = await hold(one, "w1", [0, 1])
     theirs = await hold(other, "w2", [2, 3])
-    await outlast_a_lease(machine, (one, "w1"), (other, "w2"))
+    await opened.outlast_a_lease((one, "w1"), (other, "w2"))
     assert await one.leases.heartbeat("w1", mine) == ["w1", "w2"]
     assert await other.leases.heartbeat("w2", theirs) == ["w1", "w2"]
     assert await one.leases.claim("w1", [2, 3]) == []
 
 
-async def test_partitions_of_a_missing_worker_are_claimed_after_the_lease(opened: Opened) -> None:
-    machine, stores = opened
-    one, other, _ = await backends_of(stores)
+async def test_partitions_of_a_missing_worker_are_claimed_after_the_lease(
+    opened: RestartableStore,
+) -> None:
+    one, other, _ = await opened.backends()
     mine = await hold(one, "w1", [0])
     await hold(other, "w2", [1])
-    await outlast_a_lease(machine, (one, "w1"))
+    await opened.outlast_a_lease((one, "w1"))
 
-    async def w2_is_given_up() -> bool:
-        return await one.leases.heartbeat("w1", mine) == ["w1"]
-
-    assert not await w2_is_given_up()
-    await until(w2_is_given_up)
+    assert await one.leases.heartbeat("w1", mine) == ["w1", "w2"]
+    opened.pass_a_lease()
+    assert await one.leases.heartbeat("w1", mine) == ["w1"]
     (lease,) = await one.leases.claim("w1", [1])
     assert lease.suspect
 
 
 async def test_a_partition_is_suspect_no_longer_when_its_owner_turns_out_to_live(
-    opened: Opened,
+    opened: RestartableStore,
 ) -> None:
-    machine, stores = opened
-    one, _, new = await backends_of(stores)
+    one, _, new = await opened.backends()
     mine = await hold(one, "w1", [0])
-    await outlast_a_lease(machine, (one, "w1"))
+    await opened.outlast_a_lease((one, "w1"))
     (lease,) = await hold(new, "new", [0])
     assert lease.suspect
     assert await new.bus.attempt(lease, "1-0") == 1
@@ -116,13 +135,15 @@ async def test_a_partition_is_suspect_no_longer_when_its_owner_turns_out_to_live
     assert not after.suspect
 
 
-async def test_only_runs_of_workers_that_did_not_come_back_are_counted(opened: Opened) -> None:
-    machine, stores = opened
-    one, other, new = await backends_of(stores)
+async def test_only_runs_of_workers_that_did_not_come_back_are_counted(
+    opened: RestartableStore,
+) -> None:
+    one, other, new = await opened.backends()
     await hold(one, "dead", [0])
+    opened.pass_a_lease()
     (lease,) = theirs = await hold(other, "w2", [0])
     assert await other.bus.attempt(lease, "1-0") == 1
-    await outlast_a_lease(machine, (other, "w2"))
+    await opened.outlast_a_lease((other, "w2"))
     (lease,) = await hold(new, "new", [0])
     assert await new.bus.attempt(lease, "1-0") == 2
     await other.leases.heartbeat("w2", theirs)
@@ -131,20 +152,22 @@ async def test_only_runs_of_workers_that_did_not_come_back_are_counted(opened: O
 
 
 async def test_a_worker_that_was_silent_although_redis_was_there_stays_suspect(
-    opened: Opened,
+    opened: RestartableStore,
 ) -> None:
-    _, stores = opened
-    one, other, _ = await backends_of(stores)
+    one, other, _ = await opened.backends()
     mine = await hold(one, "stuck", [0])
+    opened.pass_a_lease()
     (lease,) = await hold(other, "w2", [0])
     await one.leases.heartbeat("stuck", mine)
     assert await other.bus.attempt(lease, "1-0") == 1
 
 
+# The workers wait for the end of their leases, and a pause of the machine must not end them.
+@pytest.mark.parametrize("lease_ttl", [8.0])
 async def test_an_outage_that_is_longer_than_a_lease_leaves_partitions_where_they_are(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+    opened: RestartableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine, (seen, *stores) = opened
+    machine, (seen, *stores) = opened.machine, opened.stores
     early, late = workers = [Worker(store) for store in stores]
     running = [asyncio.create_task(worker.run()) for worker in workers]
     beats, beat = Counter[str](), RedisLeases.heartbeat

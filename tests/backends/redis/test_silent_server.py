@@ -23,9 +23,9 @@ from tests.engine.support import until
 from tests.servers import Machine, valkey_machine
 
 CALLERS = 100
-TIMEOUT = 2.0
-# The callers would need CALLERS * TIMEOUT one after another, which is several times as long.
-LONGEST = 2 * TIMEOUT + 10
+PATIENT, IMPATIENT = 60.0, 2.0
+# One after another, the callers would need CALLERS * IMPATIENT, which is several times as long.
+LONGEST = 2 * IMPATIENT + PATIENT
 NODE_TIMEOUT_MS = "3000"
 
 
@@ -63,12 +63,23 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attempts]:
 
 @asynccontextmanager
 async def opened(port: int) -> AsyncIterator[Redis]:
-    redis = Redis(f"redis://127.0.0.1:{port}", timeout=TIMEOUT, connect_timeout=TIMEOUT)
+    redis = Redis(f"redis://127.0.0.1:{port}", timeout=PATIENT, connect_timeout=PATIENT)
     try:
         await redis.open()
         yield redis
     finally:
         await redis.close()
+
+
+def wait_at_most(redis: Redis, seconds: float) -> None:
+    """Change the timeout of a client and of its connections."""
+    redis.timeout = redis._connect_timeout = seconds  # noqa: SLF001
+    for connection in redis.connections.values():
+        connection._timeout = seconds  # noqa: SLF001
+        # Its timer was started with the timeout before, and is started again by the next call.
+        if connection._watch is not None:  # noqa: SLF001
+            connection._watch.cancel()  # noqa: SLF001
+            connection._watch = None  # noqa: SLF001
 
 
 async def call(redis: Redis, key: str = "k") -> bool:
@@ -92,11 +103,13 @@ async def test_callers_of_a_silent_server_share_one_attempt_to_connect(attempts:
     with valkey_machine() as machine:
         async with opened(machine.port) as redis:
             machine.freeze()
+            wait_at_most(redis, IMPATIENT)
             assert await calls(redis) == {False}  # their commands had no reply
             before = attempts.total
             assert await calls(redis) == {False}
             assert attempts.total == before + 1
             machine.thaw()
+            wait_at_most(redis, PATIENT)
             assert await calls(redis) == {True}
             assert attempts.total == before + 2
 
@@ -157,13 +170,14 @@ async def test_calls_reach_the_replica_that_took_over_from_a_silent_master(
         assert await call(redis, KEYS[0])
         (master,) = (a for a in redis.connections if a.port == frozen.port)
         frozen.freeze()
+        wait_at_most(redis, IMPATIENT)
 
         async def until_answered(key: str) -> None:
             while not await call(redis, key):
                 pass
 
         keys = (KEYS * CALLERS)[:CALLERS]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(90):
             await asyncio.gather(*map(until_answered, keys))
         assert replica.port in {address.port for address in redis.connections}
         assert master not in redis.connections
@@ -183,5 +197,7 @@ async def test_a_command_without_a_reply_makes_the_map_of_slots_stale(
         assert await call(redis, KEYS[0])
         frozen.freeze()
         await until(has_taken_over)
+        wait_at_most(redis, IMPATIENT)
         assert not await call(redis, KEYS[0])
+        wait_at_most(redis, PATIENT)
         assert await call(redis, KEYS[0])

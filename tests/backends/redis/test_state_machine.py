@@ -60,7 +60,9 @@ class Engine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         prefix = f"machine-{uuid4().hex[:12]}"
         self.settings = Settings().replace(
-            redis={"url": self.url, "prefix": prefix}, partitions=PARTITIONS
+            redis={"url": self.url, "prefix": prefix, "timeout": 60, "connect_timeout": 60},
+            partitions=PARTITIONS,
+            worker={"lease_ttl": 600},
         )
         self.published = 0
         self.waiting: list[list[tuple[str, int]]] = [[] for _ in range(PARTITIONS)]
