@@ -21,7 +21,7 @@ from headwater.settings.schema import Settings
 _BETWEEN_EVENTS_SECONDS = 0.05
 _BETWEEN_LOOKS_SECONDS = 0.01
 _WARM_UP_EVENTS = 40
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 240.0
 
 
 class Gaps(NamedTuple):

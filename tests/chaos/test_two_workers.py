@@ -58,7 +58,7 @@ async def test_two_workers_lose_no_update_of_hot_entities(
             published += steps(first)
             await publish(store, published[-AT_ONCE * len(ACCOUNTS) :])
         assert await until(done, PATIENCE_SECONDS)
-        assert await both_work()
+        assert await until(both_work, PATIENCE_SECONDS)
         assert await fleet.stop() == [0, 0]
         found = await store.get_features(["chain"], ACCOUNTS)
         audit = await store.admin.audit()

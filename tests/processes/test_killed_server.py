@@ -14,6 +14,7 @@ import pytest
 
 from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
+from tests.servers import quiet_port
 
 FEATURES = Path(__file__).with_name("features.py")
 ACCOUNTS = 50
@@ -126,14 +127,15 @@ async def kill_on_the_way(server: Server, acknowledged: Acknowledged) -> None:
 
 @pytest.mark.timeout(180)
 async def test_acknowledged_events_take_effect_once_and_in_order_although_the_server_is_killed(
-    tmp_path: Path, unused_tcp_port: int
+    tmp_path: Path,
 ) -> None:
-    server = Server(tmp_path / "home", unused_tcp_port)
+    port = quiet_port()
+    server = Server(tmp_path / "home", port)
     acknowledged = Acknowledged()
     try:
         async with asyncio.TaskGroup() as group:
             for number in range(ACCOUNTS):
-                group.create_task(Client(unused_tcp_port, f"a{number}", acknowledged).run())
+                group.create_task(Client(port, f"a{number}", acknowledged).run())
             group.create_task(kill_on_the_way(server, acknowledged))
     finally:
         status = server.stop()

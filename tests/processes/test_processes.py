@@ -98,7 +98,7 @@ async def test_when_one_process_is_killed_the_other_takes_over_at_once(
 async def test_a_process_that_sleeps_past_its_lease_is_fenced(
     store: FeatureStore, home: Path
 ) -> None:
-    fleet = Fleet(home, worker_lease_ttl=0.4)
+    fleet = Fleet(home, worker_lease_ttl=2)
     begun = home / "begun"
     with fleet.start() as sleeper:
         await store.publish("slow_note", "u1", {"number": 0, "begun": str(begun)})
@@ -154,7 +154,7 @@ async def test_a_sync_handler_that_hangs_takes_no_other_event_with_it(
     store: FeatureStore, home: Path
 ) -> None:
     # Long enough for the other handlers on a machine that is overloaded.
-    fleet = Fleet(home, worker_handler_timeout=2, worker_max_hung_threads=1)
+    fleet = Fleet(home, worker_handler_timeout=5, worker_max_hung_threads=1)
     await publish_notes(store, range(2))
     await store.publish("stuck", "u1")
     await publish_notes(store, range(2, 4))
