@@ -1,5 +1,4 @@
 import { useQuery } from "@tanstack/react-query";
-import { Suspense } from "react";
 import { Link, Redirect, Route, Switch, useLocation } from "wouter";
 
 import { ProblemError } from "~/api/problems";
@@ -50,19 +49,17 @@ function Pages({ operations }: { operations: readonly string[] }) {
   const refused = PAGES.find(({ path }) => path === location);
   return (
     <Boundary key={location}>
-      <Suspense fallback={<Skeleton lines={8} />}>
-        <Switch>
-          {[...allowed, ...DETAIL_PAGES].map(({ path, component }) => (
-            <Route key={path} path={path} component={component} />
-          ))}
-          {allowed[0] && (
-            <Route path="/">
-              <Redirect to={allowed[0].path} replace />
-            </Route>
-          )}
-          <Route>{refused ? <Forbidden page={refused} /> : <Unknown />}</Route>
-        </Switch>
-      </Suspense>
+      <Switch>
+        {[...allowed, ...DETAIL_PAGES].map(({ path, component }) => (
+          <Route key={path} path={path} component={component} />
+        ))}
+        {allowed[0] && (
+          <Route path="/">
+            <Redirect to={allowed[0].path} replace />
+          </Route>
+        )}
+        <Route>{refused ? <Forbidden page={refused} /> : <Unknown />}</Route>
+      </Switch>
     </Boundary>
   );
 }

@@ -12,11 +12,13 @@ import {
   IconStethoscope,
   type Icon,
 } from "@tabler/icons-react";
-import { lazy, type ComponentType } from "react";
+import { createElement, type ComponentType } from "react";
 
 import { isReachable } from "~/api/client";
 import type { Operation } from "~/api/me";
 import { UnreachableError } from "~/api/problems";
+import { Skeleton } from "~/design";
+import { loadable, type Loadable } from "~/design/loadable";
 
 export type Section = "" | "Evidence" | "Events";
 
@@ -29,14 +31,13 @@ export type Page = {
   needs: Operation | null;
   /** The second key of the shortcut: `g` then this. */
   key: string;
-} & Loaded;
+} & Loadable<object>;
 
-type Load = () => Promise<{ default: ComponentType }>;
-type Loaded = { load: Load; component: ComponentType };
+type Source = () => Promise<{ default: ComponentType }>;
 
 /** A page is loaded when it is opened, or before that when an address names it. */
-function loaded(load: Load): Loaded {
-  return { load, component: lazy(() => load().catch(explain)) };
+function loaded(source: Source): Loadable<object> {
+  return loadable(() => source().catch(explain), createElement(Skeleton, { lines: 8 }));
 }
 
 /** Raise why the files of a page could not be loaded. */
@@ -153,7 +154,7 @@ export const PAGES: readonly Page[] = [
 ];
 
 /** Pages that other pages lead to. */
-export const DETAIL_PAGES: readonly (Pick<Page, "path"> & Loaded)[] = [
+export const DETAIL_PAGES: readonly (Pick<Page, "path"> & Loadable<object>)[] = [
   { path: "/records/:id", ...loaded(() => import("~/pages/record/RecordPage")) },
   { path: "/compare", ...loaded(() => import("~/pages/compare/ComparePage")) },
 ];

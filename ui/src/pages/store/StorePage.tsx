@@ -1,7 +1,7 @@
 import { useMediaQuery } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { IconAffiliate, IconList } from "@tabler/icons-react";
-import { lazy, Suspense, useCallback, useDeferredValue, useEffect, useMemo } from "react";
+import { useCallback, useDeferredValue, useEffect, useMemo } from "react";
 import { useSearchParams } from "wouter";
 
 import type { Schema } from "~/api/client";
@@ -9,6 +9,7 @@ import { declarations } from "~/api/queries";
 import { isTyping } from "~/app/keys";
 import { Choice, CopyAs, Empty, Field, Loaded, PageHead, Skeleton, Views } from "~/design";
 import { plural } from "~/design/format";
+import { loadable } from "~/design/loadable";
 
 import { DeclarationPanel } from "./DeclarationPanel";
 import { KIND_WORDS } from "./kinds";
@@ -16,7 +17,10 @@ import { ListView } from "./ListView";
 import { itemsOf, matches, touchedBy, withNeighbours, type Item } from "./model";
 import css from "./StorePage.module.css";
 
-const GraphView = lazy(() => import("./GraphView"));
+const { component: GraphView } = loadable(
+  () => import("./GraphView"),
+  <Skeleton lines={1} height={480} />,
+);
 const PHONE = "(max-width: 760px)";
 const EXAMPLE = `from headwater import FeatureStore, ServiceEvent, entity, feature
 
@@ -200,15 +204,13 @@ function Declarations({ listing, items, address, onOpen }: DeclarationsProps) {
   }
   return (
     <div className={css.graph}>
-      <Suspense fallback={<Skeleton lines={1} height={480} />}>
-        <GraphView
-          items={drawn}
-          matching={matching}
-          graph={listing.graph}
-          selected={selected}
-          onOpen={onOpen}
-        />
-      </Suspense>
+      <GraphView
+        items={drawn}
+        matching={matching}
+        graph={listing.graph}
+        selected={selected}
+        onOpen={onOpen}
+      />
     </div>
   );
 }
