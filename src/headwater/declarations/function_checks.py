@@ -85,10 +85,10 @@ def _classes(hint: object) -> Iterator[type]:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether a function, or the function that it wraps, is async."""
+    """Return whether a function, the function that it wraps, or a callable object is async."""
     return any(
         inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
-        for each in (function, inspect.unwrap(function))
+        for each in (function, inspect.unwrap(function), type(function).__call__)
     )
 
 

@@ -40,7 +40,17 @@ class Model:
         return lengths(texts)
 
 
-@pytest.mark.parametrize("function", [lengths, lengths_later, wrapped, generated, array, Model()])
+class LoopModel:
+    """A model that must be called in the event loop."""
+
+    async def __call__(self, texts: list[str]) -> list[list[float]]:
+        assert threading.current_thread() is threading.main_thread()
+        return lengths(texts)
+
+
+@pytest.mark.parametrize(
+    "function", [lengths, lengths_later, wrapped, generated, array, Model(), LoopModel()]
+)
 async def test_a_function_embeds(function: Any) -> None:
     embedder = embedders().of(declared(function, dimensions=2))
     one, other = await embedder.embed(["abc", ""], "document")
