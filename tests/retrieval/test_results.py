@@ -19,6 +19,7 @@ import pytest
 from headwater import Chunk, FeatureStore, context, retriever
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, InvalidInputError, RetrieverFailedError
+from tests.engine.support import until_searched_together
 
 BOTH = pytest.mark.parametrize("cache_ttl", [None, "5m"])
 
@@ -101,14 +102,18 @@ async def test_metadata_that_does_not_round_trip_is_refused_with_its_place(
 
 
 async def test_callers_that_share_a_search_get_separate_metadata(store: FeatureStore) -> None:
-    made = []
+    made, go_on = [], asyncio.Event()
 
     @retriever(store, cache_ttl="5m")
     async def search() -> list[Chunk]:
         made.append(1)
+        await go_on.wait()
         return [Chunk(text="a", metadata={"tags": ["x"]})]
 
-    one, other = await asyncio.gather(search(), search())
+    calls = [asyncio.create_task(search()) for _ in range(2)]
+    await until_searched_together(store, 2)
+    go_on.set()
+    one, other = await asyncio.gather(*calls)
     one[0].metadata["tags"].append("mine")
     assert other[0].metadata == {"tags": ["x"]}
     assert made == [1]

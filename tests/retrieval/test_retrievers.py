@@ -25,7 +25,7 @@ from headwater.ports import Cached
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.contexts.support import recorded
-from tests.engine.support import records, until
+from tests.engine.support import records, until_searched_together
 
 
 class Searches:
@@ -268,12 +268,11 @@ async def test_retrievers_of_different_names_share_nothing(
 
 
 async def test_identical_calls_at_the_same_time_share_one_search(store: FeatureStore) -> None:
-    started, finish, made = asyncio.Event(), asyncio.Event(), []
+    finish, made = asyncio.Event(), []
 
     @retriever(store, cache_ttl="5m")
     async def search(query: str) -> list[str]:
         made.append(query)
-        started.set()
         await finish.wait()
         return [f"about {query}"]
 
@@ -284,7 +283,7 @@ async def test_identical_calls_at_the_same_time_share_one_search(store: FeatureS
 
     calls = [asyncio.ensure_future(asks("shoes")) for _ in range(20)]
     others = [asyncio.ensure_future(asks("hats")) for _ in range(3)]
-    await started.wait()
+    await until_searched_together(store, 23)
     calls[0].cancel()
     finish.set()
     with pytest.raises(asyncio.CancelledError):
@@ -460,7 +459,6 @@ async def test_a_handler_uses_the_cache_and_caches_results_that_read_no_feature(
 async def test_reads_of_a_shared_search_are_lineage_of_all_its_callers(
     store: FeatureStore, user: type
 ) -> None:
-    asked: list[str] = []
     go_on = asyncio.Event()
 
     @retriever(store, cache_ttl="5m")
@@ -470,14 +468,12 @@ async def test_reads_of_a_shared_search_are_lineage_of_all_its_callers(
 
     @context(store)
     async def made(user_id: str) -> list[ContextItem]:
-        asked.append(user_id)
         return [ContextItem(found.text) for found in await search(user_id)]
 
     await store.publish("visit", "u1", {"plan": "gold"})
     await store.drain()
     both = [asyncio.create_task(made("u1")) for _ in range(2)]
-    await until(lambda: len(asked) == 2)
-    await store.get_feature("plan", "u1")  # answered after both have looked into the cache
+    await until_searched_together(store, 2)
     go_on.set()
     for ctx in await asyncio.gather(*both):
         assert ctx.content == "for gold"

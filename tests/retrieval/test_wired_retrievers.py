@@ -20,7 +20,7 @@ from headwater.errors import (
     UnknownNameError,
 )
 from headwater.testing import ManualClock
-from tests.engine.support import records
+from tests.engine.support import records, until, until_searched_together
 from tests.retrieval.support import (
     PARCELS,
     Words,
@@ -355,11 +355,10 @@ async def test_retrievers_that_are_declared_differently_share_no_results(
 async def test_identical_calls_share_one_search_unless_the_index_changed_since(
     store: FeatureStore,
 ) -> None:
-    began, go_on, searches = asyncio.Event(), asyncio.Event(), []
+    go_on, searches = asyncio.Event(), []
 
     async def pausing(query: str, chunks: list[Chunk]) -> list[Chunk]:
         searches.append(texts(chunks))
-        began.set()
         await go_on.wait()
         return chunks
 
@@ -367,7 +366,8 @@ async def test_identical_calls_share_one_search_unless_the_index_changed_since(
     search = wired(store, top_k=1, cache_ttl="1h", rerank=pausing)
     await store.index("docs", "parcels", PARCELS)
     early = [asyncio.create_task(search("parcels")) for _ in range(3)]
-    await began.wait()
+    await until_searched_together(store, 3)
+    await until(lambda: searches == [[PARCELS]])
     await store.index("docs", "parcels", "Parcels arrive tomorrow.")
     late = asyncio.create_task(search("parcels"))
     await asyncio.sleep(0)
