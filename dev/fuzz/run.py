@@ -95,6 +95,7 @@ def _settings(url: str, seed: int, examples: int, phases: tuple[str, ...]) -> di
         "base-url": url,
         "headers": {"X-API-Key": KEY},
         "suppress-health-check": ["all"],
+        "request-timeout": 60,
         "generation": {"max-examples": examples, "no-shrink": True},
         "phases": {name: {"enabled": name in phases} for name in PHASES},
         "continue-on-failure": True,

@@ -13,6 +13,7 @@ import pytest
 from headwater import ContextItem, FeatureStore, Index, ServiceEvent, create_app, entity, feature
 from headwater.client import AsyncClient
 from headwater.settings.schema import Settings
+from tests.http.conftest import patient_probes as patient_probes
 
 KEY = "the key of the tests of the client"
 URL = "http://localhost"

@@ -1,7 +1,7 @@
 """The store of a shop behind the HTTP API, in this process or on a port."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,11 +13,14 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.doctor import store_overview
+from headwater.http import readiness
 from headwater.http.app import App, create_app
 from headwater.http.server import serve
 from headwater.settings.schema import Settings
 
 KEY = "a key of the tests"
+PATIENCE_SECONDS = 60.0
 
 MakeStore = Callable[..., FeatureStore]
 Serving = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
@@ -95,6 +98,16 @@ def declare_on_demand(user: type, order: type, gate: Gate) -> None:
         return order_id + 1
 
 
+@pytest.fixture(autouse=True)
+def patient_probes() -> Iterator[None]:
+    """Let a store on a busy machine take longer than a second to say how it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readiness, "_ANSWER_SECONDS", PATIENCE_SECONDS)
+        patch.setattr(store_overview, "_ANSWER_SECONDS", PATIENCE_SECONDS)
+        patch.setattr(store_overview, "_FIRST_INSPECTION_SECONDS", PATIENCE_SECONDS)
+        yield
+
+
 @pytest.fixture
 def gate() -> Gate:
     return Gate()
@@ -155,7 +168,7 @@ def serving() -> Serving:
         if server.done():
             server.result()
         async with httpx.AsyncClient(
-            base_url=ready.result(), headers={"X-API-Key": KEY}, timeout=30
+            base_url=ready.result(), headers={"X-API-Key": KEY}, timeout=PATIENCE_SECONDS
         ) as client:
             yield client
         server.cancel()
@@ -167,7 +180,7 @@ def serving() -> Serving:
 
 async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Return as soon as a condition is true."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not await condition():  # noqa: ASYNC110 - the condition is on the other side of HTTP
             await asyncio.sleep(0.01)
 

@@ -18,7 +18,7 @@ from headwater.http.disconnects import Disconnects
 from headwater.http.request_errors import DisconnectedError
 from headwater.retrieval.analysis import terms
 from headwater.retrieval.embeddings import lexical
-from tests.engine.support import until
+from tests.engine.support import until, until_shared
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, problem_of
 
 LONG = "x" * 200_000
@@ -172,7 +172,7 @@ async def test_a_caller_that_stays_gets_the_value_that_another_gave_up(
         leaves = asyncio.create_task(client.get("/v1/features/waits?entity_id=g"))
         await calls.begun.wait()
         stays = asyncio.create_task(store.get_feature("waits", "g"))
-        await asyncio.sleep(0)
+        await until_shared(store, 2)
         leaves.cancel()
         await until(lambda: leaves.done())
         # The server has seen the end of that connection when it answers on another one.

@@ -114,7 +114,10 @@ async def test_a_tail_counts_as_answered_when_it_begins(
 
 
 async def test_a_tail_ends_when_the_server_stops(store: FeatureStore, serving: Serving) -> None:
-    async with AsyncExitStack() as running, httpx.AsyncClient(headers={"X-API-Key": KEY}) as other:
+    async with (
+        AsyncExitStack() as running,
+        httpx.AsyncClient(headers={"X-API-Key": KEY}, timeout=60) as other,
+    ):
         client = await running.enter_async_context(serving(store))
         other.base_url = client.base_url
         async with tail(other) as live:

@@ -188,13 +188,16 @@ async def test_clients_that_take_too_long_are_disconnected(
         connected(client) as slow_body,
         connected(client) as after_refusal,
     ):
-        idle.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert (await idle.reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
-        # A body that is too large is refused at once and discarded for a while.
-        after_refusal.writer.write(head(b"Content-Length: 1000000000") + b"x")
-        assert (await after_refusal.reader.readuntil(b"}")).startswith(b"HTTP/1.1 413 ")
+        # All begin before the first wait: a connection without a request ends without a response.
         slow_head.writer.write(b"GET /hea")
         slow_body.writer.write(head(b"Content-Length: 10000"))
+        idle.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        # A body that is too large is refused at once and discarded for a while.
+        after_refusal.writer.write(head(b"Content-Length: 1000000000") + b"x")
+        # Read as they arrive: a connection that is reset later has no response any more.
+        answers = [asyncio.create_task(each.answer()) for each in (slow_head, slow_body)]
+        assert (await idle.reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+        assert (await after_refusal.reader.readuntil(b"}")).startswith(b"HTTP/1.1 413 ")
 
         async def drip() -> None:
             while True:
@@ -207,8 +210,8 @@ async def test_clients_that_take_too_long_are_disconnected(
         assert await silent.is_disconnected()
         assert await idle.is_disconnected()
         assert await after_refusal.is_disconnected()
-        assert (await slow_head.answer())[0] == 408
-        status, problem = await slow_body.answer()
+        assert (await answers[0])[0] == 408
+        status, problem = await answers[1]
         assert (status, problem["type"]) == (408, "urn:headwater:problem:request-timeout")
         dripping.cancel()
         assert 'route="/ingest/{event_type}",status="408"' in (await client.get("/metrics")).text

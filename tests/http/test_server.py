@@ -158,15 +158,16 @@ async def test_a_request_that_is_not_http_is_logged(
         assert b"400" in await reader.readline()
         writer.close()
     records = [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
-    assert [(r["event"], r["detail"]) for r in records if r["level"] == "warning"] == [
-        ("request refused", "the request is not valid HTTP/1.1: Invalid method encountered")
+    # A busy machine may log warnings of other kinds.
+    assert [(r["level"], r["detail"]) for r in records if r["event"] == "request refused"] == [
+        ("warning", "the request is not valid HTTP/1.1: Invalid method encountered")
     ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_server_cleanly(number: signal.Signals, tmp_path: Path) -> None:
     async with program(tmp_path) as (process, url):
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             accepted = await client.post("/ingest/visit", json={"entity_id": "u1"})
             assert accepted.status_code == 202
             process.send_signal(number)
@@ -181,7 +182,7 @@ async def test_a_signal_ends_the_server_cleanly(number: signal.Signals, tmp_path
 async def test_a_request_in_flight_is_answered_before_the_end(tmp_path: Path) -> None:
     async with (
         program(tmp_path) as (process, url),
-        httpx.AsyncClient(base_url=url, timeout=30) as client,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
     ):
         reading = asyncio.create_task(client.get("/v1/features/slow?entity_id=u1"))
         assert await line_of(process) == "entered"
@@ -209,7 +210,7 @@ async def test_a_request_in_flight_is_answered_before_the_end(tmp_path: Path) ->
 async def test_a_handler_that_does_not_end_does_not_keep_the_server(tmp_path: Path) -> None:
     async with (
         program(tmp_path, HEADWATER_WORKER_DRAIN_TIMEOUT="0.3") as (process, url),
-        httpx.AsyncClient(base_url=url) as client,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
     ):
         await client.post("/ingest/stuck", json={"entity_id": "u1"})
         assert await line_of(process) == "entered"
@@ -222,7 +223,7 @@ async def test_a_handler_that_does_not_end_does_not_keep_the_server(tmp_path: Pa
 async def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
     async with (
         program(tmp_path) as (process, url),
-        httpx.AsyncClient(base_url=url) as client,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
     ):
         await client.post("/ingest/stuck", json={"entity_id": "u1"})
         assert await line_of(process) == "entered"
