@@ -80,7 +80,7 @@ class _Fails(httpx.AsyncBaseTransport):
 
 async def raised(error: Exception) -> HeadwaterError:
     """Return what a client raises if the server raises an error."""
-    server = Server(URL, "", 5.0, 0, SystemClock(), _Fails(error))
+    server = Server(URL, "", 60.0, 0, SystemClock(), _Fails(error))
     with pytest.raises(HeadwaterError) as caught:
         await server.get(dict[str, Any], "/")
     await server.close()

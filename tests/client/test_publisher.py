@@ -162,7 +162,7 @@ async def test_a_failure_ends_the_loop_that_publishes_and_all_are_reported(
 
     async def produce() -> None:
         nonlocal published
-        async with denied.publisher(max_batch=5, linger=0) as publisher:
+        async with denied.publisher(max_batch=5, max_waiting=50, linger=0) as publisher:
             for event in purchases(1000):
                 await publisher.publish(event)
                 published += 1

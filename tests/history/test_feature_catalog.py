@@ -10,7 +10,7 @@ from headwater import FeatureStore, ServiceEvent, Worker
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameError
 from headwater.settings.schema import Settings
-from headwater.testing.conformance.suite import until
+from tests.engine.support import until
 
 pytestmark = pytest.mark.both_environments
 

@@ -22,7 +22,7 @@ from headwater.access.keys_file import ApiKey, changing_keys
 from headwater.cli.mcp import mcp_mount
 from headwater.http.server import serve, serve_mounts
 from headwater.store.loader import load_store
-from headwater.testing.conformance.suite import until
+from tests.engine.support import until
 from tests.mcp.conftest import call, problem
 
 JSON = {
@@ -99,7 +99,7 @@ async def test_a_key_sees_the_tools_of_its_scopes_and_a_wrong_key_nothing(
                 client, "verify_record", ref="0" * 36
             )
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-        async with httpx.AsyncClient() as sender:
+        async with httpx.AsyncClient(timeout=60) as sender:
             for key in ("", "wrong"):
                 answer = await sender.post(url, json=body, headers={"X-API-Key": key})
                 assert answer.status_code == 401
@@ -118,7 +118,7 @@ async def test_without_keys_only_this_machine_is_answered(
     async with serving(load_store(features), with_api=True) as url:
         async with connected(url) as client:
             await call(client, "get_feature", feature="shout", entity_id="ada")
-        async with httpx.AsyncClient() as sender:
+        async with httpx.AsyncClient(timeout=60) as sender:
             for header in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
                 answer = await sender.post(url, json={}, headers=header)
                 assert answer.status_code == 403

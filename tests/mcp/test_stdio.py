@@ -11,7 +11,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from headwater import FeatureStore
-from headwater.testing.conformance.suite import until
+from tests.engine.support import until
 from tests.mcp.conftest import call
 
 
