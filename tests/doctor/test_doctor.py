@@ -3,7 +3,6 @@
 import os
 import shutil
 import sqlite3
-from collections import namedtuple
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -18,10 +17,9 @@ from headwater.doctor.examination import examine
 from headwater.settings.schema import Settings
 from headwater.store.loader import load_store
 from headwater.testing import ManualClock
+from tests.doctor.conftest import DiskUsage
 from tests.http.key_files import add_key
 from tests.servers import free_port, valkey_node
-
-DiskUsage = namedtuple("DiskUsage", "total used free")
 
 
 async def findings_of(
