@@ -31,6 +31,9 @@ export default defineConfig({
     // One environment for all files: to make one takes longer than their tests.
     isolate: false,
     unstubGlobals: true,
+    // A busy machine may pause for seconds.
+    testTimeout: 120_000,
+    expect: { poll: { timeout: 60_000 } },
     include: ["src/**/*.test.{ts,tsx}"],
   },
 });

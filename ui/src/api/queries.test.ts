@@ -1,6 +1,8 @@
 import { QueryObserver, type QueryClient } from "@tanstack/react-query";
 import { afterEach, describe, expect, it, vi } from "vitest";
 
+import { eventually } from "~/testing/eventually";
+
 import { ProblemError, UnreachableError } from "./problems";
 import { makeQueryClient, me } from "./queries";
 
@@ -28,15 +30,15 @@ describe("the server comes back", () => {
     const broken = shown(client, "broken", [
       new ProblemError({ type: "about:blank", title: "Broken", status: 500 }),
     ]);
-    await vi.waitFor(() => expect(broken.result().isError).toBe(true));
+    await eventually(() => expect(broken.result().isError).toBe(true));
     const card = shown(client, "card", [away, "read"]);
     const poll = shown(client, "poll", [away, "ready"]);
-    await vi.waitFor(() => expect(poll.result().isError).toBe(true));
-    await vi.waitFor(() => expect(card.result().isError).toBe(true));
+    await eventually(() => expect(poll.result().isError).toBe(true));
+    await eventually(() => expect(card.result().isError).toBe(true));
 
     await poll.observer.refetch();
 
-    await vi.waitFor(() => expect(card.result().data).toBe("read"));
+    await eventually(() => expect(card.result().data).toBe("read"));
     expect(card.asked).toHaveBeenCalledTimes(2);
     expect(broken.asked).toHaveBeenCalledTimes(1);
   });
@@ -45,11 +47,11 @@ describe("the server comes back", () => {
     const client = makeQueryClient();
     const refusal = new ProblemError({ type: "about:blank", title: "Forbidden", status: 403 });
     const card = shown(client, "card", [new UnreachableError(null), "read"]);
-    await vi.waitFor(() => expect(card.result().isError).toBe(true));
+    await eventually(() => expect(card.result().isError).toBe(true));
 
     shown(client, "poll", [refusal]);
 
-    await vi.waitFor(() => expect(card.result().data).toBe("read"));
+    await eventually(() => expect(card.result().data).toBe("read"));
   });
 });
 
@@ -59,5 +61,5 @@ it("asks who the caller is when the key of the session is refused", async () => 
   shown(client, "card", [
     new ProblemError({ type: "about:blank", title: "Unauthorized", status: 401 }),
   ]);
-  await vi.waitFor(() => expect(client.getQueryState(me.queryKey)?.isInvalidated).toBe(true));
+  await eventually(() => expect(client.getQueryState(me.queryKey)?.isInvalidated).toBe(true));
 });

@@ -1,5 +1,7 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
+import { eventually } from "~/testing/eventually";
+
 import { follow, MessageParser, type Message, type StreamState } from "./stream";
 
 const TEXT =
@@ -80,11 +82,11 @@ it("reconnects after the last message when the server went away", async () => {
     () => response("id: 8\ndata: b\n\n"),
   ];
   const { messages, states, stop, ended } = following();
-  await vi.waitFor(() => expect(messages).toHaveLength(1));
+  await eventually(() => expect(messages).toHaveLength(1));
   await vi.advanceTimersByTimeAsync(1_000);
   expect(states.at(-1)).toMatchObject({ phase: "waiting" });
   await vi.advanceTimersByTimeAsync(2_000);
-  await vi.waitFor(() => expect(messages).toHaveLength(2));
+  await eventually(() => expect(messages).toHaveLength(2));
   expect(requests.map((each) => each.headers.get("Last-Event-ID"))).toEqual([null, "7", "7"]);
   stop.abort();
   await ended;
@@ -101,7 +103,7 @@ it("waits and tries again after a problem in the stream", async () => {
   const problem = JSON.stringify({ type: "x", title: "Store unavailable", status: 503 });
   answers = [() => response(`event: problem\ndata: ${problem}\n\n`)];
   const { states, stop, ended } = following();
-  await vi.waitFor(() =>
+  await eventually(() =>
     expect(states.at(-1)).toMatchObject({ phase: "waiting", error: { status: 503 } }),
   );
   stop.abort();

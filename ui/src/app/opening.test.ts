@@ -1,6 +1,7 @@
 import { afterEach, expect, it, vi } from "vitest";
 
 import { makeQueryClient } from "~/api/queries";
+import { eventually } from "~/testing/eventually";
 
 import { begin } from "./opening";
 import { DETAIL_PAGES, PAGES } from "./pages";
@@ -25,14 +26,14 @@ async function begun(path: string): Promise<{ asked: string[]; pages: string[] }
     });
   }
   begin(makeQueryClient(), path);
-  await vi.waitFor(() => expect(asked).toContain("/v1/me"));
+  await eventually(() => expect(asked).toContain("/v1/me"));
   return { asked, pages };
 }
 
 it("asks for the caller, the page and the record of an address at once", async () => {
   const { asked, pages } = await begun("/ui/records/a%2Fb");
   expect(pages).toEqual(["/records/:id"]);
-  await vi.waitFor(() => expect(asked).toEqual(["/v1/me", "/context/a%2Fb/explain"]));
+  await eventually(() => expect(asked).toEqual(["/v1/me", "/context/a%2Fb/explain"]));
 });
 
 it("loads the page of an address, and no page for an unknown one", async () => {

@@ -7,6 +7,8 @@ import { vi } from "vitest";
 
 import { makeQueryClient } from "~/api/queries";
 
+import "./eventually";
+
 /** An answer by the method and path of the request: a JSON value, or a response. */
 type Answers = Readonly<Record<string, (url: URL, request: Request) => unknown>>;
 
