@@ -25,7 +25,8 @@ from headwater.http.web_server import WebServer, listen
 from headwater.store.feature_store import FeatureStore
 
 _FORCE_SECONDS = 5.0
-_ABORT_SECONDS = 2.0
+_ABORT_TICKS = 20
+_TICK_SECONDS = 0.1
 _END = 0
 _QUIET_STOP_SECONDS = 0.3
 
@@ -226,7 +227,9 @@ def _on_signals(
                 abort_or_exit()
 
     def abort_or_exit() -> None:
-        if not _call_in(loop, abort).wait(_ABORT_SECONDS):
+        called = _call_in(loop, abort)
+        # In ticks: a pause of the whole process does not mean that the loop is blocked.
+        if not any(called.wait(_TICK_SECONDS) for _ in range(_ABORT_TICKS)):
             log.error("process exits: event loop blocked")
             log.flush()
             os._exit(os.EX_SOFTWARE)
