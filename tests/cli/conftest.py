@@ -58,6 +58,12 @@ def broken(user_id: str) -> int:
 '''
 
 
+# For tests that count events: a tick every five minutes may come between two of their steps.
+FEATURES_WITH_RARE_TICKS = FEATURES.replace('refresh="5m"', 'refresh="365d"')
+
+PATIENCE_SECONDS = 60.0
+
+
 class Ran(NamedTuple):
     """The output and the exit code of a command."""
 
@@ -158,7 +164,7 @@ class Process:
         """Send a signal, wait for the end and return the remaining output."""
         if number:
             self.send(number)
-        out, err = self._process.communicate(timeout=30)
+        out, err = self._process.communicate(timeout=PATIENCE_SECONDS)
         return Ran(self._process.returncode, out, err)
 
     def kill(self) -> None:
@@ -185,7 +191,7 @@ def start(folder: Path) -> Iterator[Start]:
         process.kill()
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until the condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -237,7 +243,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Feat
     server, thread, url = _serve(store)
     yield url, store
     server.should_exit = True
-    thread.join(30)
+    thread.join(PATIENCE_SECONDS)
 
 
 @pytest.fixture

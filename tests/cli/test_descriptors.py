@@ -78,14 +78,13 @@ def test_idle_connections_beyond_the_limit_are_refused_and_events_are_handled(ru
         opened.close()
         wait_until(lambda: is_served(url))
         server.terminate()
-        assert server.wait(30) == 0
+        assert server.wait(60) == 0
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_thousand_idle_connections_of_one_address_do_not_keep_others_out() -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with (
+        many_descriptors(),
         limited_server(1_024, HEADWATER_API_KEY=KEY) as (server, url),
         ExitStack() as opened,
     ):
@@ -96,11 +95,22 @@ def test_a_thousand_idle_connections_of_one_address_do_not_keep_others_out() -> 
         value = "/v1/features/visits?entity_id=u1"
         wait_until(lambda: '"value":1,' in ask_from("127.0.0.2", url, "GET", value)[1])
         server.terminate()
-        assert server.wait(30) == 0
+        assert server.wait(60) == 0
+
+
+@contextmanager
+def many_descriptors() -> Iterator[None]:
+    """Let this process open as many files as the system allows."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
 def connect(url: str, source: str) -> socket.socket:
-    return socket.create_connection(address_of(url), timeout=30, source_address=(source, 0))
+    return socket.create_connection(address_of(url), timeout=60, source_address=(source, 0))
 
 
 def ask_from(
@@ -108,7 +118,7 @@ def ask_from(
 ) -> tuple[int, str]:
     """Send a request with the key from an address of this machine."""
     host, port = address_of(url)
-    connection = http.client.HTTPConnection(host, port, timeout=30, source_address=(source, 0))
+    connection = http.client.HTTPConnection(host, port, timeout=60, source_address=(source, 0))
     connection.request(method, path, body, {"X-API-Key": KEY})
     try:
         answer = connection.getresponse()
@@ -131,7 +141,9 @@ def test_a_worker_without_descriptors_retries_until_it_has_some(start: Start) ->
     soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
     assert soft == hard
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (1, hard))
-    assert "too many open files" in server.errors_until('"event":"heartbeat failed; retrying"')
+    # Any part of the worker may be the first to notice, and only that one logs it.
+    noticed = server.errors_until("too many open files").splitlines()[-1]
+    assert '; retrying"' in noticed
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (hard, hard))
     server.errors_until('"event":"back after an outage"')
     assert ask(url, "POST", "/ingest/visit", {"entity_id": "u1"})[0] == 202

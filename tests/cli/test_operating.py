@@ -14,7 +14,7 @@ from headwater.cli import lag as lag_verb
 from headwater.cli import output
 from headwater.ports import ConsumerLag
 from headwater.store.admin import AdminVerbs
-from tests.cli.conftest import Run
+from tests.cli.conftest import FEATURES_WITH_RARE_TICKS, Run
 from tests.cli.test_verbs import drain
 
 
@@ -54,6 +54,7 @@ def test_lag_shows_each_partition_and_the_total(folder: Path, run: Run) -> None:
 def test_groups_lists_each_group_and_drop_forgets_one_that_was_left(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (folder / "features.py").write_text(FEATURES_WITH_RARE_TICKS)
     run("events", "publish", "visit", "u1")
     assert run("groups", "list").out == "No consumer groups: no worker has run yet.\n"
     drain(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import prune as prune_verb
-from tests.cli.conftest import Run
+from tests.cli.conftest import FEATURES_WITH_RARE_TICKS, Run
 from tests.cli.test_verbs import drain
 
 AGES = ("--history", "1ms", "--events", "1ms", "--records", "1ms")
@@ -16,6 +16,7 @@ AGES = ("--history", "1ms", "--events", "1ms", "--records", "1ms")
 @pytest.fixture
 def visited(folder: Path, run: Run) -> None:
     """A store with three visits of one user, and a tick."""
+    (folder / "features.py").write_text(FEATURES_WITH_RARE_TICKS)
     for _ in range(3):
         run("events", "publish", "visit", "u1")
     drain(folder)

@@ -32,12 +32,12 @@ def test_a_server_that_is_killed_during_a_backfill_is_named(run: Run, folder: Pa
         url = msgspec.json.decode(server.stdout.readline())["url"]
         run("events", "publish", "purchase", "u1", "amount=5", "--url", url)
         history = ("features", "history", "slow", "u1", "--url", url, "--json")
-        wait_until(lambda: run(*history).json, seconds=60)
+        wait_until(lambda: run(*history).json)
         (folder / "wait").touch()
         replay = [*headwater, "backfill", "slow", "--url", url]
         with subprocess.Popen(replay, stderr=subprocess.PIPE, text=True) as backfill:
             seen = folder / "seen"
-            wait_until(lambda: seen.exists() or backfill.poll() is not None, seconds=60)
+            wait_until(lambda: seen.exists() or backfill.poll() is not None)
             server.kill()
             _, errors = backfill.communicate()
     assert backfill.returncode == 1

@@ -19,7 +19,8 @@ import pytest
 from headwater import FeatureStore
 from headwater.core.ui_files import is_ui_installed
 from headwater.store.loader import load_store
-from tests.cli.conftest import Run, Start, wait_until
+from tests.cli.conftest import PATIENCE_SECONDS, Run, Start, wait_until
+from tests.servers import quiet_port
 
 MANY = 300
 
@@ -42,7 +43,7 @@ async def stuck(user_id: str, event: ServiceEvent) -> int:
 
 
 def ask(url: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_SECONDS)
     try:
         data = None if body is None else json.dumps(body)
         connection.request(method, path, data, {"Content-Type": "application/json"})
@@ -50,13 +51,6 @@ def ask(url: str, method: str, path: str, body: object = None) -> tuple[int, Any
         return answer.status, json.loads(answer.read())
     finally:
         connection.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def value_after_all(folder: Path, name: str, entity_id: str) -> Any:
@@ -117,7 +111,7 @@ def test_a_worker_handles_the_events_of_a_server_without_a_worker(
 def test_a_worker_serves_metrics_and_probes_on_its_port(
     folder: Path, run: Run, start: Start
 ) -> None:
-    port = free_port()
+    port = quiet_port()
     worker = start("worker", "features.py", "--metrics-port", str(port))
     said = worker.next_line()
     assert said["worker"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run, wait_until
+from tests.cli.conftest import PATIENCE_SECONDS, Run, wait_until
 from tests.cli.test_verbs import drain
 
 CTRL_C = b"\x03"
@@ -53,7 +53,7 @@ class Terminal:
         shown = b""
         while part := self._read():
             shown += part
-        return self._process.wait(30), shown.decode()
+        return self._process.wait(PATIENCE_SECONDS), shown.decode()
 
     def close(self) -> None:
         if self._process.poll() is None:
@@ -66,7 +66,7 @@ class Terminal:
         return stat.rpartition(")")[2].split()[0] == "S"
 
     def _read(self) -> bytes:
-        readable, _, _ = select.select([self._keys], [], [], 20)
+        readable, _, _ = select.select([self._keys], [], [], PATIENCE_SECONDS)
         assert readable, "the screen stays as it is"
         try:
             return os.read(self._keys, 65_536)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headwater.settings.schema import Settings
-from tests.cli.conftest import Process, Start, wait_until
+from tests.cli.conftest import PATIENCE_SECONDS, Process, Start, wait_until
 from tests.cli.test_serving import ask
 
 DEADLY = """
@@ -68,7 +68,7 @@ def has_ended(pid: int) -> bool:
 
 
 def metrics(url: str) -> str:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_SECONDS)
     connection.request("GET", "/metrics")
     try:
         return connection.getresponse().read().decode()
@@ -159,7 +159,10 @@ def test_metrics_and_readiness_of_the_server_include_its_worker_processes(start:
     hung = started_worker(server)
     visit(url)
 
+    text = ""
+
     def reported() -> bool:
+        nonlocal text
         text = metrics(url)
         counts = re.findall(
             r'^headwater_events_processed_total\{event_type="visit",worker="[12]"\} 1.0$',
@@ -170,22 +173,25 @@ def test_metrics_and_readiness_of_the_server_include_its_worker_processes(start:
         return len(counts) == 1 and len(measured) == 2
 
     wait_until(reported)
-    text = metrics(url)
     assert not re.search(r"^headwater_lag_events NaN$", text, re.M)
     assert text.count("# TYPE headwater_lag_events gauge") == 1
 
-    def parts() -> dict[str, bool]:
-        return {part["name"]: part["ok"] for part in ask(url, "GET", "/readyz")[1]["parts"]}
+    def readiness() -> tuple[int, str, dict[str, bool]]:
+        status, body = ask(url, "GET", "/readyz")
+        return status, body["status"], {part["name"]: part["ok"] for part in body["parts"]}
 
-    wait_until(lambda: parts() == {"sqlite": True, "worker 1": True, "worker 2": True})
+    def is_degraded() -> bool:
+        *answer, parts = readiness()
+        return answer == [200, "degraded"] and sorted(parts.values()) == [False, True, True]
+
+    ready = (200, "ready", {"sqlite": True, "worker 1": True, "worker 2": True})
+    wait_until(lambda: readiness() == ready)
     os.kill(hung, signal.SIGSTOP)
     try:
-        wait_until(lambda: sorted(parts().values()) == [False, True, True])
-        status, body = ask(url, "GET", "/readyz")
-        assert (status, body["status"]) == (200, "degraded")
+        wait_until(is_degraded)
     finally:
         os.kill(hung, signal.SIGCONT)
-    wait_until(lambda: all(parts().values()))
+    wait_until(lambda: readiness() == ready)
     assert server.end().code == 0
 
 

@@ -20,7 +20,7 @@ from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.errors import HeadwaterError
 from headwater.settings.loading import environment_without_settings
 
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.002
 _CRASH_EVENTS = 2_000
 _WIDTH = 88
