@@ -24,8 +24,6 @@ from tests.ui.browsing import Size, Tab, Theme, new_tab
 from tests.ui.site import Site
 
 NO_BROWSER_TEST = "test_a_browser_is_installed"
-TEST_SECONDS = 300
-"""The longest time of a test; its fixtures may start servers and a browser on a busy machine."""
 
 ROLES: tuple[tuple[str, tuple[AccessScope, ...], datetime | None], ...] = (
     ("operator", ("admin",), None),
@@ -163,8 +161,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
     if deselected:
         config.hook.pytest_deselected(items=deselected)
-    for item in own:
-        item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 def _needs_browser(item: pytest.Item) -> bool:
