@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tests.servers import free_port
+from tests.servers import quiet_port
 
 Found = TypeVar("Found")
 
@@ -60,7 +60,7 @@ class Site:
         self.environment = dict(environment)
         self.features = features
         self.python = python
-        self.port = free_port()
+        self.port = quiet_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.key: str | None = None
         """The key that requests send."""
@@ -157,6 +157,7 @@ class Site:
             self.index(document, text)
         self.publish_many(_events())
         self.drain()
+        until(lambda: self.get("/v1/features/past_orders?entity_id=ada")["value"] == 7)
         for customer in CUSTOMERS:
             for question in QUESTIONS:
                 self.assemble("support", user_id=customer, question=question)

@@ -140,7 +140,9 @@ def test_the_last_known_values_stay_when_the_server_dies(own_site: Site, open_ta
     retry = page.get_by_role("button", name="Try again")
     expect(retry).to_have_count(2)
     expect(page.get_by_role("table", name="Values of the entity")).to_contain_text("Ada")
+    # The page may notice that the server is back before a button can be clicked.
+    with page.expect_request(lambda request: "/v1/features/name/history" in request.url):
+        retry.last.click()
     own_site.start()
-    retry.last.click()
     expect(page.get_by_text("does not answer")).to_have_count(0)
     expect(page.get_by_role("table", name="Steps of the value")).to_contain_text("signed_up")

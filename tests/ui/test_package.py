@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from dev.ui_build import BUILT, ROOT
-from tests.ui.site import Site
+from tests.ui.site import SECONDS, Site
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,8 @@ def installed(wheel: Path, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_an_installed_wheel_serves_the_ui_without_node(installed: Site) -> None:
-    page = httpx.get(installed.url, follow_redirects=True)
+    page = httpx.get(installed.url, follow_redirects=True, timeout=SECONDS)
     assert page.url.path == "/ui/"
     script = page.text.partition('src="')[2].partition('"')[0]
-    assert httpx.get(page.url.join(script)).headers["content-type"].startswith("text/javascript")
+    loaded = httpx.get(page.url.join(script), timeout=SECONDS)
+    assert loaded.headers["content-type"].startswith("text/javascript")

@@ -1,13 +1,14 @@
 """Budgets of the web UI: bytes of its scripts, time to the first paint, large contexts."""
 
 import gzip
+import math
 
 from playwright.sync_api import Page, expect
 
 from headwater.core.ui_files import UI_FOLDER
 from tests.ui.browsing import Tab
 from tests.ui.pages import NAMES
-from tests.ui.site import Site
+from tests.ui.site import Site, until
 
 MOST_SCRIPT = 400_000
 MOST_FIRST_SCRIPT = 220_000
@@ -44,18 +45,20 @@ def test_pages_are_loaded_when_they_are_opened() -> None:
 
 
 def test_the_overview_is_painted_at_once(tab: Tab) -> None:
-    """Compare with a page without scripts, because the machine may be busy."""
-    plain = painted(tab, "/docs")
-    overview = painted(tab, "/ui/")
-    assert overview <= max(FASTEST_MILLISECONDS, PLAIN_PAGE_TIMES * plain), (overview, plain)
+    """Compare with a page without scripts, and try again, because the machine may be busy."""
+    plain, overview = math.inf, math.inf
 
+    def is_quick() -> bool:
+        nonlocal plain, overview
+        plain = min(plain, painting(tab, "/docs"))
+        overview = min(overview, painting(tab, "/ui/"))
+        return overview <= max(FASTEST_MILLISECONDS, PLAIN_PAGE_TIMES * plain)
 
-def painted(tab: Tab, path: str) -> float:
-    """Return the milliseconds to the first paint of a page, the least of three."""
-    return min(painting(tab, path) for _ in range(3))
+    until(is_quick)
 
 
 def painting(tab: Tab, path: str) -> float:
+    """Return the milliseconds to the first paint of a page."""
     page = tab.blank()
     page.goto(path)
     milliseconds: float = page.evaluate(PAINTED)

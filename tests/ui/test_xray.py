@@ -18,7 +18,7 @@ from playwright.sync_api import Download, Locator, Page, expect
 from headwater.records.signing import Ed25519Key, generate_key, parse_keyring, public_text
 from tests.ui.browsing import Tab, axe, photograph
 from tests.ui.conftest import OpenTab
-from tests.ui.site import ARTICLES, Site, until
+from tests.ui.site import ARTICLES, SECONDS, Site, until
 
 FEATURES = Path(__file__).with_name("xray_features.py")
 QUESTION = "How long does a refund take, and is my lamp under warranty?"
@@ -78,7 +78,8 @@ def _filled(site: Site, key: str) -> Told:
     )
     broken = site.assemble("greeting", user_id="ada")
     _tamper(site, broken)
-    refusal = httpx.post(f"{site.url}/v1/contexts/urgent", json={"params": {"user_id": "ada"}})
+    urgent = f"{site.url}/v1/contexts/urgent"
+    refusal = httpx.post(urgent, json={"params": {"user_id": "ada"}}, timeout=SECONDS)
     assert refusal.status_code == 422
     signer = parse_keyring(key).signer
     assert isinstance(signer, Ed25519Key)
@@ -100,7 +101,8 @@ def _filled(site: Site, key: str) -> Told:
 
 def _tamper(site: Site, context_id: str) -> None:
     """Change a disclosed value in the database."""
-    with closing(sqlite3.connect(site.home / "store" / "headwater.db")) as db:
+    database = site.home / "store" / "headwater.db"
+    with closing(sqlite3.connect(database, timeout=SECONDS)) as db:
         rows = "SELECT disclosures FROM records WHERE context_id = ?"
         (stored,) = db.execute(rows, (context_id,)).fetchone()
         text = stored if isinstance(stored, str) else stored.decode()
