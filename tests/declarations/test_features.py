@@ -231,12 +231,16 @@ def test_only_a_handler_may_return_nothing(user: type) -> None:
         feature(entity=user)(nothing)
 
 
-def test_a_return_annotation_that_cannot_be_resolved_is_refused(user: type) -> None:
-    def name(user_id: str) -> Unheard:  # type: ignore[name-defined]  # noqa: F821
+def test_an_annotation_that_cannot_be_resolved_is_refused(user: type) -> None:
+    def name(user_id: str, event: ServiceEvent) -> Unheard:  # type: ignore[name-defined]  # noqa: F821
         ...
 
-    with pytest.raises(DeclarationError, match="its return annotation cannot be used"):
-        feature(entity=user)(name)
+    def visits(user_id: str, event: Unheard) -> int:  # type: ignore[name-defined]  # noqa: F821
+        return 1
+
+    for function in (name, visits):
+        with pytest.raises(DeclarationError, match="its annotations cannot be used: name 'Unh"):
+            feature(entity=user, trigger="visit")(function)
 
 
 @pytest.mark.parametrize(

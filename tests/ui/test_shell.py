@@ -144,7 +144,7 @@ def test_a_page_that_a_dead_server_cannot_send_says_so(own_site: Site, open_tab:
     page = tab.open("/ui/verify")
     own_site.stop()
     page.get_by_role("link", name="Impact").click()
-    panel = page.get_by_role("alert").filter(has_text="Check that `headwater serve` runs")
+    panel = page.get_by_role("alert").filter(has_text="Check that headwater serve runs")
     expect(panel).to_be_visible()
     own_site.start()
     panel.get_by_role("button", name="Try again").click()

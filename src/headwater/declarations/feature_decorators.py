@@ -259,11 +259,14 @@ def _codec(
 ) -> Codec:
     if convert is not None:
         _check_convert(checks, convert)
+    local_names = caller.f_locals if caller else None
     try:
-        local_names = caller.f_locals if caller else None
         hints = get_type_hints(inspect.unwrap(function), localns=local_names)
-        return Codec(checks.name, hints.get("return", Any), convert)
     except (NameError, TypeError) as error:
+        raise checks.error(f"its annotations cannot be used: {error}") from error
+    try:
+        return Codec(checks.name, hints.get("return", Any), convert)
+    except TypeError as error:
         raise checks.error(f"its return annotation cannot be used: {error}") from error
 
 

@@ -63,7 +63,7 @@ export function explained(error: unknown): { title: string; meaning: string; req
     return {
       title: "The server does not answer",
       meaning:
-        "Nothing was lost: events wait in the log. Check that `headwater serve` runs, then try again.",
+        "Nothing was lost: events wait in the log. Check that headwater serve runs, then try again.",
     };
   }
   return {

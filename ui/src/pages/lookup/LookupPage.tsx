@@ -23,7 +23,7 @@ import { EntityForm } from "./EntityForm";
 import { FeatureDetail } from "./FeatureDetail";
 import { entityValues } from "./queries";
 import { ValuesTable } from "./ValuesTable";
-import { summary } from "./values";
+import { hasNothingStored, summary } from "./values";
 
 /** An entity: all its values with age; one value: its history and the events behind it. */
 export default function LookupPage() {
@@ -90,7 +90,8 @@ function Head({ entity, id }: { entity: string; id: string }) {
       subtitle={
         values && (
           <>
-            {plural(values.length, "feature")}: {summary(values, now)}
+            {plural(values.length, "feature")}: {summary(values, now)}.
+            {hasNothingStored(values) && " Nothing is stored for this id; is it spelled right?"}
           </>
         )
       }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { EntityValue } from "./queries";
-import { judged, summary, whyNoHistory } from "./values";
+import { hasNothingStored, judged, summary, whyNoHistory } from "./values";
 
 const NOW = Date.UTC(2026, 0, 1);
 const value = (more: Partial<EntityValue>): EntityValue => ({
@@ -90,5 +90,14 @@ describe("whyNoHistory", () => {
   it("names the features to look at instead", () => {
     expect(whyNoHistory(listing({ template: "{tier}", needs: ["tier"] }))).toContain("of tier");
     expect(whyNoHistory(listing({}))).toContain("log=True");
+  });
+});
+
+describe("hasNothingStored", () => {
+  it("is true if every feature that could have a value has none", () => {
+    const [none, zero] = [value({ source: "missing" }), value({ source: "default" })];
+    expect(hasNothingStored([none, zero, value({ source: "computed" })])).toBe(true);
+    expect(hasNothingStored([none, value({})])).toBe(false);
+    expect(hasNothingStored([value({ source: "computed" })])).toBe(false);
   });
 });

@@ -45,6 +45,14 @@ export function summary(values: readonly EntityValue[], now: number): string {
   return [...counts].map(([word, count]) => `${count} ${word}`).join(", ");
 }
 
+/** Return whether an entity has no stored value where it could have one: its id may be mistyped. */
+export function hasNothingStored(values: readonly EntityValue[]): boolean {
+  return (
+    values.every(({ source }) => source !== "online") &&
+    values.some(({ source }) => source === "default" || source === "missing")
+  );
+}
+
 /** Return why no past values of a feature are stored; null if they are. */
 export function whyNoHistory(feature: Schema<"FeatureListing">): string | null {
   const { template, needs, derived, triggers, refresh_ms, ttl_ms, log } = feature;
