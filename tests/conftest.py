@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ from headwater.core.logging import log
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.cluster import cluster
+from tests.memory import holds_test_files
 from tests.schemas import Schemas
 from tests.servers import postgres, valkey
 
@@ -29,12 +31,16 @@ sys.pycache_prefix = os.environ.setdefault(
     "PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".bytecode")
 )
 
+# Waiting for a disk takes longer than most tests do, and none of them cuts the power.
+if "TMPDIR" not in os.environ and holds_test_files(Path("/dev/shm")):
+    os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"
+
 # The conformance suites live in the package; pytest explains only asserts that it knows of.
 pytest.register_assert_rewrite("headwater.testing.conformance")
 
 # Found examples are the same on every run, so a failure in CI is a failure here.
 # `pytest --hypothesis-profile=explore` looks for new ones.
-hypothesis.register_profile("steady", derandomize=True, deadline=None)
+hypothesis.register_profile("steady", derandomize=True, deadline=None, max_examples=50)
 hypothesis.register_profile("explore", deadline=None, max_examples=1_000)
 hypothesis.load_profile("steady")
 
