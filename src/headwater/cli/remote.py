@@ -1,6 +1,7 @@
 """`--url` and `--key` of every command: the server that it calls in place of a local store."""
 
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,8 +50,9 @@ def _name_of(context: typer.Context) -> str:
     return " ".join(context.command_path.split()[1:2])
 
 
-def _options(*, hidden: bool) -> list[Any]:
-    """Return the two options as parameters of a command."""
+@cache
+def _options(*, hidden: bool) -> tuple[Any, ...]:
+    """Return the two options as parameters, which all commands share."""
     app = typer.Typer(add_completion=False)
 
     @app.command()
@@ -80,7 +82,7 @@ def _options(*, hidden: bool) -> list[Any]:
         ] = None,
     ) -> None: ...
 
-    return [each for each in get_command(app).params if each.name in ("url", "key")]
+    return tuple(each for each in get_command(app).params if each.name in ("url", "key"))
 
 
 def add_server_options(command: Any, name: str) -> Any:

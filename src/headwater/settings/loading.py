@@ -24,6 +24,8 @@ Origin = Literal["default", "file", "environment"]
 
 _TESTS = PREFIX + "TEST_"
 
+_BY_VARIABLE = {setting.variable: setting for setting in SETTINGS.values() if setting.variable}
+
 
 class LoadedSettings(NamedTuple):
     """Settings, and the origin of each that is not a default."""
@@ -91,24 +93,22 @@ def _from_file(file: Path) -> dict[str, Any]:
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     """Return the variables with our prefix that are not settings."""
-    known = {setting.variable for setting in SETTINGS.values()}
     names = os.environ if environ is None else environ
     ours = (name for name in names if name.startswith(PREFIX) and not name.startswith(_TESTS))
-    return sorted(name for name in ours if name not in known)
+    return sorted(name for name in ours if name not in _BY_VARIABLE)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    known = {setting.variable: setting for setting in SETTINGS.values() if setting.variable}
     values: dict[str, Any] = {}
     for name, text in environ.items():
-        if name in known:
-            setting = known[name]
+        if name in _BY_VARIABLE:
+            setting = _BY_VARIABLE[name]
             # An empty key or URL is ignored: an empty variable must not remove the key that the
             # file sets.
             if text or setting.of(Settings()) != "":
                 values[setting.path] = setting.check_text(text, name)
     for name in unknown_variables(environ):
-        _warn_once(name, nearest(name, known))
+        _warn_once(name, nearest(name, _BY_VARIABLE))
     return values
 
 
