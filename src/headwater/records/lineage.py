@@ -227,7 +227,7 @@ class PastContext(RecordFacts, frozen=True, kw_only=True):
         return f"(withheld: {self.content_hash})" if self.content is None else self.content
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class TextSpan(msgspec.Struct, frozen=True, kw_only=True):
     """Characters of an item's text that came from a feature, as Unicode code points.
 
     `read` is the place of the feature among those that were read; `input` is the place of the value
@@ -258,7 +258,7 @@ class ItemTrace(ItemLineage, frozen=True, kw_only=True):
     source_ref: Any
     why: str
     reads: Sequence[int] = ()
-    spans: Sequence[Span] = ()
+    spans: Sequence[TextSpan] = ()
     width: int | None = None
 
 

@@ -15,7 +15,7 @@ import msgspec
 from headwater.core.templates import MARK, Template, as_text, parse_template
 from headwater.errors import TemplateError
 from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead, Item
-from headwater.records.lineage import Span
+from headwater.records.lineage import TextSpan
 
 Templates = Mapping[str, Template]
 """The declared templates by the names of their features."""
@@ -25,7 +25,7 @@ class ItemReads(NamedTuple):
     """The places of the features that the template of an item reads, and its spans in order."""
 
     reads: Sequence[int] = ()
-    spans: Sequence[Span] = ()
+    spans: Sequence[TextSpan] = ()
 
 
 class SpanFinder:
@@ -65,7 +65,7 @@ class SpanFinder:
 
     def _spans(
         self, item: Item, template: Template, reads: Mapping[str, int | None]
-    ) -> Sequence[Span]:
+    ) -> Sequence[TextSpan]:
         values: dict[str, FeatureInput] = {
             name: self._features[place] for name, place in reads.items() if place is not None
         }
@@ -73,15 +73,15 @@ class SpanFinder:
         if reads.keys() != texts.keys() or template.render(texts) != item.content:
             return ()
         end = _visible_end(item)
-        spans: list[Span] = []
+        spans: list[TextSpan] = []
         for name, start, stop in template.places(texts):
             place = reads[name]
             assert place is not None, "every reference has a value"
-            spans.append(Span(start=start, end=stop, feature=name, read=place))
+            spans.append(TextSpan(start=start, end=stop, feature=name, read=place))
             spans += self._inner(self._features[place], place, name, start)
         return [_clipped(span, end) for span in spans if span.start < min(span.end, end)]
 
-    def _inner(self, read: FeatureRead, place: int, name: str, at: int) -> Iterator[Span]:
+    def _inner(self, read: FeatureRead, place: int, name: str, at: int) -> Iterator[TextSpan]:
         """Yield the spans inside a value whose feature is a template, at any depth."""
         pending: list[tuple[str, FeatureInput, int]] = [(name, read, at)]
         for outer, value, start in pending:
@@ -94,7 +94,7 @@ class SpanFinder:
             if inputs.keys() != texts.keys() or template.render(texts) != value.value:
                 continue
             for each, inner, stop in template.places(texts):
-                yield Span(
+                yield TextSpan(
                     start=start + inner,
                     end=start + stop,
                     feature=each,
@@ -129,5 +129,5 @@ def _visible_end(item: Item) -> int:
     return len(item.content) if isinstance(item.content, str) else 0
 
 
-def _clipped(span: Span, end: int) -> Span:
+def _clipped(span: TextSpan, end: int) -> TextSpan:
     return span if span.end <= end else msgspec.structs.replace(span, end=end)

@@ -2950,7 +2950,7 @@ export interface components {
             source_kind: string;
             source_ref: unknown;
             /** @default [] */
-            spans: components["schemas"]["Span"][];
+            spans: components["schemas"]["TextSpan"][];
             tokens: number;
             truncate: boolean;
             why: string;
@@ -3799,21 +3799,6 @@ export interface components {
             statement: string;
         };
         /**
-         * Span
-         * @description Characters of an item's text that came from a feature, as Unicode code points.
-         *
-         *         `read` is the place of the feature among those that were read; `input` is the place of the value
-         *         among the inputs of that feature, if it came through a feature that is a template itself.
-         */
-        Span: {
-            end: number;
-            feature: string;
-            /** @default null */
-            input: number | null;
-            read: number;
-            start: number;
-        };
-        /**
          * StoredValue
          * @description A value as it is stored online or in history.
          */
@@ -3870,6 +3855,21 @@ export interface components {
          */
         TailGap: {
             skipped: number;
+        };
+        /**
+         * TextSpan
+         * @description Characters of an item's text that came from a feature, as Unicode code points.
+         *
+         *         `read` is the place of the feature among those that were read; `input` is the place of the value
+         *         among the inputs of that feature, if it came through a feature that is a template itself.
+         */
+        TextSpan: {
+            end: number;
+            feature: string;
+            /** @default null */
+            input: number | null;
+            read: number;
+            start: number;
         };
         /**
          * Value

@@ -1,8 +1,8 @@
 import type { Trace } from "./model";
-import { piecesOf, type Span } from "./spans";
+import { piecesOf, type TextSpan } from "./spans";
 import css from "./SpannedText.module.css";
 
-type Props = { trace: Trace; text: string; spans: readonly Span[] };
+type Props = { trace: Trace; text: string; spans: readonly TextSpan[] };
 
 /** A text in which the words that came from features are marked. */
 export function SpannedText({ trace, text, spans }: Props) {
@@ -22,7 +22,7 @@ export function SpannedText({ trace, text, spans }: Props) {
   );
 }
 
-function isFresh(trace: Trace, { read, input }: Span): boolean {
+function isFresh(trace: Trace, { read, input }: TextSpan): boolean {
   const outer = trace.features[read];
   return (input === null ? outer : outer?.inputs[input])?.fresh ?? true;
 }

@@ -1,8 +1,13 @@
 import { describe, expect, it } from "vitest";
 
-import { piecesOf, type Span } from "./spans";
+import { piecesOf, type TextSpan } from "./spans";
 
-const span = (start: number, end: number, feature: string, input: number | null = null): Span => ({
+const span = (
+  start: number,
+  end: number,
+  feature: string,
+  input: number | null = null,
+): TextSpan => ({
   start,
   end,
   feature,

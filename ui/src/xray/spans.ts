@@ -1,18 +1,18 @@
 /** The words of a text with the feature behind each. Pure. */
 import type { Schema } from "~/api/client";
 
-export type Span = Schema<"Span">;
+export type TextSpan = Schema<"TextSpan">;
 
 /** A part of a text: literal, or a value; inside a value that is a template, the innermost wins. */
 type Piece = {
   text: string;
-  span: Span | null;
+  span: TextSpan | null;
   /** The words of a template between the values inside it. */
   isBetween: boolean;
 };
 
 /** Return a text as pieces; the spans count Unicode code points, and may lie in one another. */
-export function piecesOf(text: string, spans: readonly Span[]): Piece[] {
+export function piecesOf(text: string, spans: readonly TextSpan[]): Piece[] {
   if (spans.length === 0) return text === "" ? [] : [{ text, span: null, isBetween: false }];
   const unit = codeUnits(text);
   const ranges = spans.map((span) => ({ span, start: unit(span.start), end: unit(span.end) }));
