@@ -12,7 +12,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ import asyncpg
 from tests.wheels import package, postgres_installation
 
 READY_WITHIN_SECONDS = 60.0
-STOPPED_WITHIN_SECONDS = 10.0
+STOPPED_WITHIN_SECONDS = 30.0
 POLL_SECONDS = 0.02
 ATTEMPTS = 3
 
@@ -142,8 +142,11 @@ class Machine:
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
+            self.freeze()  # it starts no child after that
+            children = [*_children(self._process.pid)]
+            self._process.send_signal(how)
             self.thaw()
-            _stop(self._process, how)
+            _wait_until_ended(self._process, children)
             self._pid.unlink()
             self._process = None
 
@@ -434,13 +437,27 @@ def _wait_until_ready(server: Server, process: subprocess.Popen[bytes], log: Pat
         time.sleep(POLL_SECONDS)
 
 
-def _stop(process: subprocess.Popen[bytes], stop_signal: signal.Signals) -> None:
-    process.send_signal(stop_signal)
+def _wait_until_ended(process: subprocess.Popen[bytes], children: Sequence[int]) -> None:
+    """Wait for the end of a server, and of its children, which outlive it if it was killed.
+
+    Postgres does not start again while one of them has its shared memory.
+    """
     try:
         process.wait(STOPPED_WITHIN_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    deadline = time.monotonic() + STOPPED_WITHIN_SECONDS
+    while any(map(_is_running, children)) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
 
 
 def free_port() -> int:
