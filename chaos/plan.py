@@ -31,7 +31,7 @@ _RARE_PER_100_000 = {
     "kill": 5,
 }
 # An event that ends its worker does so several times, each of which takes seconds.
-_ALL_TYPES_FROM = 10_000
+_ALL_TYPES_FROM = 4_000
 
 # A feature fails long enough for its circuit breaker to open, recovers, and fails a little again.
 _SPAN = ["broken"] * 40 + ["mended"] * 5 + ["relapse"] * 3

@@ -19,7 +19,7 @@ from tests.engine.support import until
 
 pytestmark = pytest.mark.both_environments
 
-TIMES = 100
+TIMES = 30
 
 
 @contextmanager

@@ -175,4 +175,4 @@ class Engine(RuleBasedStateMachine):
 
 
 TestEngine = Engine.TestCase
-TestEngine.settings = settings(max_examples=40, stateful_step_count=25)
+TestEngine.settings = settings(max_examples=20, stateful_step_count=25)

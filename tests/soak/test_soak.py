@@ -27,7 +27,7 @@ TOOTH = (0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 14, 5)
 @pytest.mark.parametrize(
     "order",
     [
-        pytest.param(Order(seconds=10), id="embedded"),
+        pytest.param(Order(seconds=3), id="embedded"),
         pytest.param(Order(seconds=2, on_servers=True), id="production"),
     ],
 )

@@ -11,7 +11,7 @@ from headwater.core.batching import batched
 from headwater.ports import Compare, DocumentWrite, IndexedChunk
 from tests.backends.postgres.documents import near, spec
 
-CHUNKS, DIMENSIONS, CLUSTERS, QUERIES, LIMIT = 20_000, 32, 200, 50, 10
+CHUNKS, DIMENSIONS, CLUSTERS, QUERIES, LIMIT = 6_000, 32, 60, 50, 10
 
 
 def clustered(
