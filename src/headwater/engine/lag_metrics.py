@@ -53,8 +53,10 @@ GROUP_WORKERS = Gauge(
 _BY_GROUP = (GROUP_LAG_EVENTS, GROUP_LAG_SECONDS, GROUP_WORKERS)
 _SHARED = (LAG_EVENTS, LAG_SECONDS, DEAD_LETTERS_WAITING, UNOWNED_PARTITIONS)
 _PAUSE_SECONDS = 5.0
-# Counting a long log takes long, and must not take most of the time.
+# Counting a long log takes long, and must not take most of the time; but a measurement that one
+# slow answer held up must not leave old numbers for minutes.
 _PAUSE_PER_MEASUREMENT = 50
+_LONGEST_PAUSE_SECONDS = 60.0
 # A group whose only worker is being restarted is not abandoned.
 _ABANDONED_SECONDS = 60.0
 
@@ -86,7 +88,8 @@ async def update_gauges(backends: Backends, clock: Clock, held: Sized, outage: O
                 outage.report("warning", "measuring the backlog failed; retrying", error, "gauges")
             else:
                 outage.recovered("gauges")
-                pause = max(pause, (time.perf_counter() - began) * _PAUSE_PER_MEASUREMENT)
+                earned = (time.perf_counter() - began) * _PAUSE_PER_MEASUREMENT
+                pause = min(max(pause, earned), _LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause)
     finally:
         _reset()
