@@ -79,7 +79,7 @@ def issuing() -> Iterator[Issuer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         served = Issuer(f"http://127.0.0.1:{server.server_port}/jwks")
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield served
         server.shutdown()

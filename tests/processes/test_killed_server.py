@@ -18,8 +18,8 @@ from tests.servers import quiet_port
 
 FEATURES = Path(__file__).with_name("features.py")
 ACCOUNTS = 50
-EVENTS_EACH = 200
-KILLS = 3
+EVENTS_EACH = 40
+KILLS = 2
 
 
 class Server:

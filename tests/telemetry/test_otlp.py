@@ -63,7 +63,7 @@ class Receiver:
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     started = Receiver()
-    thread = threading.Thread(target=started.server.serve_forever)
+    thread = threading.Thread(target=started.server.serve_forever, args=(0.01,))
     thread.start()
     yield started
     started.server.shutdown()

@@ -18,7 +18,7 @@ from headwater.engine.running_versions import RunningVersions
 from headwater.settings.schema import Settings
 from tests.engine.support import past, until
 
-_RUNS = 20
+_RUNS = 5
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -44,8 +45,8 @@ def size(parts: Embedded) -> int:
 
 async def test_expired_values_are_removed(parts: Embedded) -> None:
     cache = opened(parts)
-    for number in range(1_500):
-        await cache.put(f"brief {number}", cached(parts.clock, b""), MINUTE)
+    brief = cached(parts.clock, b"")
+    await asyncio.gather(*(cache.put(f"brief {number}", brief, MINUTE) for number in range(1_500)))
     await cache.put("lasting", cached(parts.clock), 10 * MINUTE)
     await cache.prune()
     assert parts.tail_rows("cache") == 1_501
