@@ -34,7 +34,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos soak up down lock clean \
-	ui ui-check ui-types browser pictures
+	ui ui-check ui-types ui-pictures browser pictures
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -71,6 +71,9 @@ ui-types: $(DEV_READY) ## Write the web UI's types of requests and responses fro
 
 pictures: ui browser ## Take the pictures of the README from the data of the demo
 	$(BIN)/python -m dev.pictures
+
+ui-pictures: ui browser ## Take pictures of every state that the tests of the web UI reach, into build/pictures
+	$(BIN)/pytest --numprocesses auto --pictures build/pictures $(ARGS) tests/ui
 
 lint: $(DEV_READY) ## Check format and lint
 	$(BIN)/ruff format --check .

@@ -73,6 +73,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="leave out the tests of the web UI that need a Chromium",
     )
+    parser.addoption(
+        "--pictures",
+        metavar="FOLDER",
+        type=Path,
+        help="write a picture of every state of the web UI that its tests reach",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

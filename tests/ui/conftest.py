@@ -20,7 +20,9 @@ from dev.browser import find_chromium, running_chromium
 from headwater.core.callers import AccessScope
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from tests.http.key_files import add_key
-from tests.ui.browsing import Size, Tab, Theme, new_tab
+from tests.ui import hostile
+from tests.ui.browsing import Size, Tab, TabPool
+from tests.ui.pictures import Theme, pictures
 from tests.ui.site import Site
 
 NO_BROWSER_TEST = "test_a_browser_is_installed"
@@ -33,6 +35,11 @@ ROLES: tuple[tuple[str, tuple[AccessScope, ...], datetime | None], ...] = (
 )
 
 OpenTab = Callable[..., Tab]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take pictures if asked to."""
+    pictures.folder = config.getoption("--pictures")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -62,12 +69,8 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         environment = _production(
             request.getfixturevalue("redis_url"), request.getfixturevalue("postgres_url")
         )
-    with _folder() as home:
-        site = Site(Path(home), environment).start()
-        try:
-            yield site.fill()
-        finally:
-            site.close()
+    with _folder() as home, Site(Path(home), environment).shared() as site:
+        yield site.fill()
 
 
 @pytest.fixture(scope="package")
@@ -84,11 +87,15 @@ def keyed_site() -> Iterator[Site]:
             for role, scopes, expires in ROLES
         }
         site.key = site.keys["operator"]
-        site.start()
-        try:
+        with site.shared():
             yield site.fill()
-        finally:
-            site.close()
+
+
+@pytest.fixture(scope="package")
+def hostile_site() -> Iterator[Site]:
+    """Yield a server whose store has hostile text in every field; tests may add more."""
+    with _folder() as home, Site(Path(home), {}).shared() as site:
+        yield hostile.fill(site)
 
 
 @pytest.fixture
@@ -102,16 +109,23 @@ def own_site() -> Iterator[Site]:
             site.close()
 
 
+@pytest.fixture(scope="package")
+def tab_pool(browser: Browser) -> TabPool:
+    """Return the browser contexts that tests of shared servers reuse."""
+    return TabPool(browser)
+
+
 @pytest.fixture
-def open_tab(browser: Browser) -> Iterator[OpenTab]:
-    """Return a function that makes a browser context at a server; its errors fail the test."""
+def open_tab(tab_pool: TabPool) -> Iterator[OpenTab]:
+    """Return a function that gives a browser context at a server; its errors fail the test."""
     with ExitStack() as stack:
 
         def open_tab(
             at: Site, *, size: Size = "laptop", theme: Theme = "light", key: str | None = None
         ) -> Tab:
+            chosen = at.key if key is None else key
             return stack.enter_context(
-                new_tab(browser, at.url, size=size, theme=theme, key=at.key if key is None else key)
+                tab_pool.lent(at.url, size=size, theme=theme, key=chosen, is_kept=at.is_shared)
             )
 
         yield open_tab

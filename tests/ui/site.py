@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,6 +69,8 @@ class Site:
         """Keys of the server by the name of their role."""
         self.records: list[str] = []
         """Ids of the contexts that ``fill`` has assembled, oldest first."""
+        self.is_shared = False
+        """Whether several tests use it, none of which stops it."""
         self._process: subprocess.Popen[str] | None = None
         self._client = httpx.Client(base_url=self.url, timeout=SECONDS)
 
@@ -104,6 +107,16 @@ class Site:
         self.thaw()
         self.stop()
         self._client.close()
+
+    @contextmanager
+    def shared(self) -> Iterator[Site]:
+        """Run the server for several tests."""
+        self.is_shared = True
+        self.start()
+        try:
+            yield self
+        finally:
+            self.close()
 
     def freeze(self) -> None:
         """Let the server answer nothing, until ``thaw``."""

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.ui.browsing import Tab, axe, photograph
+from tests.ui.browsing import Tab, axe, check_sizes
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -30,7 +30,7 @@ def test_a_sentence_says_what_changed_and_the_text_marks_the_words(tab: Tab, sit
     expect(text.locator("ins").first).to_be_visible()
     expect(text.locator("del").first).to_be_visible()
     axe(page)
-    photograph(page, "compare")
+    check_sizes(page, "compare")
 
 
 def test_the_two_can_be_swapped_and_copied_as_a_command(tab: Tab, site: Site) -> None:
@@ -53,7 +53,7 @@ def test_one_context_is_compared_with_the_last_ones_about_its_entity(tab: Tab, s
     suggested = page.get_by_role("region", name="of its name that read User")
     others = suggested.get_by_role("link")
     expect(others).to_have_count(3)
-    photograph(page, "compare-choosing")
+    check_sizes(page, "compare-choosing")
     others.first.click()
     expect(page).to_have_url(re.compile(f"a={site.records[4]}&b={site.records[7]}"))
 
@@ -73,17 +73,17 @@ def test_an_unknown_context_is_an_error_with_a_remedy(tab: Tab, site: Site) -> N
     expect(page.get_by_role("alert")).to_contain_text("0190aaaa")
 
 
-def test_hostile_texts_are_shown_as_text(own_site: Site, open_tab: OpenTab) -> None:
+def test_hostile_texts_are_shown_as_text(hostile_site: Site, open_tab: OpenTab) -> None:
     ids = [
-        own_site.post(
+        hostile_site.post(
             "/v1/record", {"name": "<b>n</b> مرحبا " + "w" * 120, "content": f"{HOSTILE}\n{word}"}
         )["context_id"]
         for word in ("one", "two")
     ]
-    page = open_tab(own_site).open(f"/ui/compare?a={ids[0]}&b={ids[1]}")
+    page = open_tab(hostile_site).open(f"/ui/compare?a={ids[0]}&b={ids[1]}")
     text = page.get_by_role("table", name="Text of both contexts")
     expect(text).to_contain_text("<script>alert(1)</script>")
     expect(text.locator("ins")).to_have_text("two")
     expect(page.locator("main script")).to_have_count(0)
     axe(page)
-    photograph(page, "compare-hostile")
+    check_sizes(page, "compare-hostile")

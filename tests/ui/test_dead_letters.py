@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.browsing import axe, photograph
+from tests.ui.browsing import axe, check_sizes
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site, until
 from tests.ui.test_events import ARABIC, HOSTILE, HOSTILE_ID
@@ -55,10 +55,10 @@ def test_letters_are_grouped_by_feature_and_error(site: Site, open_tab: OpenTab)
 
 
 def test_one_letter_of_many_is_settled_after_a_question(failed: Site, open_tab: OpenTab) -> None:
-    page = open_tab(failed).open("/ui/dead-letters")
+    page = open_tab(failed, theme="dark").open("/ui/dead-letters")
     group(page, "KeyError: 'XX'").click()
     expect(rows(page)).to_have_count(6)
-    photograph(page, "dead-letters")
+    check_sizes(page, "dead-letters")
     axe(page)
     # By keyboard alone: the next row, tick it and the one after it.
     rows(page).first.focus()
@@ -67,7 +67,7 @@ def test_one_letter_of_many_is_settled_after_a_question(failed: Site, open_tab: 
     page.keyboard.press("j")
     page.keyboard.press("Space")
     page.get_by_role("button", name="Discard 2").click()
-    photograph(page, "dead-letters-question")
+    check_sizes(page, "dead-letters-question")
     axe(page)
     page.keyboard.press("Escape")
     expect(rows(page)).to_have_count(6)
@@ -76,7 +76,7 @@ def test_one_letter_of_many_is_settled_after_a_question(failed: Site, open_tab: 
     expect(results.get_by_text("Discarded")).to_have_count(2)
     expect(page.get_by_text("2 letters discarded.")).to_be_visible()
     expect(rows(page)).to_have_count(4)
-    photograph(page, "dead-letters-result")
+    check_sizes(page, "dead-letters-result")
     axe(page)
     # All of the group: they fail again, and come back.
     confirm(page, "Redrive all")
@@ -109,17 +109,17 @@ def test_two_tabs_that_act_on_the_same_letter_get_a_clear_answer(
     expect(second.get_by_text("No letters in this group")).to_be_visible()
 
 
-def test_a_letter_that_is_gone_says_so(failed: Site, open_tab: OpenTab) -> None:
-    tab = open_tab(failed)
+def test_a_letter_that_is_gone_says_so(site: Site, open_tab: OpenTab) -> None:
+    tab = open_tab(site)
     tab.expected.append("404")
     page = tab.open("/ui/dead-letters?feature=shipping_fee&letter=999999")
     expect(page.get_by_text("This letter is gone")).to_be_visible()
 
 
 def test_a_store_without_dead_letters_says_so(own_site: Site, open_tab: OpenTab) -> None:
-    page = open_tab(own_site).open("/ui/dead-letters")
+    page = open_tab(own_site, theme="dark").open("/ui/dead-letters")
     expect(page.get_by_role("heading", level=1)).to_have_text("No dead letters")
-    photograph(page, "dead-letters-empty")
+    check_sizes(page, "dead-letters-empty")
     axe(page)
 
 
@@ -132,9 +132,9 @@ def test_hostile_letters_are_shown_as_text(own_site: Site, open_tab: OpenTab) ->
         kg=f"\u202e{ARABIC} <img onerror=alert(1)>",
     )
     until(lambda: own_site.get("/v1/dead-letters/groups")["letters"] == 2)
-    page = open_tab(own_site).open("/ui/dead-letters")
+    page = open_tab(own_site, theme="dark").open("/ui/dead-letters")
     page.on("dialog", lambda dialog: pytest.fail(f"markup ran: {dialog.message}"))
     group(page, "<text>").first.click()
     expect(rows(page)).to_have_count(1)
-    photograph(page, "dead-letters-hostile")
+    check_sizes(page, "dead-letters-hostile")
     axe(page)

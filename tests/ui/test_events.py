@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.browsing import axe, photograph
+from tests.ui.browsing import axe, check_sizes
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -104,7 +104,7 @@ def test_the_tail_goes_on_after_the_server_restarted(own_site: Site, open_tab: O
 
 
 def test_an_event_is_published_from_a_form(own_site: Site, open_tab: OpenTab) -> None:
-    page = tail_of(open_tab(own_site).open("/ui/events"))
+    page = tail_of(open_tab(own_site, theme="dark").open("/ui/events"))
     page.get_by_role("button", name="Publish").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Publish").click()
@@ -115,7 +115,7 @@ def test_an_event_is_published_from_a_form(own_site: Site, open_tab: OpenTab) ->
     payload = dialog.get_by_label("Payload")
     payload.fill("{amount: 40}")
     expect(dialog).to_contain_text("This is not JSON")
-    photograph(page, "events-publish")
+    check_sizes(page, "events-publish")
     axe(page)
     payload.fill('{"amount": 40}')
     dialog.get_by_role("button", name="Publish").click()
@@ -128,36 +128,36 @@ def test_an_event_is_published_from_a_form(own_site: Site, open_tab: OpenTab) ->
 
 
 def test_past_events_are_listed_by_time(site: Site, open_tab: OpenTab) -> None:
-    page = open_tab(site).open("/ui/events?view=past&type=purchase&entity=grace")
+    page = open_tab(site, theme="dark").open("/ui/events?view=past&type=purchase&entity=grace")
     expect(rows(page)).to_have_count(12)
     page.get_by_label("Time").select_option("all")
     expect(page).to_have_url(f"{site.url}/ui/events?view=past&type=purchase&entity=grace&range=all")
     rows(page).first.click()
-    photograph(page, "events-past")
+    check_sizes(page, "events-past")
     axe(page)
 
 
 def test_pictures_of_the_tail(own_site: Site, open_tab: OpenTab) -> None:
-    page = tail_of(open_tab(own_site).open("/ui/events"))
-    photograph(page, "events-empty")
+    page = tail_of(open_tab(own_site, theme="dark").open("/ui/events"))
+    check_sizes(page, "events-empty")
     axe(page)
     for number in range(30):
         kind = ("purchase", "visit", "refund")[number % 3]
         own_site.publish(kind, f"customer-{number % 7}", amount=number * 1.5, order=number)
     expect(rows(page).filter(has_text='"order":29')).to_be_visible()
     rows(page).nth(3).click()
-    photograph(page, "events-live")
+    check_sizes(page, "events-live")
     axe(page)
 
 
-def test_hostile_events_are_shown_as_text(own_site: Site, open_tab: OpenTab) -> None:
-    page = tail_of(open_tab(own_site).open("/ui/events"))
+def test_hostile_events_are_shown_as_text(hostile_site: Site, open_tab: OpenTab) -> None:
+    page = tail_of(open_tab(hostile_site, theme="dark").open("/ui/events"))
     page.on("dialog", lambda dialog: pytest.fail(f"markup ran: {dialog.message}"))
-    own_site.publish("purchase", "ordinary", amount=1)
-    own_site.publish("<i>hostile</i> " + "long-" * 30, HOSTILE_ID, **HOSTILE)
+    hostile_site.publish("purchase", "ordinary", amount=1)
+    hostile_site.publish("<i>hostile</i> " + "long-" * 30, HOSTILE_ID, **HOSTILE)
     row = rows(page).filter(has_text="<b>ada</b>")
     row.click()
     detail = page.get_by_role("region", name="Event", exact=True)
     expect(detail).to_contain_text("<script>alert(2)</script>")
-    photograph(page, "events-hostile")
+    check_sizes(page, "events-hostile")
     axe(page)

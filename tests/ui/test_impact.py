@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.ui.browsing import Tab, axe, photograph
+from tests.ui.browsing import Tab, axe, check_sizes
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -28,8 +28,7 @@ def test_every_context_that_saw_a_document_is_listed_and_exported(tab: Tab, site
 
 def test_the_form_asks_for_each_kind_of_thing(tab: Tab, site: Site) -> None:
     page = tab.open("/ui/impact")
-    axe(page)
-    photograph(page, "impact-empty")
+    check_sizes(page, "impact-empty")
     page.get_by_label("Feature", exact=True).select_option("total_spend")
     page.get_by_label("Entity id").fill("ada")
     page.keyboard.press("Enter")
@@ -46,7 +45,7 @@ def test_the_form_asks_for_each_kind_of_thing(tab: Tab, site: Site) -> None:
     page.get_by_label("Chunk id").fill("<b>no such chunk</b>")
     page.keyboard.press("Enter")
     expect(title).to_have_text("No context saw chunk <b>no such chunk</b>")
-    photograph(page, "impact-nothing")
+    check_sizes(page, "impact-nothing")
 
 
 def test_an_auditor_may_type_the_name_of_a_feature(keyed_site: Site, open_tab: OpenTab) -> None:
@@ -60,4 +59,4 @@ def test_pictures_of_the_impact_of_a_feature(tab: Tab) -> None:
     page = tab.open("/ui/impact?feature=total_spend")
     expect(page.get_by_role("heading", level=1)).to_have_text("12 contexts saw feature total_spend")
     axe(page)
-    photograph(page, "impact")
+    check_sizes(page, "impact")

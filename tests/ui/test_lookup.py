@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.browsing import Tab, axe, photograph, settle
+from tests.ui.browsing import Tab, axe, check_sizes, settle
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -31,8 +31,7 @@ def test_all_values_of_an_entity_are_shown_with_their_state(tab: Tab) -> None:
     assert "Ada Lovelace, silver customer" in row(page, "blurb")
     assert "fresh" in row(page, "past_orders")
     assert "no value" in row(page, "shipping_fee") or "9.8" in row(page, "shipping_fee")
-    axe(page)
-    photograph(page, "lookup")
+    check_sizes(page, "lookup")
 
 
 @pytest.mark.both_environments
@@ -51,7 +50,7 @@ def test_one_value_shows_its_steps_and_the_events_behind_them(tab: Tab) -> None:
         "href", "/ui/impact?feature=total_spend&entity=User&entity_id=ada"
     )
     axe(page)
-    photograph(page, "lookup-value")
+    check_sizes(page, "lookup-value")
 
 
 def test_the_page_is_used_by_keyboard_alone(tab: Tab) -> None:
@@ -84,7 +83,7 @@ def test_texts_over_time_are_a_band_and_ranges_are_in_the_address(tab: Tab) -> N
     page.wait_for_url("**&range=24h")
     settle(page)
     expect(chart.locator("svg text").filter(has_text="Ada Lovelace")).to_be_visible()
-    photograph(page, "lookup-text")
+    check_sizes(page, "lookup-text")
 
 
 def test_a_feature_without_a_history_names_the_ones_that_have_one(tab: Tab) -> None:
@@ -100,28 +99,28 @@ def test_an_unknown_entity_is_an_error_with_the_nearest_name(tab: Tab) -> None:
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("did you mean 'User'?")
     expect(alert.get_by_role("button", name="Try again")).to_be_visible()
-    photograph(page, "lookup-error")
+    check_sizes(page, "lookup-error")
 
 
 def test_without_an_entity_the_page_teaches_a_command(tab: Tab) -> None:
     page = tab.open("/ui/lookup")
     expect(page.locator("pre")).to_have_text("headwater features get total_spend ada")
     axe(page)
-    photograph(page, "lookup-empty")
+    check_sizes(page, "lookup-empty")
 
 
-def test_hostile_ids_and_texts_are_shown_as_text(own_site: Site, open_tab: OpenTab) -> None:
-    own_site.publish("signed_up", HOSTILE_ID, name=HOSTILE_TEXT)
-    own_site.publish("purchase", HOSTILE_ID, amount=1e300)
-    own_site.drain()
-    tab = open_tab(own_site)
+def test_hostile_ids_and_texts_are_shown_as_text(hostile_site: Site, open_tab: OpenTab) -> None:
+    hostile_site.publish("signed_up", HOSTILE_ID, name=HOSTILE_TEXT)
+    hostile_site.publish("purchase", HOSTILE_ID, amount=1e300)
+    hostile_site.drain()
+    tab = open_tab(hostile_site)
     page = tab.open(f"/ui/lookup?entity=User&id={quote(HOSTILE_ID, safe='')}&feature=name")
     expect(page.get_by_role("heading", level=1)).to_contain_text("<b>'\"/../%00?&#")
     expect(page.get_by_role("region", name="name")).to_contain_text("<img src=x onerror=")
     assert "owned" not in page.title()
     assert page.locator("main img").count() == 0
     axe(page)
-    photograph(page, "lookup-hostile")
+    check_sizes(page, "lookup-hostile")
     page.get_by_role("row", name="total_spend").click()
     expect(page.get_by_role("group", name="History as a chart")).to_be_visible()
     settle(page)

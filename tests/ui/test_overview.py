@@ -5,8 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.http.key_files import add_key
-from tests.ui.browsing import axe, photograph
+from tests.ui.browsing import axe, check_sizes
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -25,8 +24,7 @@ def test_the_overview_says_what_to_look_at_first(page: Page) -> None:
     expect(page.get_by_role("table", name="Workers").get_by_role("row")).to_have_count(2)
     for tile in ("Events", "Waiting", "Oldest waiting", "Dead letters", "Contexts", "Fresh"):
         expect(page.get_by_role("img", name=re.compile(f"^{tile}: "))).to_be_visible()
-    axe(page)
-    photograph(page, "overview-attention")
+    check_sizes(page, "overview-attention")
     letters.get_by_role("link", name="Review").first.click()
     expect(page).to_have_url(re.compile(r"/ui/dead-letters\?feature=shipping_fee"))
 
@@ -46,7 +44,7 @@ def test_a_store_is_shown_from_its_first_event_to_the_end_of_its_server(
     title = page.get_by_role("heading", level=1)
     expect(title).to_have_text("Ready for the first event")
     expect(page.get_by_text("headwater events publish")).to_be_visible()
-    photograph(page, "overview-empty")
+    check_sizes(page, "overview-empty")
     own_site.publish("visit", "ada")
     own_site.assemble("many_items", count=3)
     own_site.drain()
@@ -54,7 +52,7 @@ def test_a_store_is_shown_from_its_first_event_to_the_end_of_its_server(
     expect(page.get_by_text("Nothing needs attention.")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="many_items")).to_contain_text("100 %")
     axe(page)
-    photograph(page, "overview-healthy")
+    check_sizes(page, "overview-healthy")
     # While it stops, its worker ends first, and the page could still read that.
     page.context.set_offline(True)
     own_site.stop()
@@ -62,7 +60,7 @@ def test_a_store_is_shown_from_its_first_event_to_the_end_of_its_server(
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
     expect(title).to_have_text("Last known: Everything works")
     expect(page.get_by_role("row").filter(has_text="many_items")).to_be_visible()
-    photograph(page, "overview-dead-server")
+    check_sizes(page, "overview-dead-server")
     own_site.start()
     expect(page.get_by_role("alert")).to_have_count(0)
     hostile = "<img src=x onerror=alert(1)>\u202ert\u0000"
@@ -73,14 +71,9 @@ def test_a_store_is_shown_from_its_first_event_to_the_end_of_its_server(
 
 
 def test_a_key_without_the_scope_of_metrics_sees_no_overview(
-    own_site: Site, open_tab: OpenTab
+    keyed_site: Site, open_tab: OpenTab
 ) -> None:
-    own_site.stop()
-    keys = own_site.home / "keys.toml"
-    key = add_key(keys, "reader", "read")
-    own_site.environment["HEADWATER_KEYS_FILE"] = str(keys)
-    own_site.start()
-    page = open_tab(own_site, key=key).open()
+    page = open_tab(keyed_site, key=keyed_site.keys["reader"]).open()
     expect(page).to_have_url(re.compile("/ui/store$"))
     rail = page.get_by_role("navigation", name="Pages")
     expect(rail.get_by_role("link", name="Overview")).to_have_count(0)
@@ -93,5 +86,4 @@ def test_the_doctor_groups_findings_by_severity(page: Page) -> None:
     expect(page.get_by_role("region", name="In order")).to_contain_text("circuit breakers")
     warnings = page.get_by_role("region", name=re.compile("^Works, but"))
     expect(warnings.get_by_role("listitem").first).to_contain_text("→")
-    axe(page)
-    photograph(page, "doctor")
+    check_sizes(page, "doctor")

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.browsing import Tab, axe, photograph, settle
+from tests.ui.browsing import Tab, axe, check_sizes, settle
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -43,13 +43,13 @@ def test_a_feature_is_found_while_typing_and_opened_by_enter(page: Page) -> None
     expect(first).to_contain_text("total_spend")
     expect(first).to_have_attribute("aria-selected", "true")
     axe(page)
-    photograph(page, "palette-found")
+    check_sizes(page, "palette-found")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/ui/store\?card=feature%3Atotal_spend$"))
     open_palette(page)
     recent = page.get_by_role("group", name="Recent")
     expect(recent.get_by_role("option")).to_contain_text(["total_spend"])
-    photograph(page, "palette-recent")
+    check_sizes(page, "palette-recent")
 
 
 @pytest.mark.both_environments
@@ -83,7 +83,7 @@ def test_nothing_found_and_hostile_text_are_shown_as_text(page: Page) -> None:
     search.fill("<img src=x onerror=alert(1)> \u202e evil")
     note = page.get_by_role("dialog").get_by_role("status")
     expect(note).to_contain_text("Nothing is called “<img src=x")
-    photograph(page, "palette-nothing")
+    check_sizes(page, "palette-nothing")
 
 
 def test_a_dead_server_leaves_the_pages(own_site: Site, open_tab: OpenTab) -> None:

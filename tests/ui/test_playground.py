@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.browsing import Tab, axe, photograph, settle
+from tests.ui.browsing import Tab, axe, check_sizes, settle
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site, until
 
@@ -19,12 +19,8 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\">\u202e\u05e9\u05dc\u05d
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Site]:
     """Yield a filled server of these tests, because every run is recorded."""
-    with TemporaryDirectory(prefix="hw-ui-") as home:
-        site = Site(Path(home), {}).start()
-        try:
-            yield site.fill()
-        finally:
-            site.close()
+    with TemporaryDirectory(prefix="hw-ui-") as home, Site(Path(home), {}).shared() as site:
+        yield site.fill()
 
 
 @pytest.fixture
@@ -54,7 +50,7 @@ def test_a_context_is_assembled_taken_apart_and_compared(tab: Tab, shop: Site) -
     page = tab.open("/ui/playground?context=support")
     expect(page.get_by_text("Nothing assembled yet")).to_be_visible()
     axe(page)
-    photograph(page, "playground-empty")
+    check_sizes(page, "playground-empty")
     page.get_by_label("user_id").fill("ada")
     page.get_by_label("question").fill("How long does a refund take?")
     first = assemble(page)
@@ -62,8 +58,9 @@ def test_a_context_is_assembled_taken_apart_and_compared(tab: Tab, shop: Site) -
         "Question: How long does a refund take?"
     )
     assert "Ada Lovelace" in shop.get(f"/v1/context/{first}")["content"]
+    page.emulate_media(color_scheme="dark")
     axe(page)
-    photograph(page, "playground")
+    check_sizes(page, "playground")
 
     page.get_by_label("Token budget").focus()
     for _ in range(12):
@@ -124,7 +121,7 @@ def test_a_budget_that_is_too_small_says_what_is_needed(tab: Tab) -> None:
     expect(alert).to_contain_text("Token budget exceeded")
     expect(alert.get_by_role("button", name="Try again")).to_be_visible()
     axe(page)
-    photograph(page, "playground-error")
+    check_sizes(page, "playground-error")
 
 
 def test_hostile_arguments_are_shown_as_text(tab: Tab) -> None:
@@ -137,4 +134,4 @@ def test_hostile_arguments_are_shown_as_text(tab: Tab) -> None:
     )
     assert "owned" not in page.title()
     assert page.locator("main img").count() == 0
-    photograph(page, "playground-hostile")
+    check_sizes(page, "playground-hostile")

@@ -5,7 +5,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.browsing import Tab, axe, photograph, settle
+from tests.ui.browsing import Tab, axe, check_sizes, settle
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -33,7 +33,7 @@ def test_a_query_shows_chunks_with_scores_and_then_comes_from_the_cache(tab: Tab
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.get_by_role("region", name="Search", exact=True)).to_contain_text("hit, found")
     axe(page)
-    photograph(page, "retrievers")
+    check_sizes(page, "retrievers")
 
 
 @pytest.mark.both_environments
@@ -49,7 +49,7 @@ def test_an_index_shows_its_generations_and_answers_queries(tab: Tab) -> None:
     chunks = page.get_by_role("region", name="Chunks").get_by_role("listitem")
     expect(chunks.first).to_contain_text("Gift cards never expire.")
     axe(page)
-    photograph(page, "retrievers-index")
+    check_sizes(page, "retrievers-index")
     page.get_by_label("Filters").fill("lang = en")
     expect(page.get_by_text("Give a JSON object")).to_be_visible()
     page.get_by_label("Filters").fill('{"lang": "xx"}')
@@ -74,12 +74,14 @@ def test_a_query_is_tried_by_keyboard_alone_and_is_in_the_address(tab: Tab) -> N
     expect(page.get_by_label("question")).to_have_value("warranty of lamps")
 
 
-def test_hostile_documents_and_queries_are_shown_as_text(own_site: Site, open_tab: OpenTab) -> None:
+def test_hostile_documents_and_queries_are_shown_as_text(
+    hostile_site: Site, open_tab: OpenTab
+) -> None:
     document = quote("<b>%41\u05e9\u05dc\u05d5\u05dd/..", safe="")
-    own_site.request(
+    hostile_site.request(
         "PUT", f"/v1/index/help/{document}", {"text": HOSTILE, "metadata": {"<i>": "\u202e<b>bold"}}
     )
-    tab = open_tab(own_site)
+    tab = open_tab(hostile_site)
     page = tab.open("/ui/retrievers?retriever=search_help")
     page.get_by_label("question").fill(HOSTILE[:200])
     page.get_by_role("button", name="Search", exact=True).click()
@@ -88,7 +90,7 @@ def test_hostile_documents_and_queries_are_shown_as_text(own_site: Site, open_ta
     expect(chunk).to_contain_text("<i>: ")
     assert "owned" not in page.title()
     axe(page)
-    photograph(page, "retrievers-hostile")
+    check_sizes(page, "retrievers-hostile")
 
 
 def test_an_empty_index_and_a_dead_server_say_what_to_do(own_site: Site, open_tab: OpenTab) -> None:
@@ -96,11 +98,11 @@ def test_an_empty_index_and_a_dead_server_say_what_to_do(own_site: Site, open_ta
     tab.expected.append("ERR_CONNECTION_REFUSED")
     page = tab.open("/ui/retrievers?index=help")
     expect(page.get_by_text("headwater index build help docs/")).to_be_visible()
-    photograph(page, "retrievers-empty")
+    check_sizes(page, "retrievers-empty")
     page.get_by_role("table", name="Retrievers").get_by_role("row", name="search_help").click()
     settle(page)
     own_site.stop()
     page.get_by_label("question").fill("anything")
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.get_by_role("alert").last).to_contain_text("Check that headwater serve runs")
-    photograph(page, "retrievers-error")
+    check_sizes(page, "retrievers-error")

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.browsing import axe, photograph, settle
+from tests.ui.browsing import axe, check_sizes, settle
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -28,7 +28,7 @@ def test_the_key_is_entered_once_and_kept_in_this_tab_only(
     page = tab.open("/ui/store")
     expect(page.get_by_label("API key")).to_be_focused()
     axe(page)
-    photograph(page, "key")
+    check_sizes(page, "key")
     key = keyed_site.keys["operator"]
     enter(page, key)
     expect(page.get_by_role("link", name="Dead letters")).to_be_visible()
@@ -66,7 +66,7 @@ def test_a_key_that_is_not_accepted_can_be_corrected(
     page = tab.open("/ui/store")
     enter(page, keyed_site.keys.get(role, "hw_none_0123456789"))
     expect(page.get_by_text(reason)).to_be_visible()
-    photograph(page, f"key-{role}")
+    check_sizes(page, f"key-{role}")
     enter(page, keyed_site.keys["operator"])
     expect(page.get_by_role("link", name="Dead letters")).to_be_visible()
 
@@ -96,7 +96,7 @@ def test_the_address_of_a_page_that_a_key_may_not_use_says_so(
     )
     if path == "records":
         axe(page)
-        photograph(page, "forbidden")
+        check_sizes(page, "forbidden")
 
 
 def test_two_tabs_may_have_different_keys(keyed_site: Site, open_tab: OpenTab) -> None:

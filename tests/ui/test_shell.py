@@ -3,9 +3,10 @@
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.ui.browsing import PICTURES, SIZES, Tab, axe, photograph, settle
+from tests.ui.browsing import COLOUR_RULES, SIZES, Tab, axe, check_sizes, settle
 from tests.ui.conftest import OpenTab
 from tests.ui.pages import NAMES, path_of
+from tests.ui.pictures import pictures
 from tests.ui.site import Site
 
 UNREACHABLE = "ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_NETWORK"
@@ -24,14 +25,18 @@ FOCUS_IS_VISIBLE = """() => {
 
 @pytest.mark.both_environments
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_opens_and_is_accessible_in_both_themes_and_on_a_phone(
-    tab: Tab, site: Site, name: str
-) -> None:
+def test_a_page_opens_and_is_accessible(tab: Tab, site: Site, name: str) -> None:
     page = tab.open(path_of(name, site))
     expect(page.locator("main")).not_to_be_empty()
     axe(page)
-    page.emulate_media(color_scheme="dark")
-    axe(page)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_accessible_in_the_dark_and_on_a_phone(
+    open_tab: OpenTab, site: Site, name: str
+) -> None:
+    page = open_tab(site, theme="dark").open(path_of(name, site))
+    axe(page, COLOUR_RULES)
     page.set_viewport_size(dict(zip(("width", "height"), SIZES["phone"], strict=True)))  # type: ignore[arg-type]
     axe(page)
     overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -56,7 +61,7 @@ def test_shortcuts_lead_to_every_page(page: Page) -> None:
     shortcuts = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(shortcuts).to_be_visible()
     axe(page)
-    photograph(page, "shortcuts")
+    check_sizes(page, "shortcuts")
     page.keyboard.press("Escape")
     expect(shortcuts).to_be_hidden()
     for key, path in (("r", "records"), ("d", "dead-letters"), ("v", "verify"), ("o", "")):
@@ -72,7 +77,7 @@ def test_the_palette_leads_to_a_page_without_the_mouse(page: Page) -> None:
     expect(search).to_be_focused()
     page.keyboard.type("dead let")
     axe(page)
-    photograph(page, "palette")
+    check_sizes(page, "palette")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page).to_have_url("/ui/dead-letters")
@@ -93,7 +98,7 @@ def test_the_rail_is_a_sheet_on_a_phone(open_tab: OpenTab, site: Site) -> None:
     page.get_by_role("button", name="Pages").click()
     expect(rail).to_be_in_viewport()
     axe(page)
-    page.screenshot(path=PICTURES / "sheet-phone-light.png")
+    pictures.take(page, "sheet-phone-light")
     rail.get_by_role("link", name="Verify").click()
     expect(page).to_have_url("/ui/verify")
     expect(rail).not_to_be_in_viewport()
@@ -114,13 +119,14 @@ def test_an_unknown_address_leads_back(tab: Tab) -> None:
     page = tab.open("/ui/no-such-page")
     expect(page.get_by_text("No page has this address")).to_be_visible()
     axe(page)
-    photograph(page, "unknown")
+    check_sizes(page, "unknown")
     page.get_by_role("link", name="Go to the overview").click()
     expect(page).to_have_url("/ui/")
 
 
 def test_a_dead_server_is_a_banner_over_the_last_data(own_site: Site, open_tab: OpenTab) -> None:
-    own_site.fill()
+    own_site.publish("checkout", "ada", country="XX", kg=1)
+    own_site.drain()
     tab = open_tab(own_site)
     tab.expected.append(UNREACHABLE)
     page = tab.open("/ui/dead-letters")
@@ -130,7 +136,7 @@ def test_a_dead_server_is_a_banner_over_the_last_data(own_site: Site, open_tab: 
     expect(banner).to_be_visible()
     expect(page.get_by_text("shipping_fee").first).to_be_visible()
     axe(page)
-    photograph(page, "dead-server")
+    check_sizes(page, "dead-server")
     # When the server is back, the page may notice it before the button can be clicked.
     with page.expect_request(lambda request: "/v1/dead-letters" in request.url):
         banner.get_by_role("button", name="Try again").click()
@@ -152,12 +158,13 @@ def test_a_page_that_a_dead_server_cannot_send_says_so(own_site: Site, open_tab:
 
 
 def test_a_slow_server_shows_the_shape_of_what_comes(own_site: Site, open_tab: OpenTab) -> None:
-    own_site.fill()
+    own_site.publish("checkout", "ada", country="XX", kg=1)
+    own_site.drain()
     page = open_tab(own_site).open("/ui/verify")
     own_site.freeze()
     page.get_by_role("link", name="Dead letters").click()
     expect(page.get_by_role("status", name="Loading").first).to_be_visible()
-    page.screenshot(path=PICTURES / "slow-server.png")
+    pictures.take(page, "slow-server")
     own_site.thaw()
     expect(page.get_by_text("shipping_fee").first).to_be_visible()
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.ui.browsing import Tab, axe, photograph, settle
+from tests.ui.browsing import Tab, axe, check_sizes, settle
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -94,10 +94,10 @@ def open_store(tab: Tab, query: str = "") -> Page:
 
 
 @pytest.mark.both_environments
-def test_the_graph_opens_the_card_of_a_declaration(tab: Tab) -> None:
-    page = open_store(tab)
+def test_the_graph_opens_the_card_of_a_declaration(site: Site, open_tab: OpenTab) -> None:
+    page = open_store(open_tab(site, theme="dark"))
     expect(page.get_by_text("9 features of 2 entities, 1 retriever, 4 contexts")).to_be_visible()
-    photograph(page, "store")
+    check_sizes(page, "store")
     node(page, "feature:total_spend").click()
     expect(page).to_have_url(re.compile("card=feature%3Atotal_spend"))
     card = page.get_by_role("region", name="feature total_spend")
@@ -109,7 +109,7 @@ def test_the_graph_opens_the_card_of_a_declaration(tab: Tab) -> None:
         "href", "/ui/lookup?entity=User&feature=total_spend"
     )
     axe(page)
-    photograph(page, "store-card")
+    check_sizes(page, "store-card")
     card.get_by_role("button", name="blurb").click()
     expect(page.get_by_role("region", name="feature blurb")).to_contain_text("template feature")
     page.keyboard.press("Escape")
@@ -126,7 +126,7 @@ def test_a_failing_feature_shows_its_dead_letters(tab: Tab) -> None:
     expect(card.get_by_role("link", name="Review")).to_have_attribute(
         "href", "/ui/dead-letters?feature=shipping_fee"
     )
-    photograph(page, "store-failing")
+    check_sizes(page, "store-failing")
 
 
 def test_the_graph_is_walked_by_keyboard(tab: Tab) -> None:
@@ -159,9 +159,9 @@ def test_filters_are_in_the_address(tab: Tab) -> None:
     expect(rows).to_have_count(23)
 
 
-def test_the_list_is_walked_by_keyboard(tab: Tab) -> None:
-    page = open_store(tab, "?view=list")
-    photograph(page, "store-list")
+def test_the_list_is_walked_by_keyboard(site: Site, open_tab: OpenTab) -> None:
+    page = open_store(open_tab(site, theme="dark"), "?view=list")
+    check_sizes(page, "store-list")
     axe(page)
     rows = page.get_by_role("table", name="Declarations").locator("tbody tr")
     rows.first.focus()
@@ -177,7 +177,7 @@ def test_other_kinds_have_cards(tab: Tab, kind: str) -> None:
     page = open_store(tab, f"?card={kind}")
     name = kind.replace(":", " ")
     expect(page.get_by_role("region", name=name)).to_contain_text("Options")
-    photograph(page, f"store-{kind.partition(':')[0]}")
+    check_sizes(page, f"store-{kind.partition(':')[0]}")
 
 
 def test_an_unknown_declaration_names_the_nearest(tab: Tab) -> None:
@@ -189,18 +189,18 @@ def test_an_unknown_declaration_names_the_nearest(tab: Tab) -> None:
 def test_three_hundred_declarations(large_site: Site, open_tab: OpenTab) -> None:
     page = open_store(open_tab(large_site))
     expect(page.locator("[data-node]")).to_have_count(299)
-    photograph(page, "store-large")
+    check_sizes(page, "store-large")
     page.get_by_label("Filter by name or words").fill("customer_feature_77")
     expect(node(page, "feature:customer_feature_77")).to_be_visible()
     expect(node(page, "feature:product_feature_3")).to_have_count(0)
-    photograph(page, "store-large-filtered")
+    check_sizes(page, "store-large-filtered")
     page.goto(f"{STORE}?view=list")
     settle(page)
-    photograph(page, "store-large-list")
+    check_sizes(page, "store-large-list")
 
 
 def test_an_empty_store_teaches_to_declare(serve_file: ServeFile, open_tab: OpenTab) -> None:
     site = serve_file("from headwater import FeatureStore\nstore = FeatureStore()\n")
     page = open_store(open_tab(site))
     expect(page.get_by_role("heading", name="Nothing is declared")).to_be_visible()
-    photograph(page, "store-empty")
+    check_sizes(page, "store-empty")

@@ -23,7 +23,7 @@ from headwater.records.signing import (
     public_text,
     sign,
 )
-from tests.ui.browsing import axe, photograph
+from tests.ui.browsing import axe, check_sizes
 from tests.ui.conftest import OpenTab
 from tests.ui.site import Site
 
@@ -72,7 +72,7 @@ def test_a_bundle_is_verified_without_a_request(page: Page, record: dict[str, An
     expect(page.get_by_text("2 documents")).to_be_visible()
     assert not [url for url in requested if "/v1/record" in url or "/context/" in url]
     axe(page)
-    photograph(page, "verify")
+    check_sizes(page, "verify")
     good.get_by_role("button", name="Remove good.json").click()
     expect(good).to_have_count(0)
 

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Download, Locator, Page, expect
 
 from headwater.records.signing import Ed25519Key, generate_key, parse_keyring, public_text
-from tests.ui.browsing import Tab, axe, photograph
+from tests.ui.browsing import Tab, axe, check_sizes
 from tests.ui.conftest import OpenTab
 from tests.ui.site import ARTICLES, SECONDS, Site, until
 
@@ -51,11 +51,8 @@ def told() -> Iterator[Told]:
     """Yield a server with a record of every kind."""
     with TemporaryDirectory(prefix="hw-xray-") as home:
         key = generate_key("2026-q4", "Ed25519")
-        site = Site(Path(home), {"HEADWATER_SIGNING_KEY": key}, FEATURES).start()
-        try:
+        with Site(Path(home), {"HEADWATER_SIGNING_KEY": key}, FEATURES).shared() as site:
             yield _filled(site, key)
-        finally:
-            site.close()
 
 
 def _filled(site: Site, key: str) -> Told:
@@ -184,7 +181,7 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
     for node in ("purchase", "signed_up", "total_spend", "profile", "search_help", "advice"):
         expect(lineage.get_by_text(node, exact=True).first).to_be_visible()
     axe(page)
-    photograph(page, "xray")
+    check_sizes(page, "xray")
     # The reasons lead to the values that the record saw.
     page.goto(ages.get_by_role("link", name="total_spend ada").evaluate("link => link.href"))
     expect(page.get_by_text("Value at the time of the record")).to_contain_text(": 50")
@@ -192,8 +189,9 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
     expect(steps.get_by_role("row").filter(has_text="at the time of the record")).to_contain_text(
         "50"
     )
+    page.emulate_media(color_scheme="dark")
     axe(page)
-    photograph(page, "lookup-at-record")
+    check_sizes(page, "lookup-at-record")
 
 
 def test_an_item_is_selected_everywhere_by_pointer_and_keys(open_tab: OpenTab, told: Told) -> None:
@@ -288,7 +286,7 @@ def test_redacted_values_are_shown_as_such_and_the_proof_holds(
     expect(inspector(page)).to_contain_text("profile redacted")
     expect(inspector(page)).to_contain_text("asked to")
     axe(page)
-    photograph(page, "xray-redacted")
+    check_sizes(page, "xray-redacted")
 
 
 def test_a_record_is_verified_once_its_signature_was_checked(open_tab: OpenTab, told: Told) -> None:
@@ -310,7 +308,7 @@ def test_a_refused_context_was_not_given_to_the_model(open_tab: OpenTab, told: T
     expect(text).to_contain_text("The caller got an error and no text")
     expect(page.get_by_text("What the model was given")).to_have_count(0)
     axe(page)
-    photograph(page, "xray-refused")
+    check_sizes(page, "xray-refused")
 
 
 def test_a_record_that_was_tampered_with_is_shown_broken(open_tab: OpenTab, told: Told) -> None:
@@ -324,7 +322,7 @@ def test_a_record_that_was_tampered_with_is_shown_broken(open_tab: OpenTab, told
         "data-ok", "false"
     )
     axe(page)
-    photograph(page, "xray-broken")
+    check_sizes(page, "xray-broken")
 
 
 def test_a_thousand_items_are_listed_without_a_thousand_rows(open_tab: OpenTab, told: Told) -> None:
@@ -338,7 +336,7 @@ def test_a_thousand_items_are_listed_without_a_thousand_rows(open_tab: OpenTab, 
     for _ in range(30):
         page.keyboard.press("ArrowUp")
     expect(texts(page).locator("[aria-selected=true]")).to_be_visible()
-    photograph(page, "xray-1000")
+    check_sizes(page, "xray-1000")
 
 
 def test_hostile_and_right_to_left_text_is_shown_as_text(open_tab: OpenTab, told: Told) -> None:
@@ -349,7 +347,7 @@ def test_hostile_and_right_to_left_text_is_shown_as_text(open_tab: OpenTab, told
     expect(page.locator("main img")).to_have_count(0)
     row.click()
     axe(page)
-    photograph(page, "xray-hostile")
+    check_sizes(page, "xray-hostile")
 
 
 def test_nested_contexts_and_other_sources_lead_to_their_pages(
@@ -360,7 +358,7 @@ def test_nested_contexts_and_other_sources_lead_to_their_pages(
     expect(about).to_contain_text("context · greeting")
     texts(page).get_by_role("option").nth(1).click()
     expect(about).to_contain_text('{"page":7}')
-    photograph(page, "xray-nested")
+    check_sizes(page, "xray-nested")
     texts(page).get_by_role("option").nth(0).click()
     about.get_by_role("link", name="Open this context").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("greeting")
@@ -370,7 +368,7 @@ def test_a_text_that_was_assembled_elsewhere_has_an_x_ray(open_tab: OpenTab, tol
     page = opened(open_tab, told, told.external)
     expect(texts(page)).to_contain_text("Hello")
     expect(card(page, "Age when it was read")).to_contain_text("searched nothing")
-    photograph(page, "xray-external")
+    check_sizes(page, "xray-external")
 
 
 def test_an_unknown_record_leads_to_the_list(open_tab: OpenTab, told: Told) -> None:
@@ -392,6 +390,6 @@ def test_a_private_record_shows_decisions_without_texts(open_tab: OpenTab) -> No
             page = open_tab(site).open(f"/ui/records/{record}")
             expect(page.get_by_role("main")).to_contain_text("private")
             expect(texts(page)).to_contain_text("withheld: this copy of the record holds only")
-            photograph(page, "xray-private")
+            check_sizes(page, "xray-private")
         finally:
             site.close()

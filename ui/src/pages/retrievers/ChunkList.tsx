@@ -32,7 +32,7 @@ function Chunk({ hit, place, share, index }: Props) {
     <article className={css.chunk}>
       <Source hit={hit} place={place} index={index} />
       <Score score={score} share={share} />
-      <p className={css.text} dir="auto">
+      <p className={css.text} dir="auto" tabIndex={0}>
         <UserText mono>{text}</UserText>
       </p>
       <footer className={css.tags}>
