@@ -1,4 +1,7 @@
-"""The wheel and the sdist contain the built web UI, and the wheel serves it without Node."""
+"""The wheel and the sdist contain the built web UI, and the wheel serves it without Node.
+
+It contains the verifier of records too.
+"""
 
 import subprocess
 import sys
@@ -12,6 +15,7 @@ import httpx
 import pytest
 
 from dev.ui_build import BUILT, ROOT
+from tests.records.node import VERIFIER
 from tests.ui.site import SECONDS, Site
 
 
@@ -52,6 +56,13 @@ def test_the_sdist_contains_the_built_ui_and_the_wheel_made_from_it_too(
         names = {name for name in package.namelist() if name.startswith("headwater/ui/")}
     assert {name.removeprefix("headwater/ui/") for name in names} == _built_files()
     assert not any(name.endswith(".map") for name in names)
+
+
+def test_the_wheel_contains_the_verifier(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as package:
+        for name in ("verify.mjs", "cli.mjs", "page.html", "README.md"):
+            packed = package.read(f"headwater/cli/verifier/{name}")
+            assert packed == (VERIFIER / name).read_bytes()
 
 
 @pytest.fixture

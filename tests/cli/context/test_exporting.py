@@ -17,7 +17,6 @@ from headwater.records.lineage import Context
 from headwater.records.verify import verify_record
 from tests.cli.conftest import Run
 from tests.cli.context.desk import sha256, tamper, unpacked
-from tests.records.node import VERIFIER
 from tests.records.node import run as run_node
 
 
@@ -223,13 +222,3 @@ def test_a_bundle_that_cannot_be_written_is_an_error(run: Run, made: Context) ->
     assert refused.code == 1
     assert "cannot write nowhere/evidence.zip" in refused.err
     assert run("context", "export", made.context_id, "--bundle", "a.zip", "-o", "b").code == 2
-
-
-def test_the_wheel_carries_the_verifier(tmp_path: Path) -> None:
-    root = VERIFIER.parent
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=root, capture_output=True, timeout=90, check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    files = unpacked(wheel)
-    for name in ("verify.mjs", "cli.mjs", "page.html", "README.md"):
-        assert files[f"headwater/cli/verifier/{name}"] == (VERIFIER / name).read_bytes()
