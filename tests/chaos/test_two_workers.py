@@ -15,7 +15,7 @@ from headwater import FeatureStore, ServiceEvent
 from headwater.settings.schema import Settings
 
 ACCOUNTS = [f"account-{number}" for number in range(6)]
-EVENTS_EACH = 1_500
+EVENTS_EACH = 500
 AT_ONCE = 50
 PATIENCE_SECONDS = 60.0
 

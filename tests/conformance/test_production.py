@@ -174,14 +174,6 @@ class TestClusterOfflineStore(Cluster, TestPostgresOfflineStore):
     """History fed by the outboxes of three masters."""
 
 
-class TestClusterRecordLog(Cluster, RecordLogConformance):
-    """Records of contexts in Postgres, with a cluster."""
-
-
-class TestClusterRecordLists(Cluster, RecordListsConformance):
-    """Records of contexts in Postgres, listed and searched with a cluster."""
-
-
 class TestClusterVectorIndex(Cluster, VectorIndexConformance):
     """Documents in Postgres, fed by the outboxes of three masters."""
 

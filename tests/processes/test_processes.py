@@ -121,13 +121,12 @@ async def test_a_process_that_sleeps_past_its_lease_is_fenced(
     assert [number for number, _ in entries] == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("bomb", ["bomb", "hang"])
 async def test_an_event_that_kills_its_process_is_set_aside_and_the_rest_is_processed(
-    store: FeatureStore, home: Path, bomb: str
+    store: FeatureStore, home: Path
 ) -> None:
     fleet = Fleet(home, worker_max_deliveries=2)
     await publish_notes(store, range(2))
-    await store.publish(bomb, "u1", {"fatal": True})
+    await store.publish("bomb", "u1", {"fatal": True})
     await publish_notes(store, range(2, 4))
     deaths = 0
     while not await done(store):
@@ -136,7 +135,7 @@ async def test_an_event_that_kills_its_process_is_set_aside_and_the_rest_is_proc
     assert deaths == 3
     assert_in_order(await journals(store), 4)
     (letter,) = await store.dead_letters.list()
-    assert (letter.event.event_type, letter.event.entity_id) == (bomb, "u1")
+    assert (letter.event.event_type, letter.event.entity_id) == ("bomb", "u1")
     assert "died" in letter.error
 
 
@@ -194,7 +193,7 @@ async def test_killing_the_process_that_writes_a_segment_leaves_every_row_once(
     fleet = Fleet(home, offline_segment_rows=7)
     segments = home / "segments"
     count = 0
-    for written in (1, 3, 10, 20):
+    for written in (1, 10):
         with fleet.start("roll") as process:
             seen: set[str] = set()
             while len(seen) < written:

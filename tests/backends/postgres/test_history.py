@@ -67,11 +67,10 @@ async def all_answers(history: OfflineStore, points: list[Point]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
 async def test_the_answers_are_those_of_the_embedded_store(
-    past: PostgresEnvironment, twin: Embedded, seed: int
+    past: PostgresEnvironment, twin: Embedded
 ) -> None:
-    told, dice = story(seed), random.Random(seed)
+    told, dice = story(seed=0), random.Random(0)
     while told:
         count = dice.randrange(1, 150)
         portion, told = told[:count], told[count:]

@@ -16,7 +16,7 @@ from tests.backends.postgres.story import Open, until
 from tests.servers import restartable_postgres
 
 ROOT = Path(__file__).parents[3]
-KILLS = 5
+KILLS = 2
 
 
 async def version_of(past: PostgresEnvironment) -> int:
@@ -70,7 +70,7 @@ async def test_a_killed_server_leaves_the_old_or_the_new_document(opening: Open)
         past = await opening(postgres={"url": url})
         await past.vectors.create("docs", spec())
         version = 0
-        for _ in range(3):
+        for _ in range(2):
             writer = asyncio.create_task(rewriting.rewrite(past))
 
             async def has_written(before: int = version) -> bool:

@@ -84,6 +84,7 @@ async def shared(settings: Settings) -> AsyncIterator[FeatureStore]:
     await runtime_of(indexing.store).rebind(before, SystemClock())
 
 
+@pytest.mark.parametrize("settings", ["server"], indirect=True)
 async def test_documents_arrive_once_and_in_order_if_processes_that_store_them_are_killed(
     opened: Opened, fleet: Fleet, settings: Settings
 ) -> None:
@@ -93,7 +94,7 @@ async def test_documents_arrive_once_and_in_order_if_processes_that_store_them_a
         f"SELECT version FROM {settings.postgres.schema}._documents WHERE document = 'a'"
     )
     number = 0
-    for _ in range(3):
+    for _ in range(2):
         with fleet.start("settle") as process:
             before = number
             for _ in range(2):
@@ -116,6 +117,7 @@ async def test_documents_arrive_once_and_in_order_if_processes_that_store_them_a
     assert (generation.documents, generation.chunks) == (number + 1, number + 1)
 
 
+@pytest.mark.parametrize("settings", ["server"], indirect=True)
 async def test_a_document_of_a_worker_that_is_killed_is_indexed_once(
     shared: FeatureStore, fleet: Fleet, tmp_path: Path
 ) -> None:

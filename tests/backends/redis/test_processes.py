@@ -115,6 +115,7 @@ async def test_an_error_of_redis_does_not_end_the_loop(
     await client.close()
 
 
+@pytest.mark.parametrize("settings", ["server"], indirect=True)
 @pytest.mark.parametrize(("event_type", "problem"), [("hang", "died"), ("stuck", "timed out")])
 async def test_an_event_whose_handler_hangs_is_set_aside_and_the_others_go_on(
     shared: FeatureStore,

@@ -307,4 +307,4 @@ def _server(redis_url: str) -> None:
 
 
 TestEngine = Engine.TestCase
-TestEngine.settings = settings(max_examples=30, stateful_step_count=40)
+TestEngine.settings = settings(max_examples=15, stateful_step_count=30)
