@@ -45,6 +45,10 @@ hypothesis.register_profile("explore", deadline=None, max_examples=1_000)
 hypothesis.load_profile("steady")
 
 
+PATIENT_RECORDS = {"timeout": 60}
+"""As long as a busy machine may need to store a record."""
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Run more processes than cores where cores are few, because many tests wait for servers."""
     cores = os.cpu_count() or 1
@@ -145,7 +149,7 @@ def _on_servers(redis_url: str, postgres_url: str, schema: str) -> Settings:
     return Settings().replace(
         redis={"url": redis_url, "prefix": f"test-{uuid4().hex[:12]}", **patience},
         postgres={"url": postgres_url, "schema": schema, "connect_timeout": 30},
-        record={"timeout": 60},
+        record=PATIENT_RECORDS,
     )
 
 
@@ -173,8 +177,7 @@ def home() -> Iterator[Path]:
 def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
     """Return the settings of a new store, in each environment."""
     own = Settings() if request.param == "embedded" else request.getfixturevalue("production")
-    # As long as a busy machine may need to store a record.
-    chosen: Settings = own.replace(home=home, partitions=4, record={"timeout": 60})
+    chosen: Settings = own.replace(home=home, partitions=4, record=PATIENT_RECORDS)
     return chosen
 
 

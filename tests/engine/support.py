@@ -36,12 +36,6 @@ async def until_shared(store: FeatureStore, callers: int) -> None:
     )
 
 
-async def until_searched_together(store: FeatureStore, callers: int) -> None:
-    """Wait until so many callers of cached retrievers wait for running searches."""
-    flights = (await runtime_of(store).open()).retrievers._flights._flights  # noqa: SLF001
-    await until(lambda: sum(each.callers for each in flights.values()) == callers)
-
-
 async def run_set(store: FeatureStore) -> RunSet:
     """Return the versions of features that a worker of the store runs."""
     engine = await runtime_of(store).open()

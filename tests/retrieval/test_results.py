@@ -19,7 +19,7 @@ import pytest
 from headwater import Chunk, FeatureStore, context, retriever
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, InvalidInputError, RetrieverFailedError
-from tests.engine.support import until_searched_together
+from tests.engine.support import until_shared
 
 BOTH = pytest.mark.parametrize("cache_ttl", [None, "5m"])
 
@@ -111,7 +111,7 @@ async def test_callers_that_share_a_search_get_separate_metadata(store: FeatureS
         return [Chunk(text="a", metadata={"tags": ["x"]})]
 
     calls = [asyncio.create_task(search()) for _ in range(2)]
-    await until_searched_together(store, 2)
+    await until_shared(store, 2)
     go_on.set()
     one, other = await asyncio.gather(*calls)
     one[0].metadata["tags"].append("mine")

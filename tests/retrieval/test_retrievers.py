@@ -25,7 +25,7 @@ from headwater.ports import Cached
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.contexts.support import recorded
-from tests.engine.support import records, until_searched_together
+from tests.engine.support import records, until_shared
 
 
 class Searches:
@@ -283,7 +283,7 @@ async def test_identical_calls_at_the_same_time_share_one_search(store: FeatureS
 
     calls = [asyncio.ensure_future(asks("shoes")) for _ in range(20)]
     others = [asyncio.ensure_future(asks("hats")) for _ in range(3)]
-    await until_searched_together(store, 23)
+    await until_shared(store, 23)
     calls[0].cancel()
     finish.set()
     with pytest.raises(asyncio.CancelledError):
@@ -473,7 +473,7 @@ async def test_reads_of_a_shared_search_are_lineage_of_all_its_callers(
     await store.publish("visit", "u1", {"plan": "gold"})
     await store.drain()
     both = [asyncio.create_task(made("u1")) for _ in range(2)]
-    await until_searched_together(store, 2)
+    await until_shared(store, 2)
     go_on.set()
     for ctx in await asyncio.gather(*both):
         assert ctx.content == "for gold"

@@ -20,7 +20,7 @@ from headwater.errors import (
     UnknownNameError,
 )
 from headwater.testing import ManualClock
-from tests.engine.support import records, until, until_searched_together
+from tests.engine.support import records, until, until_shared
 from tests.retrieval.support import (
     PARCELS,
     Words,
@@ -366,7 +366,7 @@ async def test_identical_calls_share_one_search_unless_the_index_changed_since(
     search = wired(store, top_k=1, cache_ttl="1h", rerank=pausing)
     await store.index("docs", "parcels", PARCELS)
     early = [asyncio.create_task(search("parcels")) for _ in range(3)]
-    await until_searched_together(store, 3)
+    await until_shared(store, 3)
     await until(lambda: searches == [[PARCELS]])
     await store.index("docs", "parcels", "Parcels arrive tomorrow.")
     late = asyncio.create_task(search("parcels"))
