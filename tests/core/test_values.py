@@ -35,6 +35,17 @@ def test_an_event_needs_a_type_and_an_entity_and_gets_the_rest() -> None:
     assert event.event_id != ServiceEvent("purchase", "u1").event_id
 
 
+def test_an_event_without_a_given_timestamp_shows_and_equals_only_what_is_stored() -> None:
+    event = ServiceEvent("purchase", "u1")
+    stored = ServiceEvent("purchase", "u1", {}, event.timestamp, event.event_id)
+    assert event == stored
+    assert stored == event
+    assert repr(event) == repr(stored)
+    assert event != ServiceEvent("refund", "u1", {}, event.timestamp, event.event_id)
+    assert event != "purchase"
+    assert event.timestamp.fold == 0
+
+
 def test_two_events_do_not_share_a_payload() -> None:
     first, second = ServiceEvent("purchase", "u1"), ServiceEvent("purchase", "u1")
     assert first.payload is not second.payload

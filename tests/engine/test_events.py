@@ -121,6 +121,29 @@ async def test_the_same_event_id_with_other_content_is_an_error_that_names_the_d
     assert await store.get_feature("journal", "u1") == [1, 3]
 
 
+async def test_two_times_with_one_event_id_are_a_conflict_also_with_fold(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    declare_journal(store)
+    at = clock.now().replace(fold=1)
+    await store.publish("note", "u1", {"number": 1}, timestamp=at, event_id="e1")
+    with pytest.raises(EventConflictError, match="timestamp was"):
+        await store.publish(
+            "note", "u1", {"number": 1}, timestamp=at - timedelta(seconds=1), event_id="e1"
+        )
+
+
+async def test_a_published_event_has_a_plain_time_and_nothing_but_what_is_stored(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    event = await store.publish("note", "u1", {"number": 1}, event_id="e1")
+    assert event.timestamp.fold == 0
+    clock.advance(timedelta(minutes=1))
+    assert (await store.publish("note", "u1", {"number": 1}, event_id="e1")).event_id == "e1"
+    (logged,) = await store.bus.list(event_type="note")
+    assert msgspec.to_builtins(logged.event) == msgspec.to_builtins(event)
+
+
 async def test_the_order_of_a_payloads_keys_is_not_its_content(store: FeatureStore) -> None:
     await store.publish("note", "u1", {"a": 1, "b": {"c": 2, "d": 3}}, event_id="e1")
     again = ServiceEvent("note", "u1", {"b": {"d": 3, "c": 2}, "a": 1}, event_id="e1")

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any, cast
 
 import msgspec
+from msgspec import UNSET
 
 from headwater.api.admin import EventList
 from headwater.api.events import AcceptedEvent, AcceptedEvents, BatchItem
 from headwater.client.server import Request, Server
 from headwater.core.clock import Clock
-from headwater.core.values import ServiceEvent, assigned, is_assigned, is_whole_number
+from headwater.core.values import ServiceEvent, is_time_assigned, is_whole_number, timing
 from headwater.errors import CallerLimitError, EventConflict, EventConflictError, EventError
 from headwater.ports import LoggedEvent, PublishResult
 from headwater.store.validation import payload_of
@@ -134,7 +135,7 @@ class PublishCalls:
         >>> event.entity_id
         'ada'
         """
-        fields: dict[str, Any] = {"timestamp": timestamp or assigned(self.clock.now())}
+        fields = timing(timestamp, self.clock)
         if event_id is not None:
             fields["event_id"] = event_id
         if type(entity_id) is not str and is_whole_number(entity_id):
@@ -142,7 +143,7 @@ class PublishCalls:
         # Any other id is refused by the event.
         event = ServiceEvent(event_type, cast("str", entity_id), payload_of(payload), **fields)
         (accepted,) = await self.bus.send([event])
-        return msgspec.structs.replace(event, timestamp=accepted.timestamp)
+        return msgspec.structs.replace(event, timestamp=accepted.timestamp, assigned_time=UNSET)
 
 
 async def send_body(server: Server, body: bytes, retries: int | None = None) -> list[AcceptedEvent]:
@@ -177,7 +178,7 @@ def encoded(event: ServiceEvent) -> bytes:
         event_type=event.event_type,
         entity_id=event.entity_id,
         payload=event.payload,
-        timestamp=None if is_assigned(event.timestamp) else event.timestamp,
+        timestamp=None if is_time_assigned(event) else event.timestamp,
         event_id=event.event_id,
         traceparent=event.traceparent or None,
     )

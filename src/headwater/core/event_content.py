@@ -8,7 +8,7 @@ from hashlib import blake2b
 import msgspec
 
 from headwater.core.codec import encode_custom
-from headwater.core.values import ServiceEvent, is_assigned
+from headwater.core.values import ServiceEvent, is_time_assigned
 
 _DIGEST_BYTES = 8
 _Content = tuple[str, datetime | None, str]
@@ -23,8 +23,8 @@ _encode_sorted = msgspec.json.Encoder(order="deterministic", enc_hook=encode_cus
 def event_content(event: ServiceEvent) -> bytes:
     """Return type, timestamp and digest of the payload; equal for events of equal content."""
     digest = blake2b(_encode_sorted(event.payload), digest_size=_DIGEST_BYTES).hexdigest()
-    at = event.timestamp
-    return _encode((event.event_type, None if is_assigned(at) else at, digest))
+    at = None if is_time_assigned(event) else event.timestamp
+    return _encode((event.event_type, at, digest))
 
 
 def differences(accepted: bytes, event: ServiceEvent) -> str:

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType, to_builtins
 from msgspec.structs import force_setattr
 from uuid_utils import uuid7
 
-from headwater.core.clock import from_micros, to_micros
+from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.short_repr import short_repr
 from headwater.core.tracing import is_traceparent
 from headwater.errors import EventError
@@ -61,21 +61,7 @@ def new_id() -> str:
     return str(uuid7())
 
 
-def assigned(moment: datetime) -> datetime:
-    """Return a UTC time as the timestamp of an event whose sender gave none.
-
-    It is marked by ``fold``, which has no meaning in UTC and does not count in comparisons.
-    """
-    return moment.replace(fold=1)
-
-
-def is_assigned(timestamp: datetime) -> bool:
-    """Return whether the sender of an event gave no timestamp, so that it got the current time."""
-    return timestamp.fold == 1
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).replace(fold=1)
+_NOT_GIVEN: Any = UNSET
 
 
 class ServiceEvent(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
@@ -84,12 +70,19 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=Tru
     event_type: str
     entity_id: str
     payload: dict[str, Any] = msgspec.field(default_factory=dict)
-    timestamp: datetime = msgspec.field(default_factory=_now)
+    timestamp: datetime = _NOT_GIVEN
     event_id: str = msgspec.field(default_factory=new_id)
     traceparent: str | UnsetType = UNSET
     """The W3C trace context of the publisher; not part of the content."""
+    assigned_time: datetime | UnsetType = UNSET
+    """The timestamp, if the sender gave none. It is for the bus, which does not compare such a
+    time: it is not stored, shown or equal to anything."""
 
     def __post_init__(self) -> None:
+        if self.timestamp is _NOT_GIVEN:
+            now = datetime.now(UTC)
+            force_setattr(self, "timestamp", now)
+            force_setattr(self, "assigned_time", now)
         if self.traceparent is not UNSET:
             _check_traceparent(self.traceparent)
         a, b, c, at = self.event_type, self.entity_id, self.event_id, self.timestamp
@@ -120,7 +113,38 @@ class ServiceEvent(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=Tru
             raise EventError(f"timestamp {at.isoformat()} is {OUT_OF_RANGE}")
         if at.tzinfo is not UTC:
             # Handlers see the same time in every environment, not the sender's time zone.
-            msgspec.structs.force_setattr(self, "timestamp", at.astimezone(UTC))
+            force_setattr(self, "timestamp", at.astimezone(UTC))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ServiceEvent):
+            other = without_assigned_time(other)
+        return msgspec.Struct.__eq__(without_assigned_time(self), other)
+
+    def __repr__(self) -> str:
+        return msgspec.Struct.__repr__(without_assigned_time(self))
+
+
+def timing(given: datetime | None, clock: Clock) -> dict[str, Any]:
+    """Return the fields of an event with the time that its sender gave, or the current one."""
+    if given is not None:
+        return {"timestamp": given}
+    now = clock.now()
+    return {"timestamp": now, "assigned_time": now}
+
+
+def is_time_assigned(event: ServiceEvent) -> bool:
+    """Return whether the sender of an event gave no timestamp, so that it got the current time."""
+    # They differ if the event was copied with a timestamp.
+    return event.assigned_time == event.timestamp
+
+
+def without_assigned_time(event: ServiceEvent) -> ServiceEvent:
+    """Return the event as it is stored, without the note that its sender gave no timestamp."""
+    if event.assigned_time is UNSET:
+        return event
+    copied: ServiceEvent = event.__copy__()  # type: ignore[attr-defined]  # missing in stubs
+    force_setattr(copied, "assigned_time", UNSET)
+    return copied
 
 
 def redriven_id(letter_id: str, event_id: str) -> str:

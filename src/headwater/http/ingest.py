@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,7 @@ from headwater.api.events import (
     EventBody,
 )
 from headwater.api.kinds import EventType
-from headwater.core.values import ServiceEvent, assigned
+from headwater.core.values import ServiceEvent, timing
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import EventError, FieldError
 from headwater.http.request_errors import BacklogError, MalformedError
@@ -88,9 +87,7 @@ class Ingest:
             raise EventError(error.problem, index) from error
 
     def _event(self, event_type: str, body: EventBody, traceparent: str | None) -> ServiceEvent:
-        optional: dict[str, Any] = {
-            "timestamp": body.timestamp or assigned(self._store.clock.now())
-        }
+        optional = timing(body.timestamp, self._store.clock)
         if body.event_id is not None:
             optional["event_id"] = body.event_id
         if body.traceparent is not None:

@@ -14,6 +14,7 @@ from headwater.api.history import CSV, PARQUET
 from headwater.api.kinds import SCHEMAS
 from headwater.api.problems import Problem
 from headwater.api.streams import NDJSON
+from headwater.core.values import ServiceEvent
 from headwater.http.openapi_links import links_of
 from headwater.http.openapi_problems import problem_responses
 from headwater.http.request_parsing import Upload
@@ -116,6 +117,9 @@ def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, dict[str, Any]]:
     for route in routes:
         kinds += _kinds(route, signature_of(route))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    if ServiceEvent.__name__ in components:
+        # A note for the bus; an event that was read from the log never has it.
+        del components[ServiceEvent.__name__]["properties"]["assigned_time"]
     return dict(zip(kinds, schemas, strict=True)), components
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from headwater.core.callers import current_caller
 from headwater.core.clock import Clock, SystemClock
-from headwater.core.values import ServiceEvent, assigned, is_whole_number
+from headwater.core.values import ServiceEvent, is_whole_number, timing, without_assigned_time
 from headwater.declarations import (
     context_decorators,
     entity_decorator,
@@ -186,7 +186,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         >>> event.entity_id
         'ada'
         """
-        fields: dict[str, Any] = {"timestamp": timestamp or assigned(self.clock.now())}
+        fields = timing(timestamp, self.clock)
         if event_id is not None:
             fields["event_id"] = event_id
         if type(entity_id) is not str and is_whole_number(entity_id):
@@ -194,7 +194,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         # Any other id is refused by the event.
         event = ServiceEvent(event_type, cast("str", entity_id), payload_of(payload), **fields)
         await self.bus.publish_many([event], dedup=event_id is not None)
-        return event
+        return without_assigned_time(event)
 
     def get_feature(self, name: FeatureRef, entity_id: str | int) -> Coroutine[Any, Any, Any]:
         """Return one feature's value for one entity, in its annotated type; None if there is none.

@@ -10,7 +10,13 @@ import msgspec
 
 from headwater.core.clock import from_micros
 from headwater.core.codec import encode_custom
-from headwater.core.values import MALFORMED, EntityKey, ServiceEvent, decode_cells
+from headwater.core.values import (
+    MALFORMED,
+    EntityKey,
+    ServiceEvent,
+    decode_cells,
+    without_assigned_time,
+)
 from headwater.errors import EventError
 from headwater.ports import (
     Batch,
@@ -37,7 +43,7 @@ Entry = tuple[bytes, list[bytes]]
 
 def event_fields(event: ServiceEvent, only: str = "") -> tuple[str, str, bytes, str]:
     """Return an event's type, entity id, JSON, and the only feature it is for."""
-    return event.event_type, event.entity_id, _encode(event), only
+    return event.event_type, event.entity_id, _encode(without_assigned_time(event)), only
 
 
 def changes_json(changes: Iterable[Change]) -> bytes:

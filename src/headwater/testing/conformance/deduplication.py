@@ -89,6 +89,20 @@ class DeduplicationConformance(Suite):
             (True, ""),
         ]
 
+    async def test_a_given_timestamp_is_compared_whatever_its_fold(self, store: Opened) -> None:
+        given = ServiceEvent("click", "u1", {"number": 1}, START.replace(fold=1), "e1")
+        later = msgspec.structs.replace(given, timestamp=given.timestamp + timedelta(seconds=1))
+        unsent = ServiceEvent("click", "u1", {"number": 1}, event_id="e2")
+        timed = msgspec.structs.replace(unsent, timestamp=START)
+        (first, conflict, *_) = await store.bus.publish([given, later], dedup_window=DAY)
+        assert (first.duplicate, first.conflict) == (False, "")
+        assert conflict.conflict.startswith("timestamp was")
+        answers = await store.bus.publish(
+            [timed, msgspec.structs.replace(timed, timestamp=START + timedelta(seconds=1))],
+            dedup_window=DAY,
+        )
+        assert [bool(answer.conflict) for answer in answers] == [False, True]
+
     async def test_the_trace_context_of_an_event_is_read_with_it_and_not_compared(
         self, store: Opened
     ) -> None:
