@@ -10,6 +10,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, feature
 from headwater.core.clock import SystemClock, to_micros
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import DurationError, InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock, temporary
@@ -72,10 +73,11 @@ async def test_a_temporary_store_is_empty_and_leaves_nothing_behind(
 
 
 async def test_a_temporary_store_has_its_own_clock(store: FeatureStore) -> None:
-    before, clock = store.clock, ManualClock()
+    before, clock = store.clock.now(), ManualClock(datetime(2020, 1, 1, tzinfo=UTC))
     async with temporary(store, clock):
-        assert store.clock is clock
-    assert store.clock is before
+        clock.advance("1h")
+        assert store.clock.now() == clock.now() == datetime(2020, 1, 1, 1, tzinfo=UTC)
+    assert store.clock.now() >= before
 
 
 async def test_a_temporary_store_is_always_embedded() -> None:
@@ -85,7 +87,7 @@ async def test_a_temporary_store_is_always_embedded() -> None:
     async with temporary(store):
         await store.publish("buy", "u1")
     assert store.settings.env == "production"
-    assert isinstance(store.clock, SystemClock)
+    assert isinstance(runtime_of(store).clock, SystemClock)
 
 
 async def test_a_temporary_store_is_restored_when_the_test_fails(store: FeatureStore) -> None:

@@ -82,6 +82,9 @@ class HandlerTransaction:
         "now",
     )
 
+    is_past = False
+    """Whether it is of a moment of the past, which functions then see as the time."""
+
     def __init__(self, state: BatchState, moment: int, now: int, cause: str) -> None:
         self._state = state
         self._moment = moment

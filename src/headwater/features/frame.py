@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from headwater.core.clock import to_micros
 from headwater.declarations import ContextDef, Overrides
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ReplayWriteError
@@ -114,6 +115,14 @@ class Frame(msgspec.Struct, frozen=True):
     """The innermost call of a user's function."""
     variant: FeatureDef | None = None
     """The feature whose handler runs, if it is not the version of it that is served."""
+
+    @property
+    def moment(self) -> int | None:
+        """The time of what is computed here in microseconds, if that is of the past."""
+        if self.past is not None:
+            return to_micros(self.past.began)
+        transaction = self.transaction
+        return transaction.now if transaction is not None and transaction.is_past else None
 
     @property
     def is_isolated(self) -> bool:

@@ -305,9 +305,12 @@ class Reader:
         )
 
     def _now(self) -> datetime:
-        """Return the time; in a handler, also of a past event, that of its transaction."""
-        transaction = current_frame().transaction
-        return self._clock.now() if transaction is None else from_micros(transaction.now)
+        """Return the time; in a handler that of its transaction, in the past its moment."""
+        frame = current_frame()
+        moment = frame.moment
+        if moment is None and frame.transaction is not None:
+            moment = frame.transaction.now
+        return self._clock.now() if moment is None else from_micros(moment)
 
     async def _log(self, feature: FeatureDef, entity_id: str, value: object, now: datetime) -> None:
         """Write a value to history that was computed to be served, unless this is a replay.

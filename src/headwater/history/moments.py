@@ -27,6 +27,8 @@ class MomentTransaction(HandlerTransaction):
 
     __slots__ = ("_at", "_known", "_values", "missing", "refusal")
 
+    is_past = True
+
     def __init__(self, values: LoadedValues, at: int, *, known: bool) -> None:
         super().__init__(_NOTHING, at, at, "")
         self._values = values

@@ -14,6 +14,7 @@ from headwater.core.durations import format_duration, to_timedelta
 from headwater.core.values import OUT_OF_RANGE, has_supported_year
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import DurationError, IndexVersionGoneError, InvalidInputError
+from headwater.features.frame_clock import FrameClock
 from headwater.ports import Generation, IndexVersion, VectorIndex
 
 AsOf = datetime | str
@@ -36,7 +37,7 @@ async def version_at(
 
     Raise InvalidInputError for a moment in the future, or one whose versions may be gone.
     """
-    moment = _parse(as_of, clock)
+    moment = _parse(as_of, FrameClock(clock))
     current = await vectors.version(index.name)
     # The clock of the process that made the last change may be ahead of this one's.
     now = max(clock.micros(), 0 if current is None else current.changed_at)

@@ -66,7 +66,7 @@ async def read_entity(runtime: Runtime, entity: str, entity_id: str) -> EntityRe
         _read_stored(reader, stored, text_id), *(_read(reader, [f], text_id) for f in others)
     )
     reads = {read.feature.name: read for each in found for read in each}
-    now = runtime.clock.now()
+    now = runtime.frame_clock.now()
     judgements = [_with_freshness(reads[feature.name], text_id, now) for feature in features]
     return EntityRead(definition.name, text_id, now, judgements)
 

@@ -106,8 +106,12 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
 
     @property
     def clock(self) -> Clock:
-        """The clock that the store uses."""
-        return self._runtime.clock
+        """The clock of the store; where a value of the past is computed, it shows that moment.
+
+        >>> store.clock.now()
+        datetime.datetime(...)
+        """
+        return self._runtime.frame_clock
 
     def source(self, name: str, location: str | Path) -> None:
         """Name a file that SQL features read as a table: Parquet, CSV, JSON, SQLite or DuckDB.
@@ -186,7 +190,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         >>> event.entity_id
         'ada'
         """
-        fields = timing(timestamp, self.clock)
+        fields = timing(timestamp, self._runtime.clock)
         if event_id is not None:
             fields["event_id"] = event_id
         if type(entity_id) is not str and is_whole_number(entity_id):

@@ -16,6 +16,7 @@ from headwater.declarations import (
 from headwater.declarations.registry import Registry
 from headwater.engine.engines import Engines
 from headwater.features.frame import check_allowed_in_handler, current_replay
+from headwater.features.frame_clock import FrameClock, real_clock
 from headwater.records.lineage import Context
 from headwater.settings.schema import Settings
 from headwater.store.sync import SyncLoop
@@ -29,7 +30,8 @@ class Runtime:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings
-        self.clock = clock
+        self.clock = real_clock(clock)
+        self.frame_clock = FrameClock(clock)
         self.registry = Registry()
         self.sync_loop = SyncLoop()
         self._engines = Engines()
@@ -49,7 +51,8 @@ class Runtime:
     async def rebind(self, settings: Settings, clock: Clock) -> None:
         """Close the engines; the next use opens new ones with these settings and this clock."""
         await self.close()
-        self.settings, self.clock, self._engines = settings, clock, Engines()
+        self.settings, self.clock, self._engines = settings, real_clock(clock), Engines()
+        self.frame_clock.real = self.clock
 
     async def assemble(
         self,

@@ -18,7 +18,7 @@ async def temporary(store: FeatureStore, clock: Clock | None = None) -> AsyncIte
     Inside the block the store is embedded, regardless of its settings; afterwards it has its
     original settings and clock again. Pass a ManualClock to control the time.
     """
-    settings, real = store.settings, store.clock
+    settings, real = store.settings, runtime_of(store).clock
     with TemporaryDirectory(prefix="headwater-") as home:
         embedded = settings.replace(
             home=home, env="development", redis={"url": ""}, postgres={"url": ""}

@@ -61,6 +61,8 @@ class ReplayTransaction(HandlerTransaction):
 
     __slots__ = ("_about", "_event", "_replay")
 
+    is_past = True
+
     def __init__(self, state: ReplayState, stored: StoredEvent, moment: int) -> None:
         # Now is when the event was accepted: values expire as they would have.
         super().__init__(state, moment, stored.received_at, stored.event.event_id)
