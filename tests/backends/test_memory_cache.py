@@ -69,3 +69,28 @@ async def test_a_time_to_live_has_no_upper_limit(clock: ManualClock) -> None:
     cache = MemoryCache(clock)
     await cache.put("a", cached(clock), timedelta.max)
     assert await cache.get("a") is not None
+
+
+async def test_a_drop_by_another_process_empties_the_memory_of_all(clock: ManualClock) -> None:
+    store = MemoryCache(clock)
+    one, other = (MemoryCache(clock, shared=store) for _ in range(2))
+    for process in (one, other):
+        await process.put("a", cached(clock), MINUTE, drops=await process.drops())
+    before = await other.drops()
+    await one.drop("a")
+    for process in (one, other):
+        await process.put("b", cached(clock), MINUTE, drops=before)
+        assert [await process.get("a"), await process.get("b")] == [None, None]
+        await process.put("b", cached(clock), MINUTE, drops=await process.drops())
+        assert await process.get("b") is not None
+
+
+async def test_a_dropped_value_is_not_kept_in_memory_after_the_next_read(
+    clock: ManualClock,
+) -> None:
+    store = MemoryCache(clock)
+    process = MemoryCache(clock, shared=store)
+    await process.put("a", cached(clock), MINUTE)
+    await store.drop()
+    assert await process.get("a") is None
+    assert process._values == {}  # noqa: SLF001

@@ -338,10 +338,13 @@ class BrokenCache:
     async def get(self, key: str) -> Cached | None:
         return self._cached()
 
-    async def put(self, key: str, cached: Cached, ttl: object) -> None:
+    async def drops(self) -> int:
         raise BackendError("the server is away")
 
-    async def drop(self, prefix: str) -> None:
+    async def put(self, key: str, cached: Cached, ttl: object, *, drops: int | None = None) -> None:
+        raise BackendError("the server is away")
+
+    async def drop(self, *prefixes: str) -> None:
         raise BackendError("the server is away")
 
 

@@ -64,7 +64,8 @@ async def _connect(settings: Settings, clock: Clock) -> Backends:
     backends = await _servers(settings, clock) if is_on_servers else _embedded(settings, clock)
     if settings.record.is_private:
         # Retrieved content must not be stored, not even in a cache on disk.
-        backends = msgspec.structs.replace(backends, cache=MemoryCache(clock))
+        cache = MemoryCache(clock, shared=backends.cache)
+        backends = msgspec.structs.replace(backends, cache=cache)
     return backends
 
 

@@ -7,18 +7,26 @@ from datetime import timedelta
 from heapq import heappop, heappush
 
 from headwater.core.clock import MICROSECOND, Clock
-from headwater.ports import Cached
+from headwater.ports import Cache, Cached
 
 MAX_BYTES = 64 << 20
 """The size limit in bytes of all values together."""
 
 
 class MemoryCache:
-    """A cache that evicts the values that expire first when it is full."""
+    """A cache that evicts the values that expire first when it is full.
 
-    def __init__(self, clock: Clock, max_bytes: int = MAX_BYTES) -> None:
+    The count of drops is that of a cache which other processes share, if there is one: this one is
+    emptied at the first use after a drop.
+    """
+
+    def __init__(
+        self, clock: Clock, max_bytes: int = MAX_BYTES, *, shared: Cache | None = None
+    ) -> None:
         self._clock = clock
         self._max_bytes = max_bytes
+        self._shared = shared
+        self._drops = 0
         self._size = 0
         self._values: dict[str, tuple[int, Cached]] = {}
         self._expirations: list[tuple[int, str]] = []
@@ -28,22 +36,42 @@ class MemoryCache:
     async def get(self, key: str) -> Cached | None:
         with self._lock:
             self._evict(self._clock.micros())
-            found = self._values.get(key)
-        return None if found is None else found[1]
+            found, before = self._values.get(key), self._drops
+        return None if found is None or await self.drops() != before else found[1]
 
-    async def put(self, key: str, cached: Cached, ttl: timedelta) -> None:
+    async def drops(self) -> int:
+        if self._shared is not None:
+            self._empty_after(await self._shared.drops())
+        return self._drops
+
+    async def put(
+        self, key: str, cached: Cached, ttl: timedelta, *, drops: int | None = None
+    ) -> None:
         expires_at = cached.kept_at + ttl // MICROSECOND
+        current = await self.drops()
         with self._lock:
+            if (current if drops is None else drops) != self._drops:
+                return
             self._drop(key)
             self._values[key] = (expires_at, cached)
             self._size += len(cached.value)
             heappush(self._expirations, (expires_at, key))
             self._evict(self._clock.micros())
 
-    async def drop(self, prefix: str) -> None:
+    async def drop(self, *prefixes: str) -> None:
+        if self._shared is None:
+            self._empty_after(self._drops + 1)
+        else:
+            await self._shared.drop(*prefixes)
+            await self.drops()
+
+    def _empty_after(self, drops: int) -> None:
+        """Empty the cache if there was a drop since its values were stored."""
         with self._lock:
-            for key in [key for key in self._values if key.startswith(prefix)]:
-                self._drop(key)
+            if drops != self._drops:
+                self._values.clear()
+                self._expirations.clear()
+                self._size, self._drops = 0, drops
 
     def _evict(self, now: int) -> None:
         """Drop expired values, and the next ones to expire while the cache is too large."""

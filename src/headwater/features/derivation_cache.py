@@ -13,6 +13,9 @@ from headwater.declarations.registry import Registry
 from headwater.errors import FeatureValueError
 from headwater.ports import Cache, Cached
 
+CACHED_DERIVATIONS = "feature/"
+"""The beginning of the cache keys of all derivations; no retriever's has a slash in its name."""
+
 _MAX_REMEMBERED = 10_000
 
 
@@ -168,5 +171,4 @@ class DerivationCache:
 
 
 def _key(feature: str, entity_id: str) -> str:
-    """Return a key that no retriever has: names have no slash."""
-    return f"feature/{feature}:{sha256(entity_id.encode()).hexdigest()}"
+    return f"{CACHED_DERIVATIONS}{feature}:{sha256(entity_id.encode()).hexdigest()}"

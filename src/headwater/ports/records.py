@@ -182,8 +182,17 @@ class Cache(Protocol):
     async def get(self, key: str) -> Cached | None:
         """Return the value, or None if it is absent or its time to live is over."""
 
-    async def put(self, key: str, cached: Cached, ttl: timedelta) -> None:
-        """Store a value, replacing an earlier one; its time to live starts at ``kept_at``."""
+    async def drops(self) -> int:
+        """Return how often values were dropped in this store, by any process."""
 
-    async def drop(self, prefix: str) -> None:
-        """Remove all values whose keys begin with a prefix, for good."""
+    async def put(
+        self, key: str, cached: Cached, ttl: timedelta, *, drops: int | None = None
+    ) -> None:
+        """Store a value, replacing an earlier one; its time to live starts at ``kept_at``.
+
+        A value may be made of what was erased while it was computed. With ``drops``, their number
+        before the computation began, it is absent if there was another drop since then.
+        """
+
+    async def drop(self, *prefixes: str) -> None:
+        """Remove all values whose keys begin with one of the prefixes, for good."""

@@ -204,12 +204,16 @@ class Retrievers:
         CACHE.add(retriever.name, "miss" if cached is None else "hit")
         if cached is not None:
             return cached
-        search = partial(self._search_and_cache, retriever, key, search)
+        drops = await self._drops(retriever)
+        search = partial(self._search_and_cache, retriever, key, drops, search)
         if not frame.is_shareable:
             with calling(user_call):
                 return await search()
         while True:
-            results = await self._flights.do(key, user_call, search, partial(_abandoned, retriever))
+            # A search that began before values were erased is not shared with those after it.
+            results = await self._flights.do(
+                f"{drops} {key}", user_call, search, partial(_abandoned, retriever)
+            )
             # A search that had begun earlier may have missed a change of its index since then.
             if results.began >= call.began or await self._is_current(results.provenance):
                 return results
@@ -234,6 +238,16 @@ class Retrievers:
         searched = None if query is None or index is None else query.searched(*index)
         return _Results(chunks, results.oldest, results.provenance, cached.kept_at, None, searched)
 
+    async def _drops(self, retriever: RetrieverDef) -> int | None:
+        """Return the number of drops before a search begins; None if its results are not cached."""
+        try:
+            return await self._cache.drops()
+        except HeadwaterError as error:
+            log.warning(
+                "could not cache search results", retriever=retriever.name, error=str(error)
+            )
+            return None
+
     async def _is_current(self, provenance: frozenset[Part]) -> bool:
         """Return whether all indexes that were searched still have the same contents."""
         for part in provenance:
@@ -244,12 +258,13 @@ class Retrievers:
         return True
 
     async def _search_and_cache(
-        self, retriever: RetrieverDef, key: str, search: _Search
+        self, retriever: RetrieverDef, key: str, drops: int | None, search: _Search
     ) -> _Results:
         results = await search()
         reads = results.reads
         if (
             retriever.cache_ttl is None
+            or drops is None
             or (not current_frame().is_shareable and _has_read_features(results))
             or (reads is not None and reads.has_failed)
         ):
@@ -259,7 +274,7 @@ class Retrievers:
         cached = _CachedResults(pack(results.chunks), results.oldest, results.provenance, index)
         try:
             kept = Cached(_encode(cached), results.searched_at)
-            await self._cache.put(key, kept, retriever.cache_ttl)
+            await self._cache.put(key, kept, retriever.cache_ttl, drops=drops)
         except HeadwaterError as error:
             log.warning(
                 "could not cache search results", retriever=retriever.name, error=str(error)

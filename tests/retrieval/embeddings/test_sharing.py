@@ -28,9 +28,11 @@ class OpenCache(MemoryCache):
         super().__init__(clock)
         self.puts: dict[str, tuple[Cached, timedelta]] = {}
 
-    async def put(self, key: str, cached: Cached, ttl: timedelta) -> None:
+    async def put(
+        self, key: str, cached: Cached, ttl: timedelta, *, drops: int | None = None
+    ) -> None:
         self.puts[key] = (cached, ttl)
-        await super().put(key, cached, ttl)
+        await super().put(key, cached, ttl, drops=drops)
 
 
 class BrokenCache(MemoryCache):
@@ -39,7 +41,9 @@ class BrokenCache(MemoryCache):
     async def get(self, key: str) -> Cached | None:
         raise BackendUnavailableError("no Redis")
 
-    async def put(self, key: str, cached: Cached, ttl: timedelta) -> None:
+    async def put(
+        self, key: str, cached: Cached, ttl: timedelta, *, drops: int | None = None
+    ) -> None:
         raise BackendUnavailableError("no Redis")
 
 

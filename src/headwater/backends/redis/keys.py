@@ -52,6 +52,7 @@ class Keys:
         self.moved = f"{{{prefix}:dlq}}:moved"
         self.wake = f"{prefix}:wake"
         self.cache = f"{prefix}:cache:"
+        self.cache_drops = f"{prefix}:cache-drops"
         self._prefix = prefix
 
     @cached_property

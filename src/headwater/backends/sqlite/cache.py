@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from datetime import timedelta
 
 from headwater.backends.sqlite.home import Home
@@ -26,6 +27,10 @@ DELETE FROM cache WHERE rowid IN (
     SELECT rowid FROM cache WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
 )"""
 _DROP = "DELETE FROM cache WHERE substr(key, 1, ?) = ?"
+_DROPS = "SELECT value FROM meta WHERE key = 'cache_drops'"
+_COUNT_DROP = """
+INSERT INTO meta (key, value) VALUES ('cache_drops', '1')
+ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1"""
 # Values that expire first are removed first.
 _SHRINK = """
 DELETE FROM cache WHERE rowid IN (
@@ -49,13 +54,20 @@ class SqliteCache:
         rows = self._home.read(_ONE, (key, self._clock.micros()))
         return Cached(*rows[0]) if rows else None
 
-    async def put(self, key: str, cached: Cached, ttl: timedelta) -> None:
+    async def drops(self) -> int:
+        return _counted(self._home.read(_DROPS))
+
+    async def put(
+        self, key: str, cached: Cached, ttl: timedelta, *, drops: int | None = None
+    ) -> None:
         size = len(key.encode()) + len(cached.value)
         expires_at = min(cached.kept_at + ttl // MICROSECOND, _NEVER)
         row = (key, cached.kept_at, expires_at, size, cached.value)
         now = self._clock.micros()
 
         def job(db: sqlite3.Connection) -> None:
+            if drops is not None and drops != _counted(db.execute(_DROPS).fetchall()):
+                return
             # Expired values are removed even if no worker maintains the store.
             db.execute(_PRUNE, (now, _PRUNE_LIMIT_ON_PUT))
             db.execute(_PUT, row)
@@ -66,10 +78,12 @@ class SqliteCache:
 
         await self._writer.run(job)
 
-    async def drop(self, prefix: str) -> None:
+    async def drop(self, *prefixes: str) -> None:
         def job(db: sqlite3.Connection) -> None:
+            db.execute(_COUNT_DROP)
             with erasing(db):
-                db.execute(_DROP, (len(prefix), prefix))
+                for prefix in prefixes:
+                    db.execute(_DROP, (len(prefix), prefix))
 
         await self._writer.run(job, erases=True)
 
@@ -79,3 +93,7 @@ class SqliteCache:
         expired = "SELECT 1 FROM cache WHERE expires_at <= ? LIMIT 1"
         if self._home.read(expired, (now,)):
             await self._writer.run(lambda db: db.execute(_PRUNE, (now, _PRUNE_LIMIT)).rowcount)
+
+
+def _counted(rows: Sequence[tuple[str]]) -> int:
+    return int(rows[0][0]) if rows else 0

@@ -110,8 +110,13 @@ class RecordedContexts:
             raise InvalidInputError("say which value to redact, such as '/inputs/question'")
         # A search may have returned the value, and would return it again from the cache. A text
         # can be guessed from its embedding.
-        await self._cache.drop(CACHED_SEARCHES)
-        await self._cache.drop(CACHED_EMBEDDINGS)
+        await self._cache.drop(CACHED_SEARCHES, CACHED_EMBEDDINGS)
+        return await self.redact_values(ref, pointers, reason, by, everywhere=everywhere)
+
+    async def redact_values(
+        self, ref: str, pointers: Sequence[str], reason: str, by: str | None, *, everywhere: bool
+    ) -> Record:
+        """Do the same, and leave the caches to the caller."""
         while True:
             stored = await self._stored(ref)
             record, now = decode_record(stored), self._clock.now()

@@ -86,6 +86,7 @@ class BatchedEmbedder:
     ) -> None:
         while batches:
             batch = batches.popleft()
+            drops = await self._cache.drops(kind)
             try:
                 embedded = await self._embed_batch(batch, kind)
             except HeadwaterError as error:
@@ -97,7 +98,7 @@ class BatchedEmbedder:
                 raise
             for text, embedding in embedded.items():
                 flights[text].set_result(embedding)
-            await self._cache.put(embedded, kind)
+            await self._cache.put(embedded, kind, drops)
 
     async def _embed_batch(self, batch: Sequence[str], kind: TextKind) -> dict[str, Embedding]:
         outcome, began = self._failed, time.perf_counter()

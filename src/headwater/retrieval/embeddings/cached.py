@@ -59,16 +59,28 @@ class EmbeddingCache:
         CACHE.labels(self._name, "miss").inc(len(wanted) - len(found))
         return found
 
-    async def put(self, embeddings: Mapping[str, Embedding], kind: TextKind) -> None:
-        """Store embeddings, by text."""
+    async def drops(self, kind: TextKind) -> int | None:
+        """Return the number of drops before texts are embedded; None if they are not cached."""
+        try:
+            return await self._cache.drops() if kind in self._lifetimes else None
+        except HeadwaterError as error:
+            log.warning("could not cache embeddings", embedder=self._name, error=str(error))
+            return None
+
+    async def put(
+        self, embeddings: Mapping[str, Embedding], kind: TextKind, drops: int | None
+    ) -> None:
+        """Store embeddings, by text, unless values were dropped since they were asked for."""
         lifetime = self._lifetimes.get(kind)
-        if lifetime is None:
+        if lifetime is None or drops is None:
             return
         now = self._clock.micros()
         try:
             await asyncio.gather(
                 *(
-                    self._cache.put(self._key(text, kind), Cached(embedding, now), lifetime)
+                    self._cache.put(
+                        self._key(text, kind), Cached(embedding, now), lifetime, drops=drops
+                    )
                     for text, embedding in embeddings.items()
                 )
             )

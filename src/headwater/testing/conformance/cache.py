@@ -35,12 +35,29 @@ class CacheConformance(Suite):
         kept, dropped = ["a", "b:*", "B*:1", "xb*:1"], [f"b*:{n}" for n in range(300)]
         for key in (*kept, *dropped):
             await store.cache.put(key, cached(), HOUR)
-        await other.cache.drop("b*:")
+        await other.cache.drop("b*:", "other:")
         await other.cache.drop("nothing:")
         for key in dropped:
             assert await store.cache.get(key) is None
         for key in kept:
             assert await store.cache.get(key) is not None
+
+    async def test_a_value_that_was_computed_during_a_drop_is_absent(
+        self, store: Opened, other: Opened
+    ) -> None:
+        before = await store.cache.drops()
+        await store.cache.put("a", cached(), HOUR, drops=before)
+        assert await other.cache.get("a") is not None
+        await other.cache.drop("b:")
+        for process in (store, other):
+            assert await process.cache.drops() > before
+            await process.cache.put("b:1", cached(), HOUR, drops=before)
+            await process.cache.put("a", cached(), HOUR, drops=before)
+            assert await store.cache.get("b:1") is None
+            assert await other.cache.get("b:1") is None
+        now = cached(b"computed since")
+        await store.cache.put("a", now, HOUR, drops=await store.cache.drops())
+        assert await other.cache.get("a") == now
 
     async def test_values_and_keys_may_be_anything(self, store: Opened) -> None:
         values = {
