@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from headwater import FeatureStore, ServiceEvent, Worker, context, entity, feature
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.auditing import audited
-from headwater.engine.backfills import begin_backfill
 from headwater.errors import InvalidInputError, UnknownContextError
 from headwater.history.nightly_pruning import NightlyPruning
 from headwater.history.retention import PrunedPart, PruneReport
@@ -269,15 +268,6 @@ async def test_workers_prune_by_night_and_log_the_rows(
         february = datetime(2026, 2, 1, tzinfo=UTC)
         assert pruned == (february if on_servers(own) else clock.now() - DAY)
     assert '"history":2,"events":0,"records":0' in logged
-
-
-async def test_a_backfill_that_lacks_pruned_events_says_so(
-    store: FeatureStore, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await store.admin.prune(events="1d")
-    engine = await runtime_of(store).open()
-    await begin_backfill(engine, engine.registry.feature("bought"), None)
-    assert "backfill has only the events that are kept" in capsys.readouterr().err
 
 
 async def test_values_of_long_ago_that_were_written_lately_can_be_read_after_pruning(

@@ -58,7 +58,7 @@ from headwater.history.backfill.replay import (
     replayed_changes,
 )
 from headwater.history.backfill.reports import BackfillProgress, OnProgress, ReplayReport
-from headwater.history.backfill.steps import joining, started
+from headwater.history.backfill.steps import check_kept, joining, started
 from headwater.history.versions import ChangeVersion, change_version, version_of
 from headwater.ports import BackfillState, Change, DeadLetter, FeatureVersion
 from headwater.ports.runner import Runner
@@ -141,6 +141,7 @@ class BackfillRun:
         folder = backfills_folder(self._engine) / sha256(named.encode()).hexdigest()[:16]
         group = self._engine.settings.worker.consumer_group
         upto = await self._engine.backends.groups.positions(group)
+        await self._check_kept(folder, since)
         await self._export(folder, self._feature, upto, since)
         job = ReplayJob(
             source=self._source,
@@ -153,9 +154,20 @@ class BackfillRun:
             until=until,
         )
         await self._run_handlers(job)
+        await self._check_kept(folder, since)
         await self._add_history(_before(until, replayed_changes(job, self._feature)))
         await self._serve_last(job, self._feature)
         await asyncio.to_thread(rmtree, folder)
+
+    async def _check_kept(self, folder: Path, since: datetime | None) -> None:
+        """Raise an error, and remove the folder, if events or values it needs were pruned."""
+        state = await self._engine.backends.catalog.load()
+        tolerance = self._engine.settings.ingest.future_tolerance
+        try:
+            check_kept(self._feature.name, state.pruned, since, tolerance)
+        except BackfillRefusedError:
+            await asyncio.to_thread(rmtree, folder, ignore_errors=True)
+            raise
 
     async def _run_handlers(self, job: ReplayJob) -> None:
         self.report = await replay(job, self._runner, self._show_replay)

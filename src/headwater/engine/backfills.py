@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from shutil import rmtree
 
-from headwater.core.logging import log
 from headwater.core.values import new_id
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry
@@ -29,7 +28,7 @@ from headwater.history.backfill.replay import (
     replay_progress,
 )
 from headwater.history.backfill.reports import BackfillStatus
-from headwater.history.backfill.steps import cancelled, no_backfill
+from headwater.history.backfill.steps import cancelled, check_kept, no_backfill
 from headwater.ports import (
     BackfillState,
     CatalogState,
@@ -98,9 +97,6 @@ async def begin_backfill(
         state = await engine.catalog.change(partial(_begun, engine, feature, since))
         version = _unfinished(engine, state, feature.name)
         assert version is not None
-        pruned = state.pruned.events
-        if pruned is not None and (since is None or since < pruned):
-            log.warning("backfill has only the events that are kept", pruned_before=str(pruned))
     backfill = backfill_of(version)
     if since is not None and backfill.since != since:
         earlier = "all events" if backfill.since is None else f"events since {backfill.since}"
@@ -122,6 +118,8 @@ def _begun(
 ) -> CatalogState:
     if _unfinished(engine, state, feature.name) is not None:
         return state  # another run has just begun
+    # With the change that makes pruning keep what this backfill needs.
+    check_kept(feature.name, state.pruned, since, engine.settings.ingest.future_tolerance)
     backfill_id = new_id()
     group = f"{GROUP_PREFIX}{backfill_id}"
     main_group = engine.settings.worker.consumer_group

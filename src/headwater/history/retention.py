@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -85,7 +85,8 @@ async def prune(
 
     The moments are stored in the catalog before the first row is removed, so that no read misses
     rows without noticing. An interrupted run is completed by the next one. If all values of history
-    are newer, its moment is not stored, so that imported values can be read at their own times.
+    are newer, its moment is not stored, so that imported values can be read at their own times; if
+    all events are, so that they are all there for a backfill.
     """
     if wanted == Horizons():
         raise InvalidInputError(
@@ -93,8 +94,14 @@ async def prune(
             "or records (history='400d'), or set retention.history, "
             "retention.events or retention.records"
         )
-    has_old = wanted.history is not None and await _has_older(backends, wanted.history)
+    has_old = wanted.history is not None and await _has_older(
+        backends, "feature_history", ("as_of", "written_at"), wanted.history
+    )
     removable = wanted if has_old else replace(wanted, history=None)
+    if wanted.events is not None and not await _has_older(
+        backends, "events", ("received_at",), wanted.events
+    ):
+        removable = replace(removable, events=None)
     if dry_run:
         state = await catalog.follow()
     else:
@@ -116,13 +123,13 @@ async def prune(
     return PruneReport(**parts, dry_run=dry_run, held=tuple(held))
 
 
-async def _has_older(backends: Backends, moment: datetime) -> bool:
-    """Return whether history has a value that is from before a moment by both of its times."""
-    literal = f"TIMESTAMPTZ '{moment.isoformat()}'"
+async def _has_older(
+    backends: Backends, table: str, times: Sequence[str], moment: datetime
+) -> bool:
+    """Return whether a table has a row that is from before a moment by all of its times."""
+    is_older = " AND ".join(f"{time} < TIMESTAMPTZ '{moment.isoformat()}'" for time in times)
     found = await backends.offline.query(
-        "SELECT 1 AS found FROM feature_history"
-        f" WHERE as_of < {literal} AND written_at < {literal} LIMIT 1",
-        {},
+        f"SELECT 1 AS found FROM {table} WHERE {is_older} LIMIT 1", {}
     )
     return bool(found.rows)
 

@@ -45,8 +45,16 @@ class PastValues:
     other handlers wait for; from the second one of a page on, for all moments of the page.
     """
 
-    def __init__(self, offline: OfflineStore, registry: Registry, definition: FeatureDef) -> None:
+    def __init__(
+        self,
+        offline: OfflineStore,
+        registry: Registry,
+        definition: FeatureDef,
+        pruned: datetime | None,
+    ) -> None:
         self._offline = offline
+        self.pruned = pruned
+        self._earliest = 0 if pruned is None else to_micros(pruned)
         self._places = {name: place for place, name in enumerate(registry.features)}
         self._own_place = self._places[definition.name]
         self._page = _Page()
@@ -67,6 +75,10 @@ class PastValues:
         self._rows = {}
         self._single = {}
         self._read = set()
+
+    def is_pruned(self, about: int) -> bool:
+        """Return whether values that were true at a moment may have been pruned."""
+        return about < self._earliest
 
     def value(
         self, feature: FeatureDef, entity_id: str, stored: StoredEvent, about: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from headwater.core.clock import from_micros
 from headwater.core.values import Cell, Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError, HeadwaterError, ReplayWriteError
@@ -87,7 +88,14 @@ class ReplayTransaction(HandlerTransaction):
             written = self.loaded(key).get(feature.series)
             if written is not None:
                 return written
-        return self._replay.past.value(feature, key[1], self._event, self._about)
+        past = self._replay.past
+        if past.is_pruned(self._about):
+            moment = from_micros(self._about).isoformat()
+            raise self._refused(
+                f"its handler reads {feature.name!r} of {moment}, and "
+                f"history before {past.pruned} was pruned; run it with --since and a later time"
+            )
+        return past.value(feature, key[1], self._event, self._about)
 
     async def get(
         self, entity: str, entity_ids: Sequence[str], features: Sequence[FeatureDef]

@@ -7,13 +7,40 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from headwater.core.clock import MICROSECOND
 from headwater.declarations.series import declared_entry
-from headwater.errors import InvalidInputError
+from headwater.errors import BackfillRefusedError, InvalidInputError
 from headwater.history.versions import ChangeVersion, unfinished, version_numbered, with_entry
-from headwater.ports import CatalogState, FeatureVersion
+from headwater.ports import CatalogState, FeatureVersion, Horizons
 
 KEPT_FRESH = timedelta(seconds=10)
 """How long the version served before a switch is kept fresh, for readers with an older catalog."""
+
+
+def check_kept(
+    feature: str, pruned: Horizons, since: datetime | None, tolerance: timedelta
+) -> None:
+    """Raise BackfillRefusedError if a replay since a time needs events or values that are pruned.
+
+    Events are pruned by when they were received, and may be of a time that is later by the
+    tolerance. A replay with ``since`` begins with the values of just before it.
+    """
+    from_events = None if pruned.events is None else pruned.events + tolerance
+    from_history = None if pruned.history is None else pruned.history + MICROSECOND
+    earliest = max(filter(None, (from_events, from_history)), default=None)
+    if earliest is None or (from_events is None if since is None else since >= earliest):
+        return
+    lacking = [
+        f"{part} before {horizon.isoformat()}"
+        for part, horizon in (("events", pruned.events), ("history", pruned.history))
+        if horizon is not None
+    ]
+    asked = "from the beginning" if since is None else f"since {since.isoformat()}"
+    raise BackfillRefusedError(
+        feature,
+        f"{asked} it would lack what was pruned ({', '.join(lacking)}), and give other values; "
+        f"run it with --since {earliest.isoformat()} or later, which keeps the values of before",
+    )
 
 
 def started(start: Mapping[int, str]) -> ChangeVersion:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
 
@@ -66,19 +66,27 @@ class ReplayTask(msgspec.Struct, frozen=True):
     async def _run(self) -> ReplayReport:
         commits = self.commits()
         async with self.job.source.open() as services:
+            pruned = (await services.backends.catalog.load()).pruned.history
             while True:
                 number, last = commits.last()
                 if last.is_last:
                     return last.report
                 # If another process was faster, continue after its commit.
-                run = _Run(services, self.job, commits, number)
+                run = _Run(services, self.job, commits, number, pruned)
                 await run.replay(self.events)
 
 
 class _Run:
     """A run of a task, from one commit until the end or until another process has committed."""
 
-    def __init__(self, services: Services, job: ReplayJob, commits: Commits, number: int) -> None:
+    def __init__(
+        self,
+        services: Services,
+        job: ReplayJob,
+        commits: Commits,
+        number: int,
+        pruned: datetime | None,
+    ) -> None:
         registry = services.registry
         definition = replace(registry.feature(job.feature), series=job.series)
         self._services = services
@@ -87,7 +95,7 @@ class _Run:
         self._number = number
         self._definition = definition
         self._served = registry.feature(job.feature).series
-        past = PastValues(services.backends.offline, registry, definition)
+        past = PastValues(services.backends.offline, registry, definition, pruned)
         self._state = ReplayState(definition, past)
         self._handlers = EventHandlers(services)
         last = commits.last()[1]
