@@ -153,7 +153,8 @@ async def test_a_renamed_feature_keeps_its_values_while_workers_of_both_names_ru
             return bool(await old.get_feature("total", "u1") == 2)
 
         await until(is_there)
-        await change(old, lambda state: versions.rename(state, "total", "spend"))
+        now = SystemClock().now()
+        await change(old, lambda state: versions.rename(state, "total", "spend", now))
         assert await old.get_feature("total", "u1") == 2
         async with declare(settings, "spend") as new:
             assert await new.get_feature("spend", "u1") == 2

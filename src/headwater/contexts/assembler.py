@@ -69,6 +69,7 @@ class Assembler:
         self._recorder = Recorder(services.backends.records, services.settings)
         self._calls = services.context_calls
         self._clock = services.clock
+        self._catalog = services.catalog
         self._loss = reader.loss
         self._settings = services.settings
         self._counted = counted
@@ -177,6 +178,9 @@ class Assembler:
         """Call the function and fit its items into the budget."""
         definition = request.definition
         await self._load(definition.model)
+        if not self._catalog.is_declared and current_frame().past is None:
+            # The defaults that the function reads are those of the catalog from its beginning on.
+            await self._catalog.try_to_follow()
         started_at, began = self._clock.now(), time.perf_counter()
         with tracking(reads):
             returned = await self._call(bound, request)

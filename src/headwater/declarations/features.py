@@ -122,6 +122,16 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its values are in history; all others are computed from those of others."""
         return self.kept or self.log
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether values of it are stored under a series, which the catalog names."""
+        return self.has_history and self.codec.kind != "none"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the catalog knows it: its values or its default may be another one later."""
+        return self.is_stored or self.default is not None
+
 
 def unknown_reference(
     feature: FeatureDef, name: str, known: Iterable[str]

@@ -22,18 +22,22 @@ class NewFeatures(NamedTuple):
 
 
 async def find_new_features(engine: Engine) -> NewFeatures:
-    """Return the triggered features that the catalog does not have.
+    """Return the triggered features that no worker has run.
 
     For the first worker of a store nothing is past: all events wait for it.
     """
     state, registry = engine.catalog.state, engine.registry
-    found = [
-        feature
-        for feature in registry.features.values()
+    entries = {
+        name: declared_entry(state, name, registry.features)
+        for name, feature in registry.features.items()
         if feature.triggers and feature.codec.kind != "none"
-        if declared_entry(state, feature.name, registry.features) is None
+    }
+    found = [
+        registry.features[name]
+        for name, entry in entries.items()
+        if entry is None or entry.run_since is None
     ]
-    if not found or not state.revision:
+    if not found or all(entry.run_since is None for entry in state.features.values()):
         return NewFeatures()
     waiting = [lag.oldest_at for lag in await engine.backends.bus.lag() if lag.oldest_at]
     return NewFeatures(found, min(waiting, default=engine.clock.now()))

@@ -28,6 +28,7 @@ from headwater.features.refresh import Refresh
 from headwater.features.services import Services
 from headwater.features.user_calls import FeatureCalls, LimitedCalls
 from headwater.history.feature_catalog import FeatureCatalog
+from headwater.history.versions import declare
 from headwater.ports import Backends
 from headwater.retrieval.embeddings import Embedders
 from headwater.retrieval.generations import Generations
@@ -109,7 +110,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         offload,
         FeatureCalls(offload, settings.worker.handler_timeout),
         LimitedCalls(offload, settings.context.timeout),
-        FollowedCatalog(backends.catalog, registry),
+        FollowedCatalog(backends.catalog, registry, clock, declare),
     )
     embedders = Embedders(settings, offload, backends.cache, clock)
     generations = Generations(services, embedders)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headwater.core.logging import Outage, log
-from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import RunSet
 from headwater.engine.backfill_offers import NewFeatures, find_new_features
 from headwater.engine.engine import Engine
@@ -11,7 +10,7 @@ from headwater.engine.joining import Joiner, drop_unneeded_groups
 from headwater.engine.type_changes import check_types
 from headwater.errors import BackendUnavailableError
 from headwater.history.backfill.steps import retired_when_due
-from headwater.history.versions import enter
+from headwater.history.versions import run
 from headwater.ports import CatalogState
 
 
@@ -54,6 +53,7 @@ class RunningVersions:
             changed = self._due(state)
             if changed is not state:
                 await self._engine.catalog.change(self._due)
+            await self._engine.catalog.declare()
         except BackendUnavailableError as error:
             # A new store is confirmed a moment later; events must not wait for that.
             self._outage.report("warning", "catalog not followed; retrying", error, "catalog")
@@ -84,8 +84,8 @@ class RunningVersions:
     def _due(self, state: CatalogState) -> CatalogState:
         """Return the catalog with the features of this worker, and without versions that left."""
         now = self._engine.clock.now()
-        features = filter(_has_values, self._engine.registry.features.values())
-        return retired_when_due(enter(state, features, now), now)
+        features = [each for each in self._engine.registry.features.values() if each.is_stored]
+        return retired_when_due(run(state, features, now), now)
 
     def _wanted(self) -> RunSet:
         return self._engine.registry.run_set(self._group)
@@ -106,10 +106,6 @@ def _has_done_backfill(state: CatalogState) -> bool:
         version.backfill is not None and version.state not in ("building", "joining")
         for version in state.versions()
     )
-
-
-def _has_values(feature: FeatureDef) -> bool:
-    return feature.has_history and feature.codec.kind != "none"
 
 
 def _has_leaving(state: CatalogState) -> bool:

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from itertools import islice
+from typing import Protocol
 
 import msgspec
 
+from headwater.core.clock import Clock
 from headwater.core.logging import Outage
+from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.series import declared_entry
 from headwater.errors import BackendError
 from headwater.ports import Catalog, CatalogState
 
 
+class Declare(Protocol):
+    """The change of a catalog by which a process records the features that it serves."""
+
+    def __call__(
+        self,
+        state: CatalogState,
+        features: Iterable[FeatureDef],
+        declared: Collection[str],
+        now: datetime,
+        /,
+    ) -> CatalogState: ...
+
+
 class FollowedCatalog:
     """Reads the catalog again when its revision has changed, and lets the registry serve it."""
 
-    def __init__(self, catalog: Catalog, registry: Registry) -> None:
+    def __init__(
+        self, catalog: Catalog, registry: Registry, clock: Clock, declare: Declare
+    ) -> None:
         self._catalog = catalog
         self._registry = registry
+        self._clock = clock
+        self._declare = declare
+        self._declared = 0
         self._outage = Outage("catalog")
         self._is_read = False
         self.state = CatalogState()
@@ -32,18 +55,42 @@ class FollowedCatalog:
         return self.state
 
     async def try_to_follow(self) -> None:
-        """Do the same; if the catalog cannot be read, go on with the one that is known."""
+        """Do the same, and record what is served; if it fails, go on with what is known."""
         try:
             await self.follow()
+            await self.declare()
         except BackendError as error:
             self._outage.report("warning", "catalog not read; retrying", error, "read")
         else:
             self._outage.recovered("read")
 
+    @property
+    def is_declared(self) -> bool:
+        """Whether the catalog has what this process serves; cheap, because every assembly asks."""
+        return self._declared == len(self._registry.features)
+
+    async def declare(self) -> None:
+        """Record the features and defaults that this process serves, if the catalog has others.
+
+        Each is recorded once: processes with other defaults, which run at the same time, do not
+        correct each other.
+        """
+        if self.is_declared:
+            return
+        features, count = self._registry.features, len(self._registry.features)
+        new = [each for each in islice(features.values(), self._declared, None) if each.is_named]
+
+        def record(state: CatalogState) -> CatalogState:
+            return self._declare(state, new, features, self._clock.now())
+
+        if record(self.state) is not self.state:
+            await self.change(record)
+        self._declared = count
+
     async def change(self, transition: Callable[[CatalogState], CatalogState]) -> CatalogState:
         """Apply a change of the catalog, again if another process was faster; return the result.
 
-        >>> await catalog.change(lambda state: versions.rename(state, "total", "total_spend"))
+        >>> await catalog.change(lambda state: versions.rename(state, "total", "spend", now))
         """
         while True:
             before = await self._catalog.load()

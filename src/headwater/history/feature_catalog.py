@@ -91,10 +91,10 @@ class FeatureCatalog:
         await self._check_unused(state, new, entry.entity)
 
         def change(state: CatalogState) -> CatalogState:
-            state = self._entered(state, old)
-            return versions.rename(
-                versions.drop(state, new) if new in state.features else state, old, new
-            )
+            state, now = self._entered(state, old), self._clock.now()
+            if new in state.features:
+                state = versions.drop(state, new, now=now)
+            return versions.rename(state, old, new, now)
 
         await self._catalog.change(change)
 
@@ -117,7 +117,7 @@ class FeatureCatalog:
         """Remove a feature with all its values, or one version that is not served."""
         state = self._entered(await self._catalog.follow(), name)
         entry = self._entry(state, name)
-        rest = versions.drop(state, name, version)
+        rest = versions.drop(state, name, version, now=self._clock.now())
         kept = {each.series for each in rest.versions()}
         gone = [each for each in entry.versions if version in (None, each.number)]
         series = {each.series for each in gone} - kept
@@ -131,9 +131,12 @@ class FeatureCatalog:
                 await self._backends.online.drop(entry.entity, each)
                 await self._backends.offline.drop(each)
         if not dry_run:
+            now = self._clock.now()
             await self._catalog.change(
                 lambda state: (
-                    versions.drop(state, name, version) if name in state.features else state
+                    versions.drop(state, name, version, now=now)
+                    if name in state.features
+                    else state
                 )
             )
         return Dropped(name, [each.number for each in gone], online, history)

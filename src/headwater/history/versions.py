@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.meanings import default_text
 from headwater.declarations.series import (
     TypeShape,
     declared_entry,
@@ -24,8 +26,10 @@ from headwater.ports import (
     BackfillState,
     CatalogEntry,
     CatalogState,
+    DroppedFeature,
     FeatureVersion,
     Horizons,
+    Meaning,
 )
 
 ChangeVersion = Callable[[FeatureVersion], FeatureVersion]
@@ -90,6 +94,26 @@ def change_version(state: CatalogState, series: str, change: ChangeVersion) -> C
     return state
 
 
+def meant(
+    entry: CatalogEntry, now: datetime, default: str | UnsetType | None = UNSET
+) -> CatalogEntry:
+    """Return an entry that also says what it means from now on, if that is something else."""
+    last = entry.meanings[-1] if entry.meanings else None
+    if default is UNSET:
+        default = last.default if last else None
+    meaning = Meaning(
+        since=max(now, last.since) if last else now,
+        name=entry.feature,
+        entity=entry.entity,
+        version=entry.active.number if entry.active else None,
+        series=entry.active.series if entry.active else None,
+        default=default,
+    )
+    if last is not None and meaning == replace(last, since=meaning.since):
+        return entry
+    return replace(entry, meanings=[*entry.meanings, meaning])
+
+
 def enter(state: CatalogState, features: Iterable[FeatureDef], now: datetime) -> CatalogState:
     """Add the features that the catalog does not have, each with one version that is served.
 
@@ -97,20 +121,59 @@ def enter(state: CatalogState, features: Iterable[FeatureDef], now: datetime) ->
     """
     declared = {feature.name: feature for feature in features}
     for name, feature in declared.items():
-        if declared_entry(state, name, declared) is None:
-            state = with_entry(state, _entered(state, feature, declared, now))
+        before = declared_entry(state, name, declared)
+        entry = _entered(state, feature, declared, now)
+        state = state if entry is before else with_entry(state, entry)
+    return state
+
+
+def declare(
+    state: CatalogState,
+    features: Iterable[FeatureDef],
+    declared: Collection[str],
+    now: datetime,
+) -> CatalogState:
+    """Enter features, and record the defaults with which they are served from now on."""
+    for feature in features:
+        before = declared_entry(state, feature.name, declared)
+        entry = meant(_entered(state, feature, declared, now), now, default_text(feature))
+        state = state if entry is before else with_entry(state, entry)
+    return state
+
+
+def run(state: CatalogState, features: Iterable[FeatureDef], now: datetime) -> CatalogState:
+    """Enter features, and record that a worker runs them."""
+    declared = {feature.name: feature for feature in features}
+    state = enter(state, declared.values(), now)
+    for name in declared:
+        entry = declared_entry(state, name, declared)
+        if entry is not None and entry.run_since is None:
+            state = with_entry(state, replace(entry, run_since=now))
     return state
 
 
 def _entered(
     state: CatalogState, feature: FeatureDef, declared: Collection[str], now: datetime
 ) -> CatalogEntry:
-    """Return the entry of a feature, which is new if the catalog has none."""
-    entry = declared_entry(state, feature.name, declared)
-    if entry is not None:
+    """Return the entry of a feature, which is new if the catalog has none.
+
+    A feature whose values are not stored has no version; it may have values later.
+    """
+    entry = declared_entry(state, feature.name, declared) or CatalogEntry(
+        feature=feature.name, entity=feature.entity.name, versions=[]
+    )
+    if feature.is_stored and not entry.versions:
+        entry = replace(entry, versions=[_first_version(state, feature, declared, now)])
+    elif entry.meanings:
         return entry
+    return meant(entry, now, default_text(feature))
+
+
+def _first_version(
+    state: CatalogState, feature: FeatureDef, declared: Collection[str], now: datetime
+) -> FeatureVersion:
     shape = shape_of(feature)
-    version = FeatureVersion(
+    return FeatureVersion(
         number=1,
         series=served_series(state, feature.name, declared),
         state="active",
@@ -119,7 +182,6 @@ def _entered(
         created_at=now,
         activated_at=now,
     )
-    return CatalogEntry(feature=feature.name, entity=feature.entity.name, versions=[version])
 
 
 def add_version(
@@ -190,7 +252,7 @@ def convert(state: CatalogState, name: str, shape: TypeShape, now: datetime) -> 
     return _serve(state, entry, converted, now)
 
 
-def rename(state: CatalogState, old: str, new: str) -> CatalogState:
+def rename(state: CatalogState, old: str, new: str, now: datetime) -> CatalogState:
     """Give a feature another name; the old one means the same where the new is not declared."""
     entry = entry_of(state, old)
     if not new.isidentifier():
@@ -202,16 +264,22 @@ def rename(state: CatalogState, old: str, new: str) -> CatalogState:
         )
     former = [*(name for name in entry.former_names if name != new), old]
     rest = {name: each for name, each in state.features.items() if name != old}
-    renamed = replace(entry, feature=new, former_names=former)
+    renamed = meant(replace(entry, feature=new, former_names=former), now)
     return with_entry(replace(state, features=rest), renamed)
 
 
-def drop(state: CatalogState, name: str, number: int | None = None) -> CatalogState:
-    """Remove a feature, or one version that is not served; the caller removes the values."""
+def drop(
+    state: CatalogState, name: str, number: int | None = None, *, now: datetime
+) -> CatalogState:
+    """Remove a feature, or one version that is not served; the caller removes the values.
+
+    What the feature was over time stays, so that another one of the name never answers for it.
+    """
     entry = entry_of(state, name)
     if number is None:
         rest = {each: entry for each, entry in state.features.items() if each != name}
-        return replace(state, features=rest)
+        dropped = DroppedFeature(meanings=entry.meanings, dropped_at=now)
+        return replace(state, features=rest, dropped=[*state.dropped, dropped])
     version = version_numbered(entry, number)
     if version.state == "active":
         raise InvalidInputError(
@@ -237,7 +305,10 @@ def prune(state: CatalogState, upto: Horizons) -> CatalogState:
 
 
 def _next_number(entry: CatalogEntry) -> int:
-    return max((each.number for each in entry.versions), default=0) + 1
+    """Return a number that no version has or had, also not one that was dropped."""
+    numbers = [each.number for each in entry.versions]
+    served = [each.version for each in entry.meanings if each.version is not None]
+    return max((*numbers, *served), default=0) + 1
 
 
 def _serve(
@@ -247,7 +318,7 @@ def _serve(
         replace(each, state="retired", retired_at=now) if each.state == "active" else each
         for each in entry.versions
     ]
-    return with_entry(state, replace(entry, versions=[*before, served]))
+    return with_entry(state, meant(replace(entry, versions=[*before, served]), now))
 
 
 def _with_version(

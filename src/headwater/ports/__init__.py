@@ -9,7 +9,7 @@ history      FrameReader     point-in-time reads of many rows: the offline store
              OfflineStore    the history of every value, and the log of every event
 recent       RecentHistory   the newest rows of history in an embedded home, and its segment files
 outbox       Outbox          the newest history in Redis, until Postgres has stored it
-catalog      Catalog         the versions of every feature, and which of them is served
+catalog      Catalog         the versions of every feature, and which of them is and was served
 runner       Task            work that any process can do
              Runner          where independent tasks run
 vectors      VectorIndex     the documents of indexes, with chunks and embeddings
@@ -34,8 +34,10 @@ from headwater.ports.catalog import (
     Catalog,
     CatalogEntry,
     CatalogState,
+    DroppedFeature,
     FeatureVersion,
     Horizons,
+    Meaning,
     NightlyRun,
     VersionState,
     decode_catalog,
@@ -139,6 +141,7 @@ __all__ = [
     "DeadLetters",
     "Delivery",
     "DocumentWrite",
+    "DroppedFeature",
     "Embedding",
     "EntityState",
     "EventFilter",
@@ -167,6 +170,7 @@ __all__ = [
     "Lifecycle",
     "LogKind",
     "LoggedEvent",
+    "Meaning",
     "NightlyRun",
     "Not",
     "OfflineStore",

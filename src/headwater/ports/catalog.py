@@ -1,4 +1,4 @@
-"""The catalog: the versions of every feature, and which of them is served."""
+"""The catalog: the versions of every feature, and which of them is and was served."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     backfill: BackfillState | None = None
 
 
+class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a feature was from a moment on: its name, the version that was served, its default.
+
+    A change takes effect when it is recorded, so ``since`` is also when it was known.
+    """
+
+    since: datetime
+    name: str
+    entity: str
+    version: int | None = None
+    """The number of the version that was served, and its series; None if none was stored."""
+    series: str | None = None
+    default: str | None = None
+    """The JSON text of the default; None if there was none."""
+
+
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A feature and its versions, oldest first."""
 
@@ -59,11 +75,22 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     versions: Sequence[FeatureVersion]
     former_names: Sequence[str] = ()
     """The names that it was renamed from, which mean it in processes that declare no other."""
+    meanings: Sequence[Meaning] = []
+    """What it was over time, oldest first; it is only added to."""
+    run_since: datetime | None = None
+    """When a worker ran it first; None if it has only been read or written."""
 
     @property
     def active(self) -> FeatureVersion | None:
         """The version that is served, or None if the feature was dropped."""
         return next((each for each in self.versions if each.state == "active"), None)
+
+
+class DroppedFeature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a feature was over time that was dropped, with all its values."""
+
+    meanings: Sequence[Meaning]
+    dropped_at: datetime
 
 
 class Horizons(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +113,7 @@ class CatalogState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     revision: int = 0
     features: Mapping[str, CatalogEntry] = {}
+    dropped: Sequence[DroppedFeature] = []
     pruned: Horizons = Horizons()
     retention: NightlyRun = NightlyRun()
 

@@ -58,8 +58,9 @@ async def rename(state: FeatureStore) -> CatalogState:
     """Store the values of ``spend`` under the name ``total``, as if it had been renamed."""
     engine = await engine_of(state)
     feature = msgspec.structs.replace(engine.registry.feature("spend"), name="total")
-    await engine.catalog.change(lambda state: versions.enter(state, [feature], engine.clock.now()))
-    return await engine.catalog.change(lambda state: versions.rename(state, "total", "spend"))
+    now = engine.clock.now()
+    await engine.catalog.change(lambda state: versions.enter(state, [feature], now))
+    return await engine.catalog.change(lambda state: versions.rename(state, "total", "spend", now))
 
 
 async def lose(redis: Redis, keys: Keys) -> None:
@@ -72,9 +73,10 @@ async def test_a_catalog_that_redis_lost_is_restored_from_postgres_before_values
     settings: Settings, redis: Redis, keys: Keys
 ) -> None:
     async with shop(settings) as store:
-        renamed = await rename(store)
+        await rename(store)
         await store.publish("buy", "u1", {"amount": 5})
         await store.drain()
+        renamed = (await engine_of(store)).catalog.state
         (past,) = await store.get_feature_history("spend", "u1")
         assert past.value == 5
         await lose(redis, keys)
@@ -135,8 +137,10 @@ async def test_a_copy_that_was_not_made_is_made_by_a_process_that_learns_of_the_
     async with shop(settings) as other, shop(settings) as store:
         await rename(other)
         await (await engine_of(store)).catalog.follow()
-        changed = await (await engine_of(other)).catalog.change(
-            lambda state: versions.rename(state, "spend", "paid")
+        engine = await engine_of(other)
+        now = engine.clock.now()
+        changed = await engine.catalog.change(
+            lambda state: versions.rename(state, "spend", "paid", now)
         )
         await database.execute(f"DELETE FROM {table}")
         await (await engine_of(store)).catalog.follow()

@@ -10,7 +10,13 @@ from msgspec.structs import replace
 from headwater.core.clock import MICROSECOND
 from headwater.declarations.series import declared_entry
 from headwater.errors import BackfillRefusedError, InvalidInputError
-from headwater.history.versions import ChangeVersion, unfinished, version_numbered, with_entry
+from headwater.history.versions import (
+    ChangeVersion,
+    meant,
+    unfinished,
+    version_numbered,
+    with_entry,
+)
 from headwater.ports import CatalogState, FeatureVersion, Horizons
 
 KEPT_FRESH = timedelta(seconds=10)
@@ -98,7 +104,7 @@ def switched(
     if target.state != "ready":
         raise InvalidInputError(_not_ready(feature, target))
     changed = [_switched(each, target, now) for each in entry.versions]
-    return with_entry(state, replace(entry, versions=changed))
+    return with_entry(state, meant(replace(entry, versions=changed), now))
 
 
 def _switched(version: FeatureVersion, target: FeatureVersion, now: datetime) -> FeatureVersion:

@@ -10,8 +10,10 @@ from headwater.ports import (
     BackfillState,
     CatalogEntry,
     CatalogState,
+    DroppedFeature,
     FeatureVersion,
     Horizons,
+    Meaning,
 )
 from headwater.testing.conformance.suite import START, Connect, Opened, Suite, after
 
@@ -79,9 +81,20 @@ def full_catalog(revision: int) -> CatalogState:
         retired_at=after(3),
         backfill=backfill,
     )
+    meaning = Meaning(
+        since=START, name="taps", entity="User", version=1, series="clicks", default="0"
+    )
     entry = CatalogEntry(
-        feature="clicks", entity="User", versions=[first, second], former_names=["taps"]
+        feature="clicks",
+        entity="User",
+        versions=[first, second],
+        former_names=["taps"],
+        meanings=[meaning],
+        run_since=START,
     )
     return CatalogState(
-        revision=revision, features={"clicks": entry}, pruned=Horizons(START, after(1))
+        revision=revision,
+        features={"clicks": entry},
+        dropped=[DroppedFeature(meanings=[meaning], dropped_at=after(2))],
+        pruned=Horizons(START, after(1)),
     )
