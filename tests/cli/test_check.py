@@ -1,5 +1,6 @@
-"""`headwater check`: warnings about names that are allowed, but probably wrong."""
+"""`headwater check`: warnings about code that is allowed, but probably wrong."""
 
+import json
 from pathlib import Path
 
 from tests.cli.conftest import Run
@@ -26,3 +27,36 @@ def test_an_index_with_almost_a_declared_name_is_a_warning(run: Run, folder: Pat
     for name in ("articles", "manuals"):
         file.write_text(_FEATURES.format(name=name))
         assert run("check", "searching.py").err == ""
+
+
+_CLOCKS = """
+from datetime import UTC, datetime
+from headwater import FeatureStore, entity, feature
+
+store = FeatureStore()
+
+
+@entity(store)
+class User:
+    user_id: str
+
+
+@feature(entity=User, derived=True)
+def is_evening(user_id: str) -> bool:
+    return {now}.hour > 17
+"""
+
+
+def test_the_time_of_the_computer_in_a_function_that_computes_the_past_is_a_warning(
+    run: Run, folder: Path
+) -> None:
+    file = folder / "evening.py"
+    file.write_text(_CLOCKS.format(now="datetime.now(UTC)"))
+    ran = run("check", "evening.py", "--json")
+    assert ran.code == 0
+    (warning,) = json.loads(ran.out)["warnings"]
+    assert "evening.py:15: feature 'is_evening' uses datetime.now" in warning
+    assert "use store.clock.now()" in warning
+    assert f"warning: {warning}" in ran.err
+    file.write_text(_CLOCKS.format(now="store.clock.now()"))
+    assert run("check", "evening.py").err == ""

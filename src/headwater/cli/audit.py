@@ -78,6 +78,8 @@ def _print_served(served: ServedReport) -> None:
         ]
         columns = ("context", "feature", "entity id", "at", "recorded", "known in history")
         print_table(columns, rows)
+    for name, hint in {d.feature: d.hint for d in served.differences if d.hint}.items():
+        note(f"Feature {name!r}: {hint}.")
     for reason, count in served.not_compared.items():
         note(f"Not compared: {pluralize(count, 'recorded value')} {reason}.")
     if served.different > len(served.differences):

@@ -1,11 +1,13 @@
 """`headwater check`: check the declarations of a features file without touching its store."""
 
 import asyncio
+from collections.abc import Iterator
 
 import typer
 
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
 from headwater.cli.output import note, pluralize, print_json
+from headwater.declarations.hidden_inputs import unrepeatable
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.errors.hints import closest
@@ -26,10 +28,12 @@ def check(file: FileArgument = None, *, as_json: AsJson = False) -> None:
     store = declared_store(file)
     has_postgres = on_servers(store.settings)
     asyncio.run(_check(store, with_queries=not has_postgres))
-    _warn_of_similar_indexes(runtime_of(store).registry)
-    counts = _counts(runtime_of(store).registry)
+    registry = runtime_of(store).registry
+    counts, warnings = _counts(registry), [*_similar_indexes(registry), *_hidden_inputs(registry)]
+    for warning in warnings:
+        note(f"warning: {warning}")
     if as_json:
-        print_json({"file": str(features_file(file)), "declared": counts})
+        print_json({"file": str(features_file(file)), "declared": counts, "warnings": warnings})
         return
     declared = [pluralize(number, *_NOUNS[kind]) for kind, number in counts.items() if number]
     typer.echo(f"{features_file(file)}: {', '.join(declared) or 'nothing'} declared, no problem.")
@@ -47,15 +51,21 @@ async def _check(store: FeatureStore, *, with_queries: bool) -> None:
             await engine.refresh.check_queries()
 
 
-def _warn_of_similar_indexes(registry: Registry) -> None:
-    """Print a warning for each index that only a retriever names, if a declared one is similar."""
+def _similar_indexes(registry: Registry) -> Iterator[str]:
+    """Yield a warning for each index that only a retriever names, if a declared one is similar."""
     for name, index in registry.all_indexes().items():
         similar = None if name in registry.indexes else closest(name, registry.indexes)
         if similar:
-            note(
-                f"warning: {index.location}: a retriever names the index {name!r}, which no "
-                f"Index(...) declares; did you mean {similar!r}?"
+            yield (
+                f"{index.location}: a retriever names the index {name!r}, which no Index(...) "
+                f"declares; did you mean {similar!r}?"
             )
+
+
+def _hidden_inputs(registry: Registry) -> Iterator[str]:
+    """Yield a warning for each use of time or chance that training and replays cannot repeat."""
+    for declared, hidden in unrepeatable(registry):
+        yield f"{hidden.location}: {declared} {hidden}"
 
 
 _NOUNS = {

@@ -61,7 +61,7 @@ def uses_of(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     plain = inspect.unwrap(function)
     if not inspect.isfunction(plain):
         return ()
-    variables = ChainMap(_enclosed(plain), plain.__globals__)
+    variables = ChainMap(enclosed_variables(plain), plain.__globals__)
     found = []
     for use in _named_in(plain):
         if use.kind != _VARIABLE:
@@ -71,7 +71,7 @@ def uses_of(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _enclosed(function: FunctionType) -> dict[str, Any]:
+def enclosed_variables(function: FunctionType) -> dict[str, Any]:
     """Return the variables of enclosing functions that a function uses and that have a value."""
     found = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

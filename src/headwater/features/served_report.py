@@ -20,6 +20,8 @@ class ServedDifference(msgspec.Struct, frozen=True):
     at: datetime
     recorded: Any
     history: Any
+    hint: str = ""
+    """What in the feature's code makes its value depend on more than its inputs, if anything."""
 
 
 class ServedReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -164,3 +165,26 @@ async def test_values_that_cannot_be_compared_are_counted_by_reason(
     del runtime_of(store).registry.features["score"]
     served = (await store.admin.audit()).served
     assert served.not_compared["of features that are not declared any more"] == 1
+
+
+async def test_a_feature_that_uses_the_time_of_the_computer_is_named_where_values_differ(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, derived=True)
+    def moment(user_id: str) -> datetime:
+        return datetime.now(UTC)
+
+    @feature(entity=user, derived=True)
+    def steady(user_id: str) -> datetime:
+        return store.clock.now()
+
+    @context(store)
+    async def summary(user_id: str) -> list[ContextItem]:
+        values = (await store.get_features(["moment", "steady"], [user_id]))[user_id]
+        return [ContextItem(str(values))]
+
+    await summary("u1")
+    (difference,) = (await store.admin.audit()).served.differences
+    assert difference.feature == "moment"
+    assert "uses datetime.now" in difference.hint
+    assert __file__ in difference.hint

@@ -3735,6 +3735,8 @@ export interface components {
             context_id: string;
             entity_id: string;
             feature: string;
+            /** @default  */
+            hint: string;
             history: unknown;
             recorded: unknown;
         };

@@ -19,6 +19,7 @@ from headwater.contexts.recorded.verification import load_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import to_micros
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.hidden_inputs import hidden_of
 from headwater.declarations.series import declared_entry
 from headwater.errors import DamagedRecordError, FeatureValueError, HeadwaterError
 from headwater.features.cells import history_cell
@@ -233,9 +234,20 @@ class ServedAudit:
         shown = None if results[-1] is _MISSING else results[-1]
         self._differences.append(
             ServedDifference(
-                value.context_id, read.feature, value.entity_id, value.began, read.value, shown
+                value.context_id,
+                read.feature,
+                value.entity_id,
+                value.began,
+                read.value,
+                shown,
+                self._hint(read.feature),
             )
         )
+
+    def _hint(self, name: str) -> str:
+        """Return which source of time or chance the code of a feature uses."""
+        hidden = hidden_of(self._registry.features[name])
+        return "; ".join(f"{each.location}: it {each}" for each in hidden)
 
 
 def _reads(core: Core) -> Iterator[FeatureInput]:
