@@ -193,12 +193,17 @@ def _check_text(field: str, text: object, longest: int) -> None:
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A feature's value of one entity in the online store; times in microseconds."""
+    """A feature's value of one entity in the online store; times in microseconds.
+
+    A computed value that is ``derived`` is served to functions whose reads are tracked only if
+    its derivation is known. A value that was set, or whose function read nothing, is not derived.
+    """
 
     value: msgspec.Raw
     as_of: int
     written_at: int
     expires_at: int | None = None
+    derived: bool = True
 
     def expired(self, now: int) -> bool:
         """Return True if the time to live is over; an expired value counts as absent."""

@@ -11,17 +11,22 @@ from headwater.errors import FeatureValueError
 from headwater.ports import Change, PastValue
 
 
-def make_cell(feature: FeatureDef, value: object, as_of: int, now: int) -> Cell:
+def make_cell(
+    feature: FeatureDef, value: object, as_of: int, now: int, *, derived: bool = False
+) -> Cell:
     """Return the cell of a value; raise FeatureValueError if it does not fit the feature."""
     expires_at = now + feature.ttl // MICROSECOND if feature.ttl else None
-    return Cell(msgspec.Raw(feature.codec.encode(value)), as_of, now, expires_at)
+    return Cell(msgspec.Raw(feature.codec.encode(value)), as_of, now, expires_at, derived)
 
 
 def history_cell(feature: FeatureDef, past: PastValue) -> Cell:
-    """Return a value of history as a cell that expires as the feature declares."""
-    written_at = to_micros(past.written_at)
+    """Return a value of history as a cell that expires as the feature declares.
+
+    History does not say what the value of an on-demand feature was computed from.
+    """
+    as_of, written_at = to_micros(past.as_of), to_micros(past.written_at)
     expires_at = written_at + feature.ttl // MICROSECOND if feature.ttl else None
-    return Cell(msgspec.Raw(past.value), to_micros(past.as_of), written_at, expires_at)
+    return Cell(msgspec.Raw(past.value), as_of, written_at, expires_at, not feature.stored)
 
 
 def make_change(

@@ -9,14 +9,16 @@ from hashlib import sha256
 import msgspec
 
 from headwater.core.values import FeatureValue, FreshnessRule, Part, Source, TrackedFeature
+from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import FeatureValueError
-from headwater.ports import Cache, Cached
+from headwater.ports import Backends, Cached
 
 CACHED_DERIVATIONS = "feature/"
 """The beginning of the cache keys of all derivations; no retriever's has a slash in its name."""
 
 _MAX_REMEMBERED = 10_000
+_LEAST_KEPT = timedelta(hours=1)
 
 
 class Derivation(msgspec.Struct, frozen=True):
@@ -36,9 +38,6 @@ class Derivation(msgspec.Struct, frozen=True):
             rule=self.rule,
             current_at=self.current_at,
         )
-
-
-UNKNOWN = Derivation()
 
 
 class _CachedInput(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,22 +70,42 @@ _decode = msgspec.json.Decoder(_CachedDerivation).decode
 
 
 class DerivationCache:
-    """The derivations of on-demand values with a ttl; a process reads each one once.
+    """The derivations of values that readers computed; a process reads each one once.
 
-    A value is identified by the time at which it was written. The derivation is `UNKNOWN` if the
-    cache has lost it.
+    A value is identified by the time at which it was written. Where the cache is the memory of a
+    process, because content must not be stored, derivations that hold none are stored as notes.
     """
 
-    def __init__(self, cache: Cache, registry: Registry) -> None:
-        self._cache = cache
+    def __init__(self, backends: Backends, registry: Registry) -> None:
+        self._cache = backends.cache
+        self._notes = backends.notes
         self._registry = registry
         self._known: dict[tuple[str, str], tuple[int, Derivation]] = {}
+        self._drops = 0
+
+    async def drops(self) -> int:
+        """Return the number of drops of the cache; forget what is known from before the last."""
+        drops = await self._cache.drops()
+        if drops != self._drops:
+            self._known.clear()
+            self._drops = drops
+        return drops
 
     async def put(
-        self, feature: str, entity_id: str, written_at: int, derivation: Derivation, ttl: timedelta
+        self,
+        feature: FeatureDef,
+        entity_id: str,
+        written_at: int,
+        derivation: Derivation,
+        drops: int,
     ) -> None:
-        """Store the derivation of a value for as long as the value lives."""
-        self._remember(feature, entity_id, written_at, derivation)
+        """Store the derivation of a value, unless there was a drop since its computation began.
+
+        A value without a ttl lives until a schedule replaces it.
+        """
+        series = feature.series
+        if drops == self._drops:
+            self._remember(series, entity_id, written_at, derivation)
         value = _encode(
             _CachedDerivation(
                 derivation.provenance,
@@ -95,19 +114,35 @@ class DerivationCache:
                 derivation.current_at,
             )
         )
-        await self._cache.put(_key(feature, entity_id), Cached(value, written_at), ttl)
+        lifetime = feature.ttl or max(2 * (feature.refresh or _LEAST_KEPT), _LEAST_KEPT)
+        cache = self._cache if self._has_content(derivation) else self._notes
+        cached = Cached(value, written_at)
+        await cache.put(_key(series, entity_id), cached, lifetime, drops=drops)
 
-    async def get(self, feature: str, entity_id: str, written_at: int) -> Derivation:
-        """Return the derivation of a value."""
-        known_at, derivation = self._known.get((feature, entity_id), (None, UNKNOWN))
-        if known_at == written_at:
-            return derivation
-        cached = await self._cache.get(_key(feature, entity_id))
-        found = UNKNOWN
-        if cached is not None and cached.kept_at == written_at:
-            found = self._unpacked(_decode(cached.value))
-        self._remember(feature, entity_id, written_at, found)
-        return found
+    async def get(self, feature: str, entity_id: str, written_at: int) -> Derivation | None:
+        """Return the derivation of a value; None if it was lost, or a declaration has changed."""
+        known = self._known.get((feature, entity_id))
+        if known is not None and known[0] == written_at:
+            return known[1]
+        for cache in (self._notes, self._cache):
+            cached = await cache.get(_key(feature, entity_id))
+            if cached is not None and cached.kept_at == written_at:
+                found = self._unpacked(_decode(cached.value))
+                if found is not None:
+                    self._remember(feature, entity_id, written_at, found)
+                return found
+        return None
+
+    def _has_content(self, derivation: Derivation) -> bool:
+        """Return whether a derivation holds more than values and ids of stored features."""
+        return any(part[0] != "feature" for part in derivation.provenance) or any(
+            not self._is_stored(read) for read in derivation.inputs
+        )
+
+    def _is_stored(self, read: TrackedFeature) -> bool:
+        return self._registry.features[read.feature].has_history and all(
+            map(self._is_stored, read.value.inputs)
+        )
 
     def _packed(self, inputs: Sequence[TrackedFeature]) -> list[_CachedInput]:
         return [
@@ -132,12 +167,12 @@ class DerivationCache:
         codec = self._registry.features[read.feature].codec
         return msgspec.Raw(b"null" if value is None else codec.encode(value))
 
-    def _unpacked(self, cached: _CachedDerivation) -> Derivation:
-        """Return a cached derivation; without inputs if one was declared differently then."""
+    def _unpacked(self, cached: _CachedDerivation) -> Derivation | None:
+        """Return a cached derivation; None if an input was declared differently then."""
         try:
             inputs = self._unpacked_inputs(cached.inputs)
         except (KeyError, FeatureValueError):
-            return Derivation(cached.provenance)
+            return None
         return Derivation(cached.provenance, inputs, cached.rule, cached.current_at)
 
     def _unpacked_inputs(self, inputs: Sequence[_CachedInput]) -> tuple[TrackedFeature, ...]:

@@ -27,7 +27,7 @@ from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, FeatureValueError
 from headwater.features.cells import history_cell, make_cell, make_change
-from headwater.features.derivation_cache import UNKNOWN, DerivationCache
+from headwater.features.derivation_cache import DerivationCache
 from headwater.features.frame import (
     Frame,
     Past,
@@ -69,7 +69,7 @@ class Reader:
         self._clock = services.clock
         self._catalog = services.catalog
         self.loss = StoreLoss(services.backends.lifecycle, services.settings)
-        self._derivations = DerivationCache(services.backends.cache, services.registry)
+        self._derivations = DerivationCache(services.backends, services.registry)
         self._plans = Plans(services.registry)
         self._flights: SingleFlight[FeatureValue] = SingleFlight()
         self._unreadable: set[str] = set()
@@ -115,6 +115,7 @@ class Reader:
         if frame.past is None and self.loss.is_check_due:
             await self.loss.check()
             await self._catalog.try_to_follow()
+            await self._derivations.drops()
 
     async def read(
         self, names: Sequence[FeatureRef], entity_ids: Iterable[object]
@@ -226,21 +227,26 @@ class Reader:
             return _ready(_rendered(feature, entity_id, row, self._registry.features))
         cell = live_cell(feature, cells, now)
         if feature.has_history and cell is not None:
-            CACHE.add(feature.name, "hit")
             return self._from_cache(feature, entity_id, cell)
+        return self._missed(feature, entity_id)
+
+    async def _from_cache(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:
+        """Return a stored value; compute it again if its derivation is needed and was lost."""
+        value, frame = _from_cell(feature, cell), current_frame()
+        if frame.reads is not None and frame.past is None and cell.derived:
+            derivation = await self._derivations.get(feature.series, entity_id, cell.written_at)
+            if derivation is None:
+                return await self._missed(feature, entity_id)
+            value = derivation.of(value)
+        CACHE.add(feature.name, "hit")
+        if feature.freshness == "caught_up":
+            return msgspec.structs.replace(value, rule="caught_up", current_at=value.written_at)
+        return value
+
+    def _missed(self, feature: FeatureDef, entity_id: str) -> Awaitable[FeatureValue]:
         if feature.kept:
             CACHE.add(feature.name, "miss")
         return self._call_once(feature, entity_id)
-
-    async def _from_cache(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:
-        value, frame = _from_cell(feature, cell), current_frame()
-        if feature.freshness == "caught_up":
-            return msgspec.structs.replace(value, rule="caught_up", current_at=value.written_at)
-        # The reads behind a value without a ttl, which a schedule replaces, were not tracked.
-        if frame.reads is None or feature.ttl is None or frame.past is not None:
-            return value
-        derivation = await self._derivations.get(feature.series, entity_id, cell.written_at)
-        return value if derivation is UNKNOWN else derivation.of(value)
 
     async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Compute a value; concurrent readers of one missing value share the computation."""
@@ -268,7 +274,8 @@ class Reader:
 
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Call the function; return its value as JSON text, which several callers may share."""
-        reads = Reads()
+        reads, is_stored = Reads(), feature.kept and current_frame().is_shareable
+        drops = await self._derivations.drops() if is_stored else 0
         with (
             OnFailure(partial(_track_provenance, reads)),
             tracking(reads),
@@ -278,17 +285,16 @@ class Reader:
         now, moments = self._now(), reads.as_of()
         # A value computed from a default has no moment, so it is not cached as if it had one.
         as_of = None if moments.incomplete else moments.oldest or now
+        derivation = derivation_of(feature, reads, now)
+        times, derived = (to_micros(as_of or now), to_micros(now)), bool(derivation.provenance)
         try:
-            cell = make_cell(feature, value, to_micros(as_of or now), to_micros(now))
+            cell = make_cell(feature, value, *times, derived=derived)
         except FeatureValueError as error:
             raise FeatureFailedError(feature.name, entity_id, str(error)) from error
-        derivation = derivation_of(feature, reads, now)
-        if feature.kept and as_of is not None and current_frame().is_shareable:
+        if is_stored and as_of is not None:
             # The derivation first: a cached value is never without it.
-            if derivation.provenance and feature.ttl is not None:
-                await self._derivations.put(
-                    feature.series, entity_id, cell.written_at, derivation, feature.ttl
-                )
+            if derived:
+                await self._derivations.put(feature, entity_id, cell.written_at, derivation, drops)
             change = make_change(feature, entity_id, cell, "computed", authoritative=False)
             await self._online.put([change])
         if feature.log:

@@ -27,13 +27,16 @@ from headwater.errors import (
     QueryError,
 )
 from headwater.features import schedule as ticks
-from headwater.features.batch_state import BatchState, HandlerTransaction
+from headwater.features.batch_state import BatchState, HandlerTransaction, StagedChanges
 from headwater.features.cells import is_same_value
+from headwater.features.derivation_cache import Derivation, DerivationCache
 from headwater.features.failure_texts import FailureTexts, own_error
 from headwater.features.frame import Frame
 from headwater.features.query_rows import query_columns, query_values
+from headwater.features.read_tracking import Reads
 from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.services import Services
+from headwater.features.value_freshness import derivation_of
 from headwater.ports import (
     Change,
     Delivery,
@@ -82,6 +85,7 @@ class Refresh:
         self._running: dict[tuple[str, int], _Run] = {}
         self._texts = FailureTexts(private=services.settings.record.is_private)
         self._outcomes = RefreshOutcomes(services.backends.notes, services.clock)
+        self._derivations = DerivationCache(services.backends, services.registry)
 
     async def handle(self, state: BatchState, delivery: Delivery, lease: Lease) -> Refreshed:
         """Run a tick, or the next page of one."""
@@ -165,6 +169,7 @@ class Refresh:
             partition=partition,
             having=None if feature.materialize else feature.series,
         )
+        drops = await self._derivations.drops()
         done: list[str] = []
         failed: list[str] = []
 
@@ -172,7 +177,7 @@ class Refresh:
             with self._calls.deadline.slot() as slot:
                 for entity_id in some:
                     try:
-                        await self._run_one(state, feature, entity_id, cause, slot)
+                        await self._run_one(state, feature, entity_id, cause, slot, drops)
                         done.append(entity_id)
                     except BackendUnavailableError:
                         raise  # the batch runs again, as for any event
@@ -188,17 +193,28 @@ class Refresh:
         return len(done), failure, after
 
     async def _run_one(
-        self, state: BatchState, feature: FeatureDef, entity_id: str, cause: str, slot: Slot
+        self,
+        state: BatchState,
+        feature: FeatureDef,
+        entity_id: str,
+        cause: str,
+        slot: Slot,
+        drops: int,
     ) -> None:
         now = self._clock.micros()
         while True:
-            transaction = HandlerTransaction(state, now, now, cause)
+            transaction, reads = HandlerTransaction(state, now, now, cause), Reads()
             try:
-                value = await self._calls.call(slot, Frame(transaction), feature, entity_id)
+                frame = Frame(transaction, reads)
+                value = await self._calls.call(slot, frame, feature, entity_id)
                 await transaction.set(feature, entity_id, value)
             finally:
                 changes = transaction.close()
             if changes is not None:
+                derivation = derivation_of(feature, reads, from_micros(now))
+                if _has_read_others(derivation, feature, entity_id):
+                    changes, written_at = _derived(changes, feature, entity_id)
+                    await self._derivations.put(feature, entity_id, written_at, derivation, drops)
                 transaction.apply(changes)
                 return
 
@@ -277,6 +293,28 @@ class Refresh:
                 return
             except (InvalidInputError, BackendError) as error:
                 log.error("query cannot be run", feature=feature.name, error=str(error))
+
+
+def _has_read_others(derivation: Derivation, feature: FeatureDef, entity_id: str) -> bool:
+    """Return whether a function has read more than features of its own entity."""
+    kind = feature.entity.name
+    return any(
+        part[:2] != ("feature", kind) or part[3] != entity_id for part in derivation.provenance
+    )
+
+
+def _derived(
+    changes: StagedChanges, feature: FeatureDef, entity_id: str
+) -> tuple[StagedChanges, int]:
+    """Return the changes with a derived value of the feature, and when it was written."""
+    key = next(
+        key
+        for key, change in changes.items()
+        if (change.feature, change.entity_id) == (feature.series, entity_id)
+    )
+    cell = msgspec.structs.replace(changes[key].cell, derived=True)
+    marked = msgspec.structs.replace(changes[key], cell=cell)
+    return {**changes, key: marked}, cell.written_at
 
 
 def _compared(

@@ -127,7 +127,7 @@ class Recomputation:
                 self._loaded[feature.series, entity_id, at] = (
                     None
                     if as_of is None
-                    else Cell(msgspec.Raw((value or "null").encode()), as_of, as_of)
+                    else Cell(msgspec.Raw((value or "null").encode()), as_of, as_of, derived=False)
                 )
 
     async def _compute(

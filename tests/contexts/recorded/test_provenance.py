@@ -18,11 +18,12 @@ from headwater import (
     feature,
     retriever,
 )
+from headwater.backends.connect import connect
 from headwater.declarations import ContextFunction, RetrieverFunction
 from headwater.errors import InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import until_shared
+from tests.engine.support import until, until_shared
 
 
 class Depths:
@@ -170,6 +171,61 @@ async def test_the_provenance_of_a_stored_value_is_found_until_it_expires(
     later = (await reads("u1")).context_id
     assert depths.computed == 2
     assert (await depths.found(feature="name"))[-1] == later
+
+
+@pytest.mark.both_environments
+async def test_a_context_is_found_by_the_reads_of_a_value_whose_derivation_was_lost(
+    depths: Depths, settings: Settings, clock: ManualClock
+) -> None:
+    first = (await depths.reads("rank")("u1")).context_id
+    clock.advance("1m")
+    backends = await connect(settings, clock)
+    await backends.cache.drop("feature/")
+    await backends.lifecycle.close()
+    async with FeatureStore(settings=settings, clock=clock) as another:
+        elsewhere = declare(another)
+        there = elsewhere.reads("rank")
+        assert await another.get_feature("rank", "u1") == "rank by Zoe"
+        assert elsewhere.computed == 0
+        again, after = (await there("u1")).context_id, (await there("u1")).context_id
+        assert elsewhere.computed == 1
+    assert await depths.found(feature="name", entity_id="u9") == [first, again, after]
+    await depths.store.admin.forget("User", "u9", reason="request 12")
+    for each in (first, again, after):
+        assert (await depths.store.get_context_at(each)).content is None
+
+
+@pytest.mark.both_environments
+async def test_what_a_process_knows_of_a_forgotten_entity_is_in_no_later_record(
+    depths: Depths, settings: Settings, clock: ManualClock
+) -> None:
+    reads = depths.reads("rank")
+    assert (await reads("u1")).content == "rank by Zoe"
+    async with FeatureStore(settings=settings, clock=clock) as another:
+        declare(another)
+        await another.admin.forget("User", "u9", reason="request 12")
+
+    async def is_gone() -> bool:
+        return (await reads("u1")).content == "rank by None"
+
+    await until(is_gone)  # processes ask once a second
+
+
+@pytest.mark.both_environments
+async def test_without_content_processes_share_the_derivations_of_stored_values(
+    settings: Settings, clock: ManualClock
+) -> None:
+    private = settings.replace(record={"include_content": False})
+    async with (
+        FeatureStore(settings=private, clock=clock) as one,
+        FeatureStore(settings=private, clock=clock) as two,
+    ):
+        here, there = declare(one), declare(two)
+        await one.set_feature("name", "u9", "Zoe")
+        made = [(await here.reads("rank")("u1")).context_id]
+        made.append((await there.reads("rank")("u1")).context_id)
+        assert (here.computed, there.computed) == (1, 0)
+        assert await here.found(feature="name", entity_id="u9") == made
 
 
 async def test_all_contexts_that_share_a_computation_are_found(depths: Depths) -> None:

@@ -182,4 +182,5 @@ def _cell(feature: FeatureDef, past: PastValue | None) -> Cell | None:
         return None
     as_of = to_micros(past.as_of)
     expires_at = as_of + feature.ttl // MICROSECOND if feature.ttl else None
-    return Cell(msgspec.Raw(past.value), as_of, to_micros(past.written_at), expires_at)
+    written_at = to_micros(past.written_at)
+    return Cell(msgspec.Raw(past.value), as_of, written_at, expires_at, derived=False)
