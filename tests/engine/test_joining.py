@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.backends.connect import connect_group
 from headwater.core.logging import Outage
+from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import shape_of
 from headwater.engine.catch_up import CatchUp, catching_up
@@ -198,7 +199,9 @@ async def test_another_member_has_to_wait_for_the_partition(
     partition = max(positions, key=lambda each: position_order(positions[each]))
     settings = engine.settings.replace(worker={"consumer_group": GROUP})
     async with connect_group(settings, engine.clock) as other:
-        await other.leases.register("other", [f"{SERIES} on buy"])
+        await other.leases.register(
+            "other", RunSet([replace(engine.registry.feature(NAME), series=SERIES)]).declared
+        )
         await other.leases.heartbeat("other", [])
         (lease,) = await other.leases.claim("other", [partition])
         assert not await member.advance(partition, positions[partition])

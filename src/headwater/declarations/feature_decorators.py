@@ -18,6 +18,7 @@ from headwater.core.templates import Template, parse_template
 from headwater.core.values import INTERNAL
 from headwater.declarations.checks import Checks, calling_frame, location_of_frame
 from headwater.declarations.contexts import sla_of
+from headwater.declarations.definitions import remember_source
 from headwater.declarations.entity_decorator import DeclaringStore, declared_entity
 from headwater.declarations.feature_handles import FeatureDecorator, FeatureFunction
 from headwater.declarations.features import (
@@ -136,6 +137,7 @@ def feature(
             mode=_mode(trigger, refresh, template),
             stored=bool(triggers) or materialize or sql is not None,
         )
+        remember_source(function)
         runtime_of(declared.store).registry.add_feature(definition)
         return FeatureFunction(declared.store, definition)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
 from itertools import chain
 
 import msgspec
@@ -10,10 +11,11 @@ import msgspec
 from headwater.core.callers import current_caller
 from headwater.core.sql_sources import check_name
 from headwater.declarations.contexts import ContextDef
+from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
 from headwater.declarations.retrievers import RetrieverDef
-from headwater.declarations.run_set import RunSet
+from headwater.declarations.run_set import RunSet, declared_as
 from headwater.declarations.series import (
     declared_entry,
     fresh_series,
@@ -27,7 +29,7 @@ from headwater.errors import (
     UnknownNameError,
 )
 from headwater.errors.hints import Location, closest
-from headwater.ports import CatalogState
+from headwater.ports import CatalogState, FeatureVersion
 
 SEARCH = "search:"
 """The beginning of the name of a direct search of an index."""
@@ -97,9 +99,43 @@ class Registry:
                 found[name] = tuple(f for f in (feature, *fresh) if f.series not in unfit)
         return found
 
-    def run_set(self, group: str) -> RunSet:
-        """Return the versions that a worker of a group has to run."""
-        return RunSet(chain.from_iterable(self.running(group).values()), self.scheduled())
+    def run_set(self, group: str, own: Collection[str] = ()) -> RunSet:
+        """Return the versions that a worker of a group has to run.
+
+        It runs none if workers of other code have begun to run a version that is not its
+        ``own``: events that it handles would be missing there.
+        """
+        foreign = self.foreign(group, own)
+        if any(_is_run(version) for version in foreign):
+            return RunSet((), code=self._code())
+        without = {version.series for version in foreign}
+        running = chain.from_iterable(self.running(group).values())
+        triggered = [each for each in running if each.series not in without]
+        return RunSet(triggered, self.scheduled(), self._code())
+
+    def foreign(self, group: str, own: Collection[str] = ()) -> list[FeatureVersion]:
+        """Return the versions for workers of a group that a backfill made with other code.
+
+        ``own`` has the series that may be run nevertheless.
+        """
+        found = []
+        for name, feature in self.features.items():
+            entry = declared_entry(self._catalog, name, self.features)
+            run = {entry and entry.active and entry.active.series, *fresh_series(entry, group)}
+            found += [
+                version
+                for version in (entry.versions if entry and feature.triggers else ())
+                if version.series in run and version.series not in own and version.definition
+                if version.definition != definition_of(feature)
+            ]
+        return found
+
+    def _code(self) -> str:
+        """Return a hash of the code of all handlers, whichever versions of them run."""
+        handlers = [each for each in self.features.values() if each.triggers or each.refresh]
+        named = [msgspec.structs.replace(each, series=each.name) for each in handlers]
+        texts = sorted(chain.from_iterable(map(declared_as, named)))
+        return sha256("\n".join(texts).encode()).hexdigest()[:16]
 
     def built_series(self) -> set[str]:
         """Return the series of versions that not all workers run, because a backfill makes them."""
@@ -221,6 +257,12 @@ class Registry:
     ) -> None:
         if name in existing:
             raise DuplicateNameError(kind, name, location, existing[name].location)
+
+
+def _is_run(version: FeatureVersion) -> bool:
+    """Return whether workers may have begun to run a version that a backfill made."""
+    is_joined = version.backfill is not None and bool(version.backfill.joined)
+    return version.state != "joining" or is_joined
 
 
 def _variants(feature: FeatureDef, series: Iterable[str]) -> tuple[FeatureDef, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import FeatureDef
 
 
@@ -14,9 +15,14 @@ class RunSet:
     """
 
     def __init__(
-        self, triggered: Iterable[FeatureDef], scheduled: Iterable[FeatureDef] = ()
+        self,
+        triggered: Iterable[FeatureDef],
+        scheduled: Iterable[FeatureDef] = (),
+        code: str = "",
     ) -> None:
         self.triggered = tuple(triggered)
+        self.code = code
+        """The hash of the code of all declared handlers, also of those that do not run."""
         self._by_event_type: dict[str, tuple[FeatureDef, ...]] = {}
         self.touches: dict[str, frozenset[str]] = {}
         """The names of the entities whose features an event type triggers."""
@@ -27,10 +33,9 @@ class RunSet:
                 touched = self.touches.get(event_type, frozenset())
                 self.touches[event_type] = touched | {feature.entity.name}
         self.declared = frozenset(
-            [f"{each.series} on {trigger}" for each in self.triggered for trigger in each.triggers]
-            + [f"{each.series} on schedule" for each in scheduled]
+            text for each in (*self.triggered, *scheduled) for text in declared_as(each)
         )
-        """What a worker registers: each version with each of its triggers, or its schedule."""
+        """What a worker registers: each version, its triggers or its schedule, and its code."""
 
     def triggered_by(self, event_type: str, only: str | None = None) -> tuple[FeatureDef, ...]:
         """Return the versions that an event triggers; a redriven event only the failed one."""
@@ -38,3 +43,23 @@ class RunSet:
         if only is None:
             return features
         return tuple(feature for feature in features if feature.series == only)
+
+
+def declared_as(feature: FeatureDef) -> list[str]:
+    """Return what a worker registers for a version that it runs.
+
+    >>> declared_as(total_spend)
+    ['total_spend@2 on purchase as 3f0c2a4b5d6e7f80']
+    """
+    causes = feature.triggers or ("schedule",)
+    return [f"{feature.series} on {each} as {definition_of(feature)}" for each in causes]
+
+
+def series_of(declared: str) -> str:
+    """Return the series of something that a worker has registered."""
+    return declared.rpartition(" on ")[0]
+
+
+def without_code(declared: str) -> str:
+    """Return something that a worker has registered, without its code."""
+    return declared.rpartition(" as ")[0]

@@ -25,9 +25,11 @@ from shutil import rmtree
 from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
+from headwater.core.logging import log
 from headwater.core.tracing import step
 from headwater.core.values import new_id
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.run_set import declared_as, series_of
 from headwater.declarations.runtime import HasRuntime
 from headwater.engine.backfills import (
     SHOWN_FAILURES,
@@ -260,12 +262,38 @@ class BackfillRun:
                     partitions = self._engine.backends.bus.partitions
                     self._show(BackfillProgress("join", joined, partitions))
                 group = await group_named(self._engine, backfill.main_group)
-                if group is None or not group.workers or time.monotonic() > deadline:
+                if group is None or not group.workers:
                     worker.start()
+                elif time.monotonic() > deadline:
+                    deadline = time.monotonic() + _PATIENCE
+                    if not await self._waits_for_deploy(version, backfill.main_group):
+                        worker.start()
                 await worker.check()
                 await asyncio.sleep(_PAUSE)
                 version = await self._present(version)
         return version
+
+    async def _waits_for_deploy(self, version: FeatureVersion, group: str) -> bool:
+        """Return whether workers of other code run the feature, which a helper would replace."""
+        served = {each.series for each in self._engine.registry.versions(self._feature.name)}
+        expected = {
+            text for each in served for text in declared_as(replace(self._feature, series=each))
+        }
+        workers = [
+            worker
+            for worker, declared in (await self._engine.backends.groups.declared(group)).items()
+            if any(series_of(each) in served and each not in expected for each in declared)
+        ]
+        if workers:
+            log.warning(
+                "backfill waits: workers have other code of the feature",
+                feature=self._feature.name,
+                version=version.number,
+                workers=workers,
+                remedy="restart the workers with the features file of this backfill, or run "
+                f"`headwater backfill cancel {self._feature.name}`",
+            )
+        return bool(workers)
 
     async def _present(self, version: FeatureVersion) -> FeatureVersion:
         """Return the version as it is now; raise if the backfill was cancelled."""

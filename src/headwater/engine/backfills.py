@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from headwater.core.values import new_id
+from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry
 from headwater.engine.engine import Engine
@@ -97,6 +98,12 @@ async def begin_backfill(
         state = await engine.catalog.change(partial(_begun, engine, feature, since))
         version = _unfinished(engine, state, feature.name)
         assert version is not None
+    if version.definition not in ("", definition_of(feature)):
+        raise BackfillRefusedError(
+            feature.name,
+            f"a backfill of it with other code is in progress (version {version.number}); continue "
+            f"it with that features file, or run `headwater backfill cancel {feature.name}` first",
+        )
     backfill = backfill_of(version)
     if since is not None and backfill.since != since:
         earlier = "all events" if backfill.since is None else f"events since {backfill.since}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headwater.core.logging import log
+from headwater.declarations.run_set import without_code
 from headwater.engine.engine import Engine
 
 
@@ -27,9 +28,11 @@ class WaitingReports:
             self._only_there = None
             return
         there = await engine.backends.leases.current_set(worker)
-        self._only_there = sorted(there - here)
+        ours, theirs = {*map(without_code, here)}, {*map(without_code, there)}
+        changed = ours & {without_code(each) for each in there - here}
+        self._only_there = sorted({*theirs - ours, *(f"{each} (other code)" for each in changed)})
         # A feature that only this worker declares is not run while it waits.
-        names = {"only_there": self._only_there, "only_here": sorted(here - there)}
+        names = {"only_there": self._only_there, "only_here": sorted(ours - theirs)}
         if names["only_here"]:
             log.warning("worker waits: others declare more features", worker=worker, **names)
         else:

@@ -58,7 +58,8 @@ class HeldPartitions:
     async def register(self, worker: str, engine: Engine, versions: RunningVersions) -> None:
         """List the worker with the versions of features that it runs."""
         self._worker = worker
-        await engine.backends.leases.register(worker, versions.run_set.declared)
+        run_set = versions.run_set
+        await engine.backends.leases.register(worker, run_set.declared, run_set.code)
         versions.registered()
 
     async def update(self, engine: Engine, versions: RunningVersions) -> None:
@@ -93,7 +94,8 @@ class HeldPartitions:
         here, is_waiting = versions.run_set.declared, self._worker not in living
         await self._waiting.report(engine, self._worker, here, is_waiting=is_waiting)
         # One partition more than the entities' carries the ticks of SQL features.
-        assigned = self.assigned = assigned_partitions(self._worker, living, bus.partitions + 1)
+        partitions = 0 if versions.other_code else bus.partitions + 1
+        assigned = self.assigned = assigned_partitions(self._worker, living, partitions)
         surplus = [
             lane
             for partition, lane in self.lanes.items()

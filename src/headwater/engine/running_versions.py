@@ -73,8 +73,25 @@ class RunningVersions:
         before, self.run_set = self.run_set, self._wanted()
         self.joiner.follow(self.run_set)
         self._is_registered = False
+        self._report_other_code()
         if before.triggered:
             log.info("versions changed", before=_series(before), now=_series(self.run_set))
+
+    @property
+    def other_code(self) -> list[str]:
+        """The versions that workers of other code run, for which this worker has to wait."""
+        own, is_waiting = self._engine.catalog.served_at_first, not self.run_set.declared
+        foreign = self._engine.registry.foreign(self._group, own) if is_waiting else ()
+        return [version.series for version in foreign]
+
+    def _report_other_code(self) -> None:
+        if versions := self.other_code:
+            log.warning(
+                "worker waits: versions were made with other code",
+                versions=versions,
+                remedy="restart this worker with the features file that the backfill was run "
+                "with; `headwater backfill cancel` gives up a version that is not served",
+            )
 
     def registered(self) -> None:
         """Note that the worker is registered with these versions."""
@@ -88,10 +105,10 @@ class RunningVersions:
         return retired_when_due(run(state, features, now), now)
 
     def _wanted(self) -> RunSet:
-        return self._engine.registry.run_set(self._group)
+        return self._engine.registry.run_set(self._group, self._engine.catalog.served_at_first)
 
     def _is_outdated(self) -> bool:
-        return _series(self._wanted()) != _series(self.run_set) or not self._is_registered
+        return self._wanted().declared != self.run_set.declared or not self._is_registered
 
     def _revisions(self) -> tuple[int, int]:
         return self._engine.catalog.state.revision, self._engine.registry.revision

@@ -30,6 +30,7 @@ from headwater.engine.watchdog import Watchdog
 from headwater.errors import (
     BackendError,
     BackendUnavailableError,
+    CodeChangedError,
     LeaseLostError,
     TooManyHungThreadsError,
     VersionConflictError,
@@ -168,6 +169,8 @@ class Worker:
         if not self._draining:
             await report_changes(engine)
         await versions.prepare()
+        if self._draining and versions.other_code:
+            raise CodeChangedError(versions.other_code)
         await self._held.register(self.name, engine, versions)
 
     async def _retry(

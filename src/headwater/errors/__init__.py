@@ -7,6 +7,7 @@ HeadwaterError
 │   ├── CycleError              features depend on each other
 │   ├── TemplateError           invalid template
 │   ├── TypeChangedError        stored values do not fit the annotated type
+│   ├── CodeChangedError        version was made with other code than the declared one
 │   └── FeaturesFileError       features file missing, failing, or without exactly one store
 ├── ConfigError                 invalid or missing setting
 │   ├── UnknownSettingError     unknown key in headwater.toml
@@ -79,6 +80,7 @@ HeadwaterError
 
 from headwater.errors.base import ErrorResponse as ErrorResponse
 from headwater.errors.base import HeadwaterError as HeadwaterError
+from headwater.errors.declarations import CodeChangedError as CodeChangedError
 from headwater.errors.declarations import ConfigError as ConfigError
 from headwater.errors.declarations import CycleError as CycleError
 from headwater.errors.declarations import DeclarationError as DeclarationError

@@ -77,6 +77,22 @@ class TypeChangedError(DeclarationError):
         )
 
 
+class CodeChangedError(DeclarationError):
+    """Versions of features that a backfill made with other code than this process has.
+
+    A worker with such features waits; draining events with them is refused.
+    """
+
+    def __init__(self, versions: Iterable[str]) -> None:
+        self.versions = tuple(versions)
+        super().__init__(
+            f"{', '.join(self.versions)} was made by a backfill with other code than this process "
+            "has, so that events cannot be handled here; load the features file that the backfill "
+            "was run with and open the store again, or give a version up that is not served: "
+            "`headwater backfill cancel`"
+        )
+
+
 class FeaturesFileError(DeclarationError):
     """A features file that is missing, fails, or does not define exactly one store."""
 

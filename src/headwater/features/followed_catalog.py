@@ -45,6 +45,8 @@ class FollowedCatalog:
         self._outage = Outage("catalog")
         self._is_read = False
         self.state = CatalogState()
+        self.served_at_first: frozenset[str] = frozenset()
+        """The series that were served when this process began: its code was made after them."""
 
     async def follow(self) -> CatalogState:
         """Return the present catalog, which all features of this process use from now on."""
@@ -117,5 +119,8 @@ class FollowedCatalog:
 
     def use(self, state: CatalogState) -> None:
         """Store and read values as a catalog says that was just read or written."""
+        if not self._is_read:
+            active = (each.active for each in state.features.values())
+            self.served_at_first = frozenset(each.series for each in active if each is not None)
         self.state, self._is_read = state, True
         self._registry.serve(state)

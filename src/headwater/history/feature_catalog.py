@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.core.short_repr import short_repr
 from headwater.core.sql_literals import text
+from headwater.declarations.run_set import series_of
 from headwater.declarations.series import unused_series
 from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameError
 from headwater.features.services import Services
@@ -147,7 +148,7 @@ class FeatureCatalog:
             workers = [
                 worker
                 for worker, declared in (await groups.declared(group)).items()
-                if any(each.rpartition(" on ")[0] in series for each in declared)
+                if any(series_of(each) in series for each in declared)
             ]
             if workers:
                 raise FeatureInUseError(name, sorted(workers))

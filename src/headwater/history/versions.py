@@ -12,6 +12,7 @@ from datetime import datetime
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import default_text
 from headwater.declarations.series import (
@@ -207,6 +208,7 @@ def add_version(
         state="building",
         type=shape.type,
         structure=shape.structure,
+        definition=definition_of(feature),
         created_at=now,
         backfill=backfill,
     )

@@ -45,6 +45,8 @@ class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A hash of the type, to notice that it has changed."""
     earlier_structures: Sequence[str] = []
     """Those of the types that it had before, which workers of an older file still declare."""
+    definition: str = ""
+    """A hash of the code that a backfill made it with, which alone may run it; else empty."""
     created_at: datetime
     activated_at: datetime | None = None
     retired_at: datetime | None = None

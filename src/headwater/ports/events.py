@@ -282,15 +282,17 @@ class Leases(Protocol):
     latest when the time to live of its leases is over.
 
     Workers declare sets of features, and only the workers of one set hold partitions: the current
-    set. That is, among the sets of the listed workers that no other contains, the one that was
-    first registered last. The others wait until no listed worker declares it. From the moment that
-    a worker with the current set is registered, no lease of a set that it replaced is valid.
+    set. That is, among the sets of the listed workers that no other contains, the one whose code
+    was first registered last; of one code, the set that was. The others wait until no listed
+    worker declares it. From the moment that a worker with the current set is registered, no lease
+    of a set that it replaced is valid.
     """
 
-    async def register(self, worker: str, declared: Collection[str] = ()) -> None:
+    async def register(self, worker: str, declared: Collection[str] = (), code: str = "") -> None:
         """List a worker with the features that it declares, in place of those declared before.
 
-        A worker that registers again has released its leases.
+        Workers of the same ``code`` declare other sets when the versions of features change; an
+        empty one is that of the set alone. A worker that registers again has released its leases.
         """
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:

@@ -24,12 +24,17 @@ _FAILED_HEARTBEATS = 2
 _decode_set = msgspec.json.Decoder(frozenset[str]).decode
 
 
+def _id_of(named: bytes) -> str:
+    return blake2b(named, digest_size=SET_ID // 2).hexdigest()
+
+
 class _Member:
     """A worker of this process: its leases, its features, and whether its heartbeats arrive."""
 
-    def __init__(self, declared: Collection[str] = ()) -> None:
+    def __init__(self, declared: Collection[str] = (), code: str = "") -> None:
         self.features = msgspec.json.encode(sorted(declared))
-        self.declared_set = blake2b(self.features, digest_size=SET_ID // 2).hexdigest()
+        self.declared_set = _id_of(code.encode() + self.features)
+        self.code = _id_of(code.encode() or self.features)
         self.current_set = frozenset(declared)
         self.is_current = False
         self.generation = 0
@@ -72,9 +77,9 @@ class RedisLeases:
         self._retired: set[str] = set()
         self._outage = Outage("partitions")
 
-    async def register(self, worker: str, declared: Collection[str] = ()) -> None:
+    async def register(self, worker: str, declared: Collection[str] = (), code: str = "") -> None:
         before = self._members.get(worker)
-        member = self._members[worker] = _Member(declared)
+        member = self._members[worker] = _Member(declared, code)
         if before is None:
             self._notifications.join(worker)
         await self.heartbeat(worker, [])
@@ -111,16 +116,22 @@ class RedisLeases:
             "heartbeat",
             [self._keys.workers, self._keys.declared],
             *(listed, self._ttl, self._keys.wake, member.cut_off),
-            *(member.declared_set, member.features),
+            *(member.declared_set, member.features, member.code),
         )
 
     async def _follow(
-        self, member: _Member, workers: list[bytes], generation: int, fence: int, features: bytes
+        self,
+        member: _Member,
+        workers: list[bytes],
+        generation: int,
+        fence: int,
+        current: bytes,
+        features: bytes,
     ) -> list[str]:
         """Apply the reply to a heartbeat; return the workers of the current set."""
         member.current_set = _decode_set(features)
         member.generation = generation
-        member.is_current = features == member.features
+        member.is_current = current.decode() == member.declared_set
         if member.is_current and member.fenced < fence:
             await self._fence_all(member, fence)
         return sorted(name.decode() for name in workers)

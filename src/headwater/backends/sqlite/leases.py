@@ -24,13 +24,13 @@ class SqliteLeases:
         self.cursors: dict[int, int] = {}
         """The position of each partition of this process, as of its claim or last commit."""
 
-    async def register(self, worker: str, declared: Collection[str] = ()) -> None:
+    async def register(self, worker: str, declared: Collection[str] = (), code: str = "") -> None:
         if worker in self._members:
-            self._members[worker].declared = declared
+            self._members[worker].declared, self._members[worker].code = declared, code
         else:
             with self._home.translated():
-                self._members[worker] = Member(self._home.workers, worker, declared)
-        await self._writer.run(lambda db: self._group_members.join(db, worker, declared))
+                self._members[worker] = Member(self._home.workers, worker, declared, code)
+        await self._writer.run(lambda db: self._group_members.join(db, worker, declared, code))
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
         member = self.member(worker)
@@ -39,7 +39,7 @@ class SqliteLeases:
         listed = self._listed()
         if worker not in listed and not member.is_retired:
             # Its group was dropped while it was stuck.
-            await self.register(worker, member.declared)
+            await self.register(worker, member.declared, member.code)
             listed = self._listed()
         current = current_of(listed.values())
         if current is None:

@@ -35,8 +35,9 @@ Execute = Callable[[str, Sequence[Any]], sqlite3.Cursor]
 class Member:
     """A worker of this process: its locked file and the socket that wakes it."""
 
-    def __init__(self, folder: Path, worker: str, declared: Collection[str]) -> None:
+    def __init__(self, folder: Path, worker: str, declared: Collection[str], code: str) -> None:
         self.declared = declared
+        self.code = code
         self.is_retired = False
         self._file = folder / f"{worker}{LISTED}"
         # Locked before it gets its name: other processes take an unlocked file for a dead worker's.
@@ -63,9 +64,9 @@ class Member:
 
 
 class DeclaredSet(NamedTuple):
-    """A set of features that workers declare, numbered as it was first registered."""
+    """A set of features that workers declare, numbered as its code and it were registered."""
 
-    number: int
+    number: tuple[int, int]
     features: frozenset[str]
 
     def replaces(self, other: DeclaredSet) -> bool:
@@ -76,7 +77,7 @@ class DeclaredSet(NamedTuple):
 
 
 def current_of(declared: Collection[DeclaredSet]) -> DeclaredSet | None:
-    """Return the set, first registered last, that no other contains."""
+    """Return the set, of the code first registered last, that no other contains."""
     maximal = [one for one in declared if not any(one.features < two.features for two in declared)]
     return max(maximal, default=None, key=lambda one: one.number)
 
@@ -89,18 +90,24 @@ class GroupMembers:
         self._group = group
         self._ttl = lease_ttl
 
-    def join(self, db: sqlite3.Connection, worker: str, declared: Collection[str]) -> None:
+    def join(
+        self, db: sqlite3.Connection, worker: str, declared: Collection[str], code: str
+    ) -> None:
         """Register a worker in the caller's transaction, and void the leases it replaces."""
         features = msgspec.json.encode(sorted(declared)).decode()
+        code = code or features
         db.execute(
-            "INSERT OR IGNORE INTO declared_sets (consumer_group, features) VALUES (?, ?)",
-            (self._group, features),
+            "INSERT OR IGNORE INTO declared_sets (consumer_group, code, features, first)"
+            " SELECT :group, :code, :features, min(first) FROM declared_sets"
+            " WHERE consumer_group = :group AND code = :code",
+            {"group": self._group, "code": code, "features": features},
         )
         db.execute(
             "INSERT OR REPLACE INTO workers SELECT ?, consumer_group, id FROM declared_sets"
-            " WHERE consumer_group = ? AND features = ?",
-            (worker, self._group, features),
+            " WHERE consumer_group = ? AND code = ? AND features = ?",
+            (worker, self._group, code, features),
         )
+        db.execute("UPDATE declared_sets SET first = id WHERE first IS NULL")
         self._forget(db)
         self.void_replaced(db)
 
@@ -156,11 +163,14 @@ class GroupMembers:
 
     def _registered(self, execute: Execute) -> dict[str, DeclaredSet]:
         rows = execute(
-            "SELECT w.worker, d.id, d.features FROM workers w"
+            "SELECT w.worker, d.first, d.id, d.features FROM workers w"
             " JOIN declared_sets d ON d.id = w.declared_set WHERE w.consumer_group = ?",
             (self._group,),
         )
-        return {name: DeclaredSet(number, _decode(features)) for name, number, features in rows}
+        return {
+            name: DeclaredSet((first, number), _decode(features))
+            for name, first, number, features in rows
+        }
 
     def _forget(self, db: sqlite3.Connection) -> None:
         """Remove dead workers, and old sets that no worker declares."""

@@ -48,12 +48,15 @@ CREATE TABLE cursors (
 ) WITHOUT ROWID;
 
 -- The sets of features that workers of a group declare, as sorted JSON, numbered as they were first
--- registered. AUTOINCREMENT: a set that was removed and registered again is a later one.
+-- registered, and the number of the first set of the same code. AUTOINCREMENT: a set that was
+-- removed and registered again is a later one.
 CREATE TABLE declared_sets (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
     consumer_group TEXT NOT NULL,
+    code           TEXT NOT NULL,
     features       TEXT NOT NULL,
-    UNIQUE (consumer_group, features)
+    first          INTEGER,
+    UNIQUE (consumer_group, code, features)
 );
 
 -- The registered workers. A worker whose lock file is not locked is dead.

@@ -195,6 +195,34 @@ class LeasesConformance(Suite):
         await store.leases.deregister(workers.pop(5))
         await until(partial(is_current, "abc"))
 
+    async def test_the_current_set_is_the_one_whose_code_was_first_registered_last(
+        self, store: Opened
+    ) -> None:
+        workers = ["old", "new"]
+
+        async def is_current(features: str) -> bool:
+            for worker in (*workers, *workers):
+                await store.leases.heartbeat(worker, [])
+            return await store.leases.current_set("old") == {*features}
+
+        await store.leases.register("old", "a", "code 1")
+        await store.leases.register("new", "b", "code 2")
+        # A worker that declares other versions of its features is not a later one.
+        await store.leases.register("old", "ac", "code 1")
+        await until(partial(is_current, "b"))
+        assert await store.leases.claim("old", [0]) == []
+        await store.leases.register("new", "d", "code 2")
+        await until(partial(is_current, "d"))
+        # The same features with other code are another set.
+        await store.leases.register("old", "d", "code 1")
+        await until(partial(is_current, "d"))
+        assert await store.leases.claim("old", [0]) == []
+        assert await store.leases.heartbeat("new", []) == ["new"]
+        await store.leases.deregister(workers.pop())
+        await until(partial(is_current, "d"))
+        (lease,) = await store.leases.claim("old", [0])
+        assert lease.owner == "old"
+
     async def test_others_wait_until_no_listed_worker_declares_the_current_set(
         self, store: Opened, other: Opened
     ) -> None:

@@ -5,8 +5,8 @@
 -- shared: live
 local found = {}
 for _, member in ipairs(live(KEYS[1], ARGV[1])) do
-  local set = redis.call('HGET', KEYS[2], string.sub(member, 1, ARGV[2])) or '0 []'
+  local set = redis.call('HGET', KEYS[2], string.sub(member, 1, ARGV[2])) or ''
   found[#found + 1] = string.sub(member, ARGV[2] + 1)
-  found[#found + 1] = string.match(set, '^%d+ (.*)$')
+  found[#found + 1] = string.match(set, '(%[.*)$') or '[]'
 end
 return found

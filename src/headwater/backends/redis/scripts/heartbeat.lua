@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- Record a heartbeat, remove workers whose heartbeat is overdue, and choose the current set of
--- features: among the sets of the listed workers that no other contains, the one first seen last.
+-- features: among the sets of the listed workers that no other contains, the one whose code was
+-- first seen last; of one code, the set that was.
 -- KEYS: workers (a member is the id of a set and a name), declared sets
 -- ARGV: worker ('' for a retired one), milliseconds until a heartbeat is overdue, wake channel,
 --       milliseconds for which this worker could not reach the server (0 for none),
---       id of its set, its set as JSON
+--       id of its set, its set as JSON, its code
 -- Returns the live workers of the current set, its generation, the generation below which leases
--- are void, and the current set.
+-- are void, the id of the current set, and that set.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local cut_off = tonumber(ARGV[4] or 0)
@@ -22,8 +23,18 @@ for i = 1, #beats, 2 do
   end
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))
+-- A set is stored as the number of the first set of its code, its own number, its code, and JSON.
+local PATTERN = '^(%d+) (%d+) (%S+) (.*)$'
 if redis.call('HEXISTS', KEYS[2], ARGV[5]) == 0 then
-  redis.call('HSET', KEYS[2], ARGV[5], redis.call('HINCRBY', KEYS[2], 'number', 1) .. ' ' .. ARGV[6])
+  local number = redis.call('HINCRBY', KEYS[2], 'number', 1)
+  local first = number
+  for _, set in ipairs(redis.call('HVALS', KEYS[2])) do
+    local earlier, _, code = string.match(set, PATTERN)
+    if code == ARGV[7] then
+      first = math.min(first, tonumber(earlier))
+    end
+  end
+  redis.call('HSET', KEYS[2], ARGV[5], table.concat({first, number, ARGV[7], ARGV[6]}, ' '))
 end
 if ARGV[1] ~= '' and redis.call('ZADD', KEYS[1], now, ARGV[5] .. ARGV[1]) == 1 then
   redis.call('PUBLISH', ARGV[3], 'workers')
@@ -42,9 +53,10 @@ end
 local known = {}
 local function declared(id)
   if not known[id] then
-    local number, json = string.match(redis.call('HGET', KEYS[2], id) or '0 []', '^(%d+) (.*)$')
-    local set = {number = tonumber(number), json = json, size = 0, has = {}}
-    for _, feature in ipairs(cjson.decode(json)) do
+    local first, number, _, json = string.match(redis.call('HGET', KEYS[2], id) or '', PATTERN)
+    local set = {first = tonumber(first or 0), number = tonumber(number or 0), size = 0, has = {}}
+    set.json = json or '[]'
+    for _, feature in ipairs(cjson.decode(set.json)) do
       set.size, set.has[feature] = set.size + 1, true
     end
     known[id] = set
@@ -62,6 +74,10 @@ local function contains(a, b)
     end
   end
   return true
+end
+
+local function is_later(a, b)
+  return a.first > b.first or (a.first == b.first and a.number > b.number)
 end
 
 -- A set is remembered after its last worker has gone, so that a restart does not make it newer.
@@ -82,7 +98,7 @@ for i = 1, #ids > 1 and #ids or 0 do
   for j = 1, #ids do
     contained = contained or contains(declared(ids[j]), set)
   end
-  if not contained and (not current or set.number > declared(current).number) then
+  if not contained and (not current or is_later(set, declared(current))) then
     current = ids[i]
   end
 end
@@ -94,10 +110,10 @@ if current ~= before then
   local new, old = declared(current), declared(before or '')
   -- Workers of the set before may still hold leases. They may keep them if the new set is current
   -- only because they are stopping.
-  if names[before] or contains(new, old) or (new.number > old.number and not contains(old, new)) then
+  if names[before] or contains(new, old) or (is_later(new, old) and not contains(old, new)) then
     fence = generation
   end
   redis.call('HSET', KEYS[2], 'current', current, 'generation', generation, 'fence', fence)
   redis.call('PUBLISH', ARGV[3], 'workers')
 end
-return {names[current] or {}, generation, fence, declared(current).json}
+return {names[current] or {}, generation, fence, current, declared(current).json}
