@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from headwater import FeatureStore, ServiceEvent, feature
+from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.errors import ClosedError
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.retrieval.support import (
     GIRAFFES,
@@ -52,6 +53,30 @@ async def test_a_handler_indexes_with_its_event(
     await edit(store, RETURNS)
     (chunk,) = await store.search("docs", "parcels")
     assert (chunk.text, chunk.version) == (RETURNS, 2)
+
+
+async def test_a_search_of_a_past_moment_finds_what_a_live_search_found_then(
+    settings: Settings,
+) -> None:
+    async with FeatureStore(settings=settings) as store:
+        declare_docs(store)
+
+        @entity(store)
+        class Page:
+            page_id: str
+
+        @feature(entity=Page, trigger="edited")
+        async def length(page_id: str, event: ServiceEvent) -> int:
+            await store.index("docs", page_id, event.payload["text"])
+            return len(event.payload["text"])
+
+        moments = []
+        for page in range(5):  # of several partitions
+            await edit(store, f"parcels {page}", page=f"page {page}")
+            moments.append(store.clock.now())
+        for page, moment in enumerate(moments):
+            found = await store.search("docs", "parcels", top_k=10, as_of=moment)
+            assert sorted(texts(found)) == [f"parcels {number}" for number in range(page + 1)]
 
 
 async def test_a_sync_handler_indexes_and_removes(

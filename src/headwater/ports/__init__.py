@@ -80,7 +80,14 @@ from headwater.ports.history import (
     Rows,
     misfit_error,
 )
-from headwater.ports.outbox import Outbox, OutboxBatch, OutboxState, Positions, StoreIdentity
+from headwater.ports.outbox import (
+    CommittedWrites,
+    Outbox,
+    OutboxBatch,
+    OutboxState,
+    Positions,
+    StoreIdentity,
+)
 from headwater.ports.recent import RecentHistory, Segment, Snapshot
 from headwater.ports.records import (
     HASH_PREFIX,
@@ -132,6 +139,7 @@ __all__ = [
     "CatalogEntry",
     "CatalogState",
     "Change",
+    "CommittedWrites",
     "Compare",
     "ConsumerGroup",
     "ConsumerGroups",

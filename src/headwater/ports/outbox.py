@@ -11,6 +11,13 @@ from headwater.ports.history import LogKind
 from headwater.ports.vectors import DocumentWrite
 
 
+class CommittedWrites(msgspec.Struct, frozen=True):
+    """Writes of documents that were committed together, and the time of it in microseconds."""
+
+    at: int
+    writes: Sequence[DocumentWrite]
+
+
 class OutboxBatch(msgspec.Struct, frozen=True):
     """Rows on their way to history: a JSON array, and the position of the last one.
 
@@ -24,8 +31,10 @@ class OutboxBatch(msgspec.Struct, frozen=True):
     upto: str
     more: bool = False
     """Whether more rows may follow."""
-    documents: Sequence[DocumentWrite] = ()
+    documents: Sequence[CommittedWrites] = ()
     """Writes of documents that were committed between the rows of history."""
+    last_at: int = 0
+    """The time of the last row, in microseconds."""
 
 
 class StoreIdentity(msgspec.Struct, frozen=True):
@@ -89,11 +98,12 @@ class Outbox(Protocol):
         """
 
     async def fetch(
-        self, kind: LogKind, partition: int, after: str, limit: int
+        self, kind: LogKind, partition: int, after: str, limit: int, *, until: int | None = None
     ) -> OutboxBatch | None:
         """Return the next rows after the last one taken ("" for none), or None if there are none.
 
-        They are about as many as the limit and about a megabyte, but at least one. Raises
+        They are about as many as the limit and about a megabyte, but at least one; with ``until``,
+        only those up to that time, in microseconds. Raises
         StoreMismatchError if ``after`` is a mismatch: rows would be missing, doubled, or mixed
         with those of another history.
         """

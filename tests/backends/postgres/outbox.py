@@ -12,6 +12,7 @@ from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.errors import StoreMismatchError
 from headwater.ports import (
+    CommittedWrites,
     DocumentWrite,
     LogKind,
     OutboxBatch,
@@ -22,12 +23,15 @@ from headwater.ports import (
 from tests.backends.postgres.story import START, after
 
 Row = Sequence[Any]
-Entry = bytes | list[DocumentWrite] | None
+Entry = bytes | CommittedWrites | None
 """A row of JSON, the documents of a commit, or a row that is skipped."""
 
 
 class MemoryOutbox:
-    """Rows by partition until they are settled; positions grow and are never reused."""
+    """Rows by partition until they are settled; positions grow and are never reused.
+
+    The time of a row is its position.
+    """
 
     def __init__(self, partitions: int = 4, store_id: str = "store") -> None:
         self.partitions = partitions
@@ -54,10 +58,13 @@ class MemoryOutbox:
         self._position += 1
         self.rows[kind, partition].append((self._position, row))
 
-    def put_documents(self, *writes: DocumentWrite, partition: int = 0) -> None:
-        """Add the writes of documents of one commit."""
-        self._position += 1
-        self.rows["history", partition].append((self._position, [*writes]))
+    def put_documents(
+        self, *writes: DocumentWrite, partition: int = 0, at: int | None = None
+    ) -> None:
+        """Add the writes of documents of one commit; ``at`` is its time and position."""
+        self._position = at or self._position + 1
+        committed = CommittedWrites(self._position, writes)
+        self.rows["history", partition].append((self._position, committed))
 
     async def identity(self) -> StoreIdentity:
         return self.store
@@ -91,7 +98,7 @@ class MemoryOutbox:
         return any(map(self._has_documents, self.pending()))
 
     def _has_documents(self, partition: int) -> bool:
-        return any(isinstance(row, list) for _, row in self.rows["history", partition])
+        return any(isinstance(row, CommittedWrites) for _, row in self.rows["history", partition])
 
     async def mismatch(self, partition: int, taken: Positions) -> str | None:
         if self.on_mismatch is not None:
@@ -108,24 +115,30 @@ class MemoryOutbox:
         return f"taken up to {after or 'none'}, settled up to {settled}"
 
     async def fetch(
-        self, kind: LogKind, partition: int, after: str, limit: int
+        self, kind: LogKind, partition: int, after: str, limit: int, *, until: int | None = None
     ) -> OutboxBatch | None:
         start = int(after or 0)
         rows_of_kind = self.rows[kind, partition]
         if problem := self._mismatch(kind, partition, after):
             raise StoreMismatchError(problem)
-        waiting = [entry for entry in rows_of_kind if entry[0] > start]
+        end = self._position if until is None else until
+        waiting = [entry for entry in rows_of_kind if start < entry[0] <= end]
         found = waiting[: max(limit, self.least)]
         if self.on_fetch is not None:
             await self.on_fetch()
         if not found:
             return None
         rows = [row for _, row in found if isinstance(row, bytes)]
-        documents = [write for _, row in found if isinstance(row, list) for write in row]
+        documents = [row for _, row in found if isinstance(row, CommittedWrites)]
         self.fetched += len(rows)
         upto, more = str(found[-1][0]), len(found) < len(waiting)
         return OutboxBatch(
-            b"[" + b",".join(rows) + b"]", len(rows), upto, more=more, documents=documents
+            b"[" + b",".join(rows) + b"]",
+            len(rows),
+            upto,
+            more=more,
+            documents=documents,
+            last_at=found[-1][0],
         )
 
     async def settle(self, partition: int, taken: Positions) -> Positions:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import pytest
 
 from headwater.backends.postgres.environment import PostgresEnvironment
+from headwater.backends.postgres.outbox_consumer import LIMITS
 from headwater.backends.postgres.pool import Connection
+from headwater.core.clock import SystemClock
 from headwater.errors import BackendError
 from headwater.ports import DocumentWrite
-from tests.backends.postgres.documents import embedding, near, spec, with_terms, write
+from tests.backends.postgres.documents import embedding, near, spec, write
 from tests.backends.postgres.outbox import MemoryOutbox, value_row
 from tests.backends.postgres.story import Open, until, values
 
@@ -28,6 +31,12 @@ async def stop() -> None:
 async def texts(past: PostgresEnvironment, **query: object) -> set[str]:
     found = await past.vectors.nearest(near(X, limit=100, **query))
     return {hit.text for hit in found.hits}
+
+
+async def changed_at(past: PostgresEnvironment) -> int:
+    version = await past.vectors.version("docs")
+    assert version is not None
+    return version.changed_at
 
 
 async def test_documents_arrive_in_the_order_of_their_commits(
@@ -175,24 +184,44 @@ async def test_consumers_of_many_partitions_apply_every_document(
         assert (generation.documents, generation.chunks, generation.outdated) == (20, 20, 0)
 
 
-async def test_partitions_with_documents_are_taken_one_at_a_time(
+async def test_a_document_is_of_the_time_of_its_commit_however_long_it_waited(
     past: PostgresEnvironment, outbox: MemoryOutbox
 ) -> None:
     await past.vectors.create("docs", spec())
-    running: list[int] = []
-    most = 0
+    start = await changed_at(past) + 10
+    # Several batches of rows, more in some partitions than in others.
+    outbox.least = 3
+    commits = [(number, number % 3 if number < 40 else 3) for number in range(60)]
+    for number, partition in commits:
+        outbox.put(value_row(number, number), partition=partition)
+        at = start + 10 * number
+        outbox.put_documents(
+            write(f"d{number}", str(number)), write("a", f"a{number}"), partition=partition, at=at
+        )
+    with mock.patch.dict(LIMITS, {"history": 1, "events": 1}):
+        await past.vectors.version("docs")
+    for number, _ in commits:
+        expected = {*map(str, range(number + 1)), f"a{number}"}
+        assert await texts(past, as_of=start + 10 * number) == expected
+        assert await texts(past, as_of=start + 10 * number + 9) == expected
 
-    async def watch() -> None:
-        nonlocal most
-        running.append(1)
-        most = max(most, len(running))
-        await asyncio.sleep(0)
-        running.pop()
 
-    for partition in range(4):
-        outbox.put_documents(write(f"d{partition}", "text"), partition=partition)
-    outbox.on_fetch = watch
-    await past.vectors.version("docs")
-    # History and events of one partition.
-    assert most <= 2
-    assert (await past.vectors.matching(with_terms("text"))).hits != []
+async def test_a_document_that_arrives_after_a_later_change_does_not_change_what_was_seen(
+    past: PostgresEnvironment, outbox: MemoryOutbox
+) -> None:
+    await past.vectors.create("docs", spec())
+    await past.vectors.write([write("b", "direct")])
+    seen = await changed_at(past)
+    outbox.put_documents(write("a", "committed before"), at=seen - 10)
+    assert await texts(past) == {"direct", "committed before"}
+    assert await changed_at(past) == seen + 1
+    assert await texts(past, as_of=seen) == {"direct"}
+
+
+async def test_the_clock_of_commits_may_be_ahead(
+    past: PostgresEnvironment, outbox: MemoryOutbox
+) -> None:
+    await past.vectors.create("docs", spec())
+    outbox.put_documents(write("a", "text"), at=SystemClock().micros() + 3_600_000_000)
+    assert await texts(past) == {"text"}
+    assert await changed_at(past) <= SystemClock().micros()

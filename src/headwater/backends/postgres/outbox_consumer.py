@@ -12,7 +12,8 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Sequence
-from functools import partial
+from heapq import merge
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -28,7 +29,7 @@ from headwater.backends.postgres.vectors.committed_documents import CommittedDoc
 from headwater.core.batching import batched
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import (
-    DocumentWrite,
+    CommittedWrites,
     LogKind,
     Outbox,
     OutboxBatch,
@@ -106,14 +107,16 @@ class _Taken(msgspec.Struct, frozen=True):
     partition: int
     batches: dict[LogKind, OutboxBatch]
     upto: Positions
+    is_cut: bool = False
+    """Whether rows were left out because those of another partition come first."""
 
     @property
     def has_more(self) -> bool:
-        return any(batch.more for batch in self.batches.values())
+        return self.is_cut or any(batch.more for batch in self.batches.values())
 
     @property
-    def documents(self) -> list[DocumentWrite]:
-        return [write for batch in self.batches.values() for write in batch.documents]
+    def documents(self) -> Sequence[CommittedWrites]:
+        return self.batches["history"].documents if "history" in self.batches else ()
 
 
 class OutboxConsumer:
@@ -247,14 +250,18 @@ class OutboxConsumer:
     async def _drain_documents(
         self, store_id: str, partitions: Sequence[int], *, wait: bool
     ) -> None:
-        """Take the rows of partitions that have documents, one partition after the other."""
+        """Take the rows of partitions that have documents, in the order of the commits."""
         async with self._document_slot:
-            for partition in partitions:
-                await self._drain(store_id, [partition], wait=wait)
+            await self._drain(store_id, partitions, wait=wait, together=True)
 
-    async def _drain(self, store_id: str, partitions: Sequence[int], *, wait: bool) -> None:
+    async def _drain(
+        self, store_id: str, partitions: Sequence[int], *, wait: bool, together: bool = False
+    ) -> None:
         try:
             async with self._slots if wait else self._background_slot:
+                if together:
+                    await self._drain_together(store_id, partitions, wait=wait)
+                    return
                 busy = await self._drain_free(store_id, partitions)
                 if wait:
                     await self._drain_busy(store_id, busy)
@@ -265,6 +272,14 @@ class OutboxConsumer:
                 raise
             # A failure of one partition does not keep the others from being taken.
             await _all(self._drain(store_id, [partition], wait=wait) for partition in partitions)
+
+    async def _drain_together(
+        self, store_id: str, partitions: Sequence[int], *, wait: bool
+    ) -> None:
+        """Take all rows of partitions; none if another consumer has locked one, unless waiting."""
+        while partitions:
+            taken = await self._take_and_settle(store_id, partitions, wait=wait, together=True)
+            partitions = [each.partition for each in taken if each.has_more]
 
     async def _drain_free(self, store_id: str, partitions: Sequence[int]) -> set[int]:
         """Take all rows of partitions; return the ones that another consumer has locked."""
@@ -284,25 +299,36 @@ class OutboxConsumer:
                 has_more = any(each.has_more for each in taken)
 
     async def _take_and_settle(
-        self, store_id: str, partitions: Sequence[int], *, wait: bool
+        self, store_id: str, partitions: Sequence[int], *, wait: bool, together: bool = False
     ) -> list[_Taken]:
         taken = await self._postgres.run(
-            partial(self._take, store_id=store_id, partitions=partitions, wait=wait)
+            lambda connection: self._take(
+                connection, store_id, partitions, wait=wait, together=together
+            )
         )
         await asyncio.gather(*(self._outbox.settle(each.partition, each.upto) for each in taken))
         return taken
 
     async def _take(
-        self, connection: Connection, *, store_id: str, partitions: Sequence[int], wait: bool
+        self,
+        connection: Connection,
+        store_id: str,
+        partitions: Sequence[int],
+        *,
+        wait: bool,
+        together: bool,
     ) -> list[_Taken]:
-        """Take the next rows of partitions; without ``wait``, skip locked ones."""
+        """Take the next rows of partitions; without ``wait``, skip locked ones, or all together."""
         async with connection.transaction():
             await self._store.hold(connection, store_id)
             marks = await connection.fetch(_LOCK if wait else _LOCK_IF_FREE, store_id, partitions)
-            taken = await asyncio.gather(*(self._fetch_next(mark, len(marks)) for mark in marks))
+            if together and len(marks) < len(partitions):
+                return []
+            taken = await self._fetch_in_order(marks)
             for kind in _KEEP:
                 await _keep(connection, kind, taken)
-            if writes := [write for each in taken for write in each.documents]:
+            # Merged by time; the order within a partition stays, also after its clock was set back.
+            if writes := [*merge(*(each.documents for each in taken), key=attrgetter("at"))]:
                 await self._documents.apply(connection, writes)
             if advanced := [each for each in taken if each.batches]:
                 await connection.execute(
@@ -313,6 +339,33 @@ class OutboxConsumer:
                     [each.upto.events for each in advanced],
                 )
             return taken
+
+    async def _fetch_in_order(self, marks: Sequence[asyncpg.Record]) -> list[_Taken]:
+        """Fetch the next rows of partitions; if there are documents, up to a time common to all."""
+        taken = await asyncio.gather(*(self._fetch_next(mark, len(marks)) for mark in marks))
+        read_until = [
+            batch.last_at for each in taken if (batch := each.batches.get("history")) and batch.more
+        ]
+        if not read_until or not any(each.documents for each in taken):
+            return taken
+        return await asyncio.gather(
+            *(self._cut(*each, min(read_until)) for each in zip(marks, taken, strict=True))
+        )
+
+    async def _cut(self, mark: asyncpg.Record, taken: _Taken, until: int) -> _Taken:
+        """Return what was taken, without the rows of history that are later than a time."""
+        whole = taken.batches.get("history")
+        if whole is None or whole.last_at <= until:
+            return taken
+        after, limit = mark["history"], LIMITS["history"]
+        part = await self._outbox.fetch("history", taken.partition, after, limit, until=until)
+        batches = {**taken.batches}
+        if part is None:
+            del batches["history"]
+        else:
+            batches["history"] = part
+        upto = taken.upto._replace(history=after if part is None else part.upto)
+        return _Taken(taken.partition, batches, upto, is_cut=True)
 
     async def _fetch_next(self, mark: asyncpg.Record, partitions: int) -> _Taken:
         """Fetch the next rows of one of so many partitions, which share the limits."""

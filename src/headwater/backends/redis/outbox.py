@@ -17,6 +17,7 @@ from headwater.core.clock import to_micros
 from headwater.core.values import ServiceEvent
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import (
+    CommittedWrites,
     DocumentWrite,
     LogKind,
     OutboxBatch,
@@ -30,6 +31,7 @@ _CHANGES_PER_ENTRY = 100
 _ONLY = b"o"
 _DOCUMENTS = b"d"
 _DIGEST = "/"
+_MILLISECOND = 1_000
 _encode = msgspec.json.Encoder().encode
 
 
@@ -80,16 +82,17 @@ class RedisOutbox:
         return [script_call("has_documents", group) for group in groups]
 
     async def fetch(
-        self, kind: LogKind, partition: int, after: str, limit: int
+        self, kind: LogKind, partition: int, after: str, limit: int, *, until: int | None = None
     ) -> OutboxBatch | None:
         keys = self._keys.parts[partition]
         is_history = kind == "history"
         key = keys.changes if is_history else keys.events
         count = max(1, limit // _CHANGES_PER_ENTRY) if is_history else limit
+        upto = "" if until is None else until // _MILLISECOND
         # Concurrently, so that both calls share a round trip.
         problem, (entries, more) = await asyncio.gather(
             self._mismatch(kind, partition, after),
-            next_entries(self._redis, key, after.partition(_DIGEST)[0], count),
+            next_entries(self._redis, key, after.partition(_DIGEST)[0], count, upto=upto),
         )
         if problem is not None:
             raise StoreMismatchError(problem)
@@ -104,7 +107,12 @@ class RedisOutbox:
                 f"in {key} until they are corrected there"
             ) from error
         return OutboxBatch(
-            _encode(rows), len(rows), _position(entries[-1]), more=more, documents=documents
+            _encode(rows),
+            len(rows),
+            _position(entries[-1]),
+            more=more,
+            documents=documents,
+            last_at=received_at(entries[-1][0].decode()),
         )
 
     async def mismatch(self, partition: int, taken: Positions) -> str | None:
@@ -162,16 +170,21 @@ _decode_documents = msgspec.json.Decoder(list[DocumentWrite]).decode
 
 def _change_rows(entries: list[Entry]) -> list[msgspec.Raw]:
     return [
-        row for _, (name, changes) in entries if name != _DOCUMENTS for row in _decode_rows(changes)
+        row
+        for _, (name, changes, *_) in entries
+        if name != _DOCUMENTS
+        for row in _decode_rows(changes)
     ]
 
 
-def _documents(entries: list[Entry]) -> list[DocumentWrite]:
+def _documents(entries: list[Entry]) -> list[CommittedWrites]:
+    """Return the writes of each commit; older ones have no time but that of their entry."""
     return [
-        write
-        for _, (name, writes) in entries
+        CommittedWrites(
+            int(time[1]) if time else received_at(entry_id.decode()), _decode_documents(writes)
+        )
+        for entry_id, (name, writes, *time) in entries
         if name == _DOCUMENTS
-        for write in _decode_documents(writes)
     ]
 
 

@@ -10,9 +10,18 @@ _MAX_BYTES = 1 << 20
 
 
 async def next_entries(
-    redis: Redis, key: str, after: str, limit: int, *, newest_first: bool = False
+    redis: Redis,
+    key: str,
+    after: str,
+    limit: int,
+    *,
+    newest_first: bool = False,
+    upto: int | str = "",
 ) -> tuple[list[Entry], bool]:
-    """Return the entries after a position ("" for the start), and whether more follow."""
-    arguments = (after, limit, _MAX_BYTES, int(newest_first))
+    """Return the entries after a position ("" for the start), and whether more follow.
+
+    With ``upto``, only those up to a millisecond.
+    """
+    arguments = (after, limit, _MAX_BYTES, int(newest_first), upto)
     entries, more = await redis.call(script_call("page", [key], *arguments))
     return entries, bool(more)

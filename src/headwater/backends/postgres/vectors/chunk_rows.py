@@ -31,12 +31,13 @@ _COLUMNS = (
 
 
 class PreparedWrite(NamedTuple):
-    """A write with the forms of its parts in which they are stored."""
+    """A write with the forms of its parts in which they are stored, and the time of it."""
 
     write: DocumentWrite
     document: str
     metadata: bytes
     digest: bytes
+    moment: int
 
 
 class DocumentVersion(NamedTuple):
@@ -51,18 +52,16 @@ async def copy_chunks(
     connection: Connection,
     table: ChunkTable,
     chunks: Sequence[tuple[IndexedChunk, DocumentVersion]],
-    moment: int,
 ) -> None:
-    """Add chunks, each with the version that brought it, as of a moment."""
+    """Add chunks, each with the version that brought it, as of the time of the write."""
     for portion in batched(chunks, CHUNKS_AT_ONCE):
-        await _copy(connection, table, portion, moment)
+        await _copy(connection, table, portion)
 
 
 async def _copy(
     connection: Connection,
     table: ChunkTable,
     chunks: Sequence[tuple[IndexedChunk, DocumentVersion]],
-    moment: int,
 ) -> None:
     encode = half_vector if table.is_half else vector
     metadata = {version.source.document: version.source.metadata for _, version in chunks}
@@ -78,7 +77,7 @@ async def _copy(
             fields[version.source.document],
             integer(version.number),
             bigint(version.indexed_at),
-            bigint(moment),
+            bigint(version.source.moment),
             integer(len(chunk.terms)),
             term_vector(chunk.terms),
             encode(chunk.embedding),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from headwater.backends.postgres.pool import Connection
@@ -44,18 +46,22 @@ _CURRENT = """
 SELECT document, seq, id, position, metadata::text, length FROM {table}
 WHERE document = ANY ($1::text[]) AND valid_to IS NULL
 """
-_CLOSE = "UPDATE {table} SET valid_to = $1 WHERE seq = ANY ($2::bigint[])"
+_CLOSE = """
+UPDATE {table} AS c SET valid_to = g.moment
+FROM unnest($1::bigint[], $2::bigint[]) AS g (seq, moment) WHERE c.seq = g.seq
+"""
 _ADD_DOCUMENTS = """
 INSERT INTO _documents (index_id, indexed_at, document, version, cause, digest, text, metadata)
-SELECT $1, $2, * FROM unnest(
-    $3::text[], $4::integer[], $5::text[], $6::bytea[], $7::text[], $8::json[]
+SELECT $1, * FROM unnest(
+    $2::bigint[], $3::text[], $4::integer[], $5::text[], $6::bytea[], $7::text[], $8::json[]
 ) RETURNING document, id
 """
 _CHANGE_DOCUMENTS = """
-UPDATE _documents AS d SET indexed_at = $1, version = g.version, cause = g.cause,
+UPDATE _documents AS d SET indexed_at = g.moment, version = g.version, cause = g.cause,
     digest = g.digest, text = g.text, metadata = g.metadata
-FROM unnest($2::bigint[], $3::integer[], $4::text[], $5::bytea[], $6::text[], $7::json[])
-    AS g (id, version, cause, digest, text, metadata)
+FROM unnest(
+    $1::bigint[], $2::bigint[], $3::integer[], $4::text[], $5::bytea[], $6::text[], $7::json[]
+) AS g (moment, id, version, cause, digest, text, metadata)
 WHERE d.id = g.id
 """
 _SET_VERSIONS = """
@@ -65,8 +71,8 @@ ON CONFLICT (document_id, generation_id) DO UPDATE SET version = excluded.versio
 """
 _REMOVE_DOCUMENTS = """
 WITH versions AS (DELETE FROM _document_versions WHERE document_id = ANY ($2::bigint[]))
-UPDATE _documents AS d SET indexed_at = $1, cause = g.cause, digest = '', text = NULL
-FROM unnest($2::bigint[], $3::text[]) AS g (id, cause) WHERE d.id = g.id
+UPDATE _documents AS d SET indexed_at = g.moment, cause = g.cause, digest = '', text = NULL
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS g (moment, id, cause) WHERE d.id = g.id
 """
 _COUNT = """
 UPDATE _generations AS g SET changed_at = $1, documents = g.documents + d.documents,
@@ -112,13 +118,19 @@ class _Counts:
         self.terms = 0
 
 
-async def write_documents(
-    connection: Connection, writes: Sequence[DocumentWrite], now: int
-) -> None:
-    """Write versions of documents in their order; the caller has begun a transaction."""
-    by_index: defaultdict[str, list[DocumentWrite]] = defaultdict(list)
-    for write in writes:
-        by_index[write.index].append(write)
+DatedWrite = tuple[int, DocumentWrite]
+"""A write and the time of it, in microseconds."""
+
+
+async def write_documents(connection: Connection, writes: Sequence[DatedWrite]) -> None:
+    """Write versions of documents in their order; the caller has begun a transaction.
+
+    A write that is not later than one before it, or than the last change of its index, gets the
+    time after that: readers may have seen the index in that version, without this write.
+    """
+    by_index: defaultdict[str, list[DatedWrite]] = defaultdict(list)
+    for dated in writes:
+        by_index[dated[1].index].append(dated)
     indexes = await connection.fetch(_LOCK, [*by_index])
     rows = await connection.fetch(_TABLES, [row["id"] for row in indexes])
     for index_id, name, changed_at in indexes:
@@ -127,44 +139,59 @@ async def write_documents(
             for generation_id, owner, number, dimensions, is_half in rows
             if owner == index_id
         }
-        moment = max(now, changed_at + 1)
-        for step, portion in enumerate(_without_repetition(by_index[name])):
-            await _IndexWrite(connection, index_id, tables, moment + step).run(portion)
+        for portion in _without_repetition(by_index[name], changed_at + 1):
+            await _IndexWrite(connection, index_id, tables, portion[-1].moment).run(portion)
 
 
-def _without_repetition(writes: Iterable[DocumentWrite]) -> Iterator[list[PreparedWrite]]:
-    """Yield the writes in portions in which each document is once."""
+def _without_repetition(
+    writes: Iterable[DatedWrite], earliest: int
+) -> Iterator[list[PreparedWrite]]:
+    """Yield the writes in portions in which each document is once, with their moments.
+
+    Writes of one time stay together, unless they repeat a document among themselves.
+    """
     portion: dict[str, PreparedWrite] = {}
-    for write in writes:
-        if write.document in portion:
+    moment = earliest
+    for at, dated in groupby(writes, key=itemgetter(0)):
+        together = [write for _, write in dated]
+        if any(write.document in portion for write in together):
             yield [*portion.values()]
-            portion = {}
-        metadata = metadata_json(write.metadata)
-        digest = digest_of(write.text or "", metadata)
-        portion[write.document] = PreparedWrite(write, escape(write.document), metadata, digest)
+            portion, moment = {}, moment + 1
+        moment = max(moment, at)
+        for write in together:
+            if write.document in portion:
+                yield [*portion.values()]
+                portion, moment = {}, moment + 1
+            portion[write.document] = _prepared(write, moment)
     yield [*portion.values()]
+
+
+def _prepared(write: DocumentWrite, moment: int) -> PreparedWrite:
+    metadata = metadata_json(write.metadata)
+    digest = digest_of(write.text or "", metadata)
+    return PreparedWrite(write, escape(write.document), metadata, digest, moment)
 
 
 class _IndexWrite:
     """A write of different documents of one index, whose row the transaction has locked."""
 
     def __init__(
-        self, connection: Connection, index_id: int, tables: dict[int, ChunkTable], moment: int
+        self, connection: Connection, index_id: int, tables: dict[int, ChunkTable], last: int
     ) -> None:
         self._connection = connection
         self._index_id = index_id
         self._tables = tables
         self._by_id = {table.generation_id: table for table in tables.values()}
-        self._moment = moment
+        self._last = last
         self._documents = 0
         self._counts: defaultdict[int, _Counts] = defaultdict(_Counts)
-        self._closed: defaultdict[int, list[int]] = defaultdict(list)
+        self._closed: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self._new_chunks: defaultdict[int, list[tuple[IndexedChunk, DocumentVersion]]] = (
             defaultdict(list)
         )
         self._added: list[PreparedWrite] = []
         self._changed: list[tuple[_Known, PreparedWrite]] = []
-        self._removed: list[tuple[int, str]] = []
+        self._removed: list[tuple[int, int, str]] = []
         self._new_versions: list[tuple[DocumentVersion, int]] = []
 
     async def run(self, writes: Sequence[PreparedWrite]) -> None:
@@ -230,11 +257,11 @@ class _IndexWrite:
         current: dict[tuple[int, str], list[_Current]],
     ) -> None:
         self._documents -= 1
-        self._removed.append((known.id, escape(each.write.cause)))
+        self._removed.append((each.moment, known.id, escape(each.write.cause)))
         for generation_id, version in known.versions.items():
             self._counts[generation_id].documents -= 1
             self._counts[generation_id].up_to_date -= version == known.version
-            self._close(generation_id, current.get((generation_id, each.document), ()))
+            self._close(generation_id, current.get((generation_id, each.document), ()), each.moment)
 
     def _write(
         self,
@@ -262,12 +289,12 @@ class _IndexWrite:
         if known is None:
             self._documents += 1
             self._added.append(each)
-            return DocumentVersion(each, 1, self._moment)
+            return DocumentVersion(each, 1, each.moment)
         self._documents += known.is_removed
         self._changed.append((known, each))
         for generation_id, had in known.versions.items():
             self._counts[generation_id].up_to_date -= had == known.version
-        return DocumentVersion(each, known.version + 1, self._moment)
+        return DocumentVersion(each, known.version + 1, each.moment)
 
     def _replace(
         self, table: ChunkTable, current: Sequence[_Current], version: DocumentVersion
@@ -281,7 +308,7 @@ class _IndexWrite:
         kept = {chunk.key for chunk in current} & wanted.keys()
         gone = [chunk for chunk in current if chunk.key not in kept]
         new = [chunk for key, chunk in wanted.items() if key not in kept]
-        self._close(table.generation_id, gone)
+        self._close(table.generation_id, gone, version.source.moment)
         for chunk in new:
             table.check(chunk.embedding)
             self._new_chunks[table.generation_id].append((chunk, version))
@@ -289,32 +316,33 @@ class _IndexWrite:
             self._counts[table.generation_id].terms += len(chunk.terms)
         return bool(gone or new)
 
-    def _close(self, generation_id: int, chunks: Iterable[_Current]) -> None:
+    def _close(self, generation_id: int, chunks: Iterable[_Current], moment: int) -> None:
         for chunk in chunks:
-            self._closed[generation_id].append(chunk.seq)
+            self._closed[generation_id].append((chunk.seq, moment))
             self._counts[generation_id].chunks -= 1
             self._counts[generation_id].terms -= chunk.length
 
     async def _store(self, ids: dict[str, int]) -> None:
         execute = self._connection.execute
-        for generation_id, seqs in self._closed.items():
+        for generation_id, closed in self._closed.items():
             statement = _CLOSE.format(table=self._by_id[generation_id].name)
-            await execute(statement, self._moment, seqs)
+            await execute(statement, *map(list, zip(*closed, strict=True)))
         for generation_id, chunks in self._new_chunks.items():
             table = self._by_id[generation_id]
-            await copy_chunks(self._connection, table, chunks, self._moment)
+            await copy_chunks(self._connection, table, chunks)
         if self._removed:
-            removed, causes = map(list, zip(*self._removed, strict=True))
-            await execute(_REMOVE_DOCUMENTS, self._moment, removed, causes)
+            await execute(_REMOVE_DOCUMENTS, *map(list, zip(*self._removed, strict=True)))
         if self._changed:
             changed = [each for _, each in self._changed]
             versions = [known.version + 1 for known, _ in self._changed]
             known_ids = [known.id for known, _ in self._changed]
-            await execute(_CHANGE_DOCUMENTS, self._moment, known_ids, versions, *_columns(changed))
+            moments = [each.moment for each in changed]
+            await execute(_CHANGE_DOCUMENTS, moments, known_ids, versions, *_columns(changed))
         if self._added:
             rows = await self._connection.fetch(
                 _ADD_DOCUMENTS,
-                *(self._index_id, self._moment, [each.document for each in self._added]),
+                *(self._index_id, [each.moment for each in self._added]),
+                [each.document for each in self._added],
                 *([1] * len(self._added), *_columns(self._added)),
             )
             ids = {**ids, **dict(map(tuple, rows))}
@@ -331,13 +359,13 @@ class _IndexWrite:
         counts = [*self._counts.values()]
         await self._connection.execute(
             _COUNT,
-            *(self._moment, [*self._counts]),
+            *(self._last, [*self._counts]),
             [each.documents for each in counts],
             [each.up_to_date for each in counts],
             [each.chunks for each in counts],
             [each.terms for each in counts],
         )
-        await self._connection.execute(_CHANGED, self._index_id, self._moment, self._documents)
+        await self._connection.execute(_CHANGED, self._index_id, self._last, self._documents)
 
 
 def _applies(each: PreparedWrite, known: _Known | None) -> bool:

@@ -119,7 +119,8 @@ class PostgresVectorIndex:
 
     async def _write(self, connection: Connection, writes: Sequence[DocumentWrite]) -> None:
         async with connection.transaction():
-            await write_documents(connection, writes, self._clock.micros())
+            now = self._clock.micros()
+            await write_documents(connection, [(now, write) for write in writes])
 
     async def embeddings(
         self, index: str, generation: int, content_hashes: Collection[str]

@@ -68,7 +68,7 @@ for i = at, at + 3 * follow_ups - 1, 3 do
 end
 at = at + 3 * follow_ups
 for i = at, at + documents - 1 do
-  local id = redis.call('XADD', changes, '*', 'd', ARGV[i])
+  local id = redis.call('XADD', changes, '*', 'd', ARGV[i], 't', now)
   redis.call('HSET', KEYS[6], 'documents', id)
 end
 return ''

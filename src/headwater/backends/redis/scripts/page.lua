@@ -1,12 +1,16 @@
 #!lua flags=allow-oom
 -- Return the next entries of a stream, up to a number and a size, but at least one.
 -- KEYS: stream
--- ARGV: last entry before them ('' for the start), most entries, most bytes, 1 for the newest first
+-- ARGV: last entry before them ('' for the start), most entries, most bytes, 1 for the newest first,
+--       last entry or millisecond to return ('' for the end)
 -- Returns the entries, and 1 if more follow.
 local limit, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 local range, first, last = 'XRANGE', '-', '+'
 if ARGV[4] == '1' then
   range, first, last = 'XREVRANGE', '+', '-'
+end
+if ARGV[5] ~= '' then
+  last = ARGV[5]
 end
 local start = ARGV[1] == '' and first or '(' .. ARGV[1]
 local entries, bytes = {}, 0
