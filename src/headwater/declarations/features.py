@@ -14,7 +14,7 @@ import msgspec
 from headwater.core.codec import Codec
 from headwater.core.templates import Template
 from headwater.core.values import LONGEST_ID, is_whole_number
-from headwater.errors import InvalidInputError, UnknownReferenceError
+from headwater.errors import EntityChangedError, InvalidInputError, UnknownReferenceError
 from headwater.errors.hints import Location
 
 DEFAULT_MAX_RETRIES = 3
@@ -99,6 +99,8 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the handler may have its effects again for every past event."""
     series: str = ""
     """The name that values are stored under; that of the feature, unless the catalog names one."""
+    foreign: tuple[str, str] | None = None
+    """A series of it with the values of another entity, and that entity."""
     mode: Mode
     """When the value is computed."""
     stored: bool
@@ -107,6 +109,16 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.series:
             msgspec.structs.force_setattr(self, "series", self.name)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its series has the values of another entity."""
+        return self.foreign is not None and self.foreign[0] == self.series
+
+    def check_entity(self) -> None:
+        """Raise EntityChangedError if its series has the values of another entity."""
+        if self.foreign is not None and self.foreign[0] == self.series:
+            raise EntityChangedError(self.name, self.foreign[1], self.entity.name, self.location)
 
     def fallback(self) -> Any:
         """Return the default, as a copy if it is mutable."""

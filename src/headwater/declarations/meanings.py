@@ -38,9 +38,14 @@ def meanings_during(meanings: Meanings, start: datetime, end: datetime) -> Meani
 
 
 def as_meant(feature: FeatureDef, meaning: Meaning | None) -> FeatureDef:
-    """Return a feature with the series and the default of a moment."""
+    """Return a feature with the series and the default of a moment.
+
+    A feature that belonged to another entity then had no values of the declared one.
+    """
     if meaning is None:
         return feature
+    if meaning.entity != feature.entity.name:
+        return replace(feature, series=f"{feature.name}@0", default=None)
     series = meaning.series or feature.series
     if meaning.default == default_text(feature):
         return feature if series == feature.series else replace(feature, series=series)

@@ -18,6 +18,7 @@ from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.run_set import RunSet, declared_as
 from headwater.declarations.series import (
     declared_entry,
+    foreign_series,
     fresh_series,
     served_series,
     unfit_series,
@@ -74,8 +75,10 @@ class Registry:
         self._catalog = catalog
         for name, feature in self.features.items():
             series = served_series(catalog, name, self.features)
-            if series != feature.series:
-                self.features[name] = msgspec.structs.replace(feature, series=series)
+            foreign = foreign_series(declared_entry(catalog, name, self.features), feature)
+            if (series, foreign) != (feature.series, feature.foreign):
+                changed = msgspec.structs.replace(feature, series=series, foreign=foreign)
+                self.features[name] = changed
                 self.revision += 1
         self._names = {f.series: f.name for f in self.features.values() if f.series != f.name}
 
@@ -83,7 +86,7 @@ class Registry:
         """Return the version of a feature that is served, and the ones kept fresh next to it."""
         feature = self.feature(name)
         entry = declared_entry(self._catalog, name, self.features)
-        return (feature, *_variants(feature, fresh_series(entry)))
+        return (feature, *_variants(feature, fresh_series(entry, feature)))
 
     def running(self, group: str) -> dict[str, tuple[FeatureDef, ...]]:
         """Return the versions of each triggered feature that a worker of a group has to run.
@@ -95,7 +98,7 @@ class Registry:
             if feature.triggers:
                 entry = declared_entry(self._catalog, name, self.features)
                 unfit = unfit_series(entry, feature)
-                fresh = _variants(feature, fresh_series(entry, group))
+                fresh = _variants(feature, fresh_series(entry, feature, group))
                 found[name] = tuple(f for f in (feature, *fresh) if f.series not in unfit)
         return found
 
@@ -121,7 +124,10 @@ class Registry:
         found = []
         for name, feature in self.features.items():
             entry = declared_entry(self._catalog, name, self.features)
-            run = {entry and entry.active and entry.active.series, *fresh_series(entry, group)}
+            run = {
+                entry and entry.active and entry.active.series,
+                *fresh_series(entry, feature, group),
+            }
             found += [
                 version
                 for version in (entry.versions if entry and feature.triggers else ())

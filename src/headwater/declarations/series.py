@@ -59,6 +59,31 @@ def served_series(state: CatalogState, name: str, declared: Collection[str]) -> 
     return unused_series(state, name)
 
 
+def foreign_series(entry: CatalogEntry | None, feature: FeatureDef) -> tuple[str, str] | None:
+    """Return the series that is served and the entity it belongs to, if that is not the declared.
+
+    A process that reads or writes it under the declared one would mix two entities.
+    """
+    if entry is None or entry.active is None:
+        return None
+    stored = entry.entity_of(entry.active)
+    return None if stored == feature.entity.name else (entry.active.series, stored)
+
+
+def undeclared_entities(state: CatalogState, declared: Collection[str]) -> dict[str, list[str]]:
+    """Return the entities that the catalog has and a process does not declare, and their features.
+
+    >>> undeclared_entities(state, registry.entities)
+    {'User': ['total_spend']}
+    """
+    found: dict[str, set[str]] = {}
+    for entry in state.features.values():
+        for version in entry.versions:
+            if (entity := entry.entity_of(version)) not in declared:
+                found.setdefault(entity, set()).add(entry.feature)
+    return {entity: sorted(features) for entity, features in sorted(found.items())}
+
+
 def unused_series(state: CatalogState, name: str) -> str:
     """Return the name, or the name with the first number that no version has as its series."""
     used = {each.series for each in state.versions()}
@@ -69,12 +94,17 @@ def unused_series(state: CatalogState, name: str) -> str:
     return series
 
 
-def fresh_series(entry: CatalogEntry | None, group: str | None = None) -> Iterator[str]:
+def fresh_series(
+    entry: CatalogEntry | None, feature: FeatureDef, group: str | None = None
+) -> Iterator[str]:
     """Yield the series that are kept fresh next to the one that is served, by a consumer group.
 
-    Until a version is served, only the group that its backfill was started for runs it.
+    Until a version is served, only the group that its backfill was started for runs it. Those of
+    another entity than the declared one are left out.
     """
     for version in entry.versions if entry else ():
+        if entry is None or entry.entity_of(version) != feature.entity.name:
+            continue
         is_new = version.backfill is not None and version.activated_at is None
         main_group = version.backfill.main_group if version.backfill and is_new else group
         if version.state in ("joining", "ready") and group in (None, main_group):
@@ -82,14 +112,16 @@ def fresh_series(entry: CatalogEntry | None, group: str | None = None) -> Iterat
 
 
 def unfit_series(entry: CatalogEntry | None, feature: FeatureDef) -> set[str]:
-    """Return the series with values of another type than the declared one, of several versions.
+    """Return the series with values of another type or entity than declared, of several versions.
 
-    A single version is not looked at: a worker checks its type when it starts. A type that a
-    version had before still fits: workers of the older file run on, and no event may be lost.
+    A single version is not looked at: a worker checks it when it starts. A type that a version
+    had before still fits: workers of the older file run on, and no event may be lost.
     """
     if entry is None or len(entry.versions) == 1:
         return set()
     structure = shape_of(feature).structure
     # A converted version has the series of the one before it.
     latest = {each.series: (each.structure, *each.earlier_structures) for each in entry.versions}
-    return {series for series, fitting in latest.items() if structure not in fitting}
+    misfits = {series for series, fitting in latest.items() if structure not in fitting}
+    entity = feature.entity.name
+    return misfits | {each.series for each in entry.versions if entry.entity_of(each) != entity}

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from headwater.core.durations import format_duration
 from headwater.core.findings import Concern, Finding, Findings
+from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
+from headwater.declarations.series import undeclared_entities
 from headwater.engine.hour_series import Samples, by_context
 from headwater.engine.last_hour import ContextCounts
-from headwater.errors import HeadwaterError
+from headwater.errors import EntityChangedError, HeadwaterError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
-from headwater.ports import ConsumerGroup, ConsumerLag, Health
+from headwater.ports import CatalogState, ConsumerGroup, ConsumerLag, Health
 from headwater.store.feature_store import FeatureStore
 from headwater.store.letter_groups import LetterGroups
 
@@ -38,6 +40,8 @@ class Workload(NamedTuple):
     letters: LetterGroups
     refreshes: Mapping[str, RefreshOutcome]
     """Of all scheduled features."""
+    misplaced: Sequence[str] = ()
+    """What is wrong with features whose values belong to another entity than the declared one."""
 
     @property
     def waiting(self) -> int:
@@ -60,7 +64,25 @@ async def observe(store: FeatureStore, health: Sequence[Health]) -> Workload:
         groups=await store.admin.groups(),
         letters=await store.dead_letters.groups(),
         refreshes=await RefreshOutcomes(engine.backends.notes, engine.clock).read(scheduled),
+        misplaced=_misplaced(engine.registry, await engine.catalog.follow()),
     )
+
+
+def _misplaced(registry: Registry, state: CatalogState) -> list[str]:
+    found = []
+    for feature in registry.features.values():
+        try:
+            feature.check_entity()
+        except EntityChangedError as error:
+            found.append(str(error))
+    for entity, features in undeclared_entities(state, registry.entities).items():
+        names = ", ".join(features)
+        found.append(
+            f"the entity {entity}, which has values of {names}, is not declared; if its class was "
+            f"renamed, keep the stored name with `@entity(store, name={entity!r})`; otherwise "
+            "remove these features with `headwater features drop`"
+        )
+    return found
 
 
 def unobserved(store: FeatureStore, health: Sequence[Health]) -> Workload:
@@ -95,6 +117,7 @@ def judge(
     _add_slow_partition(workload, found)
     _add_groups(workload, found)
     _add_schedules(store, workload, found)
+    _add_entities(workload, found)
     _add_dead_letters(workload.letters, found)
     _add_breakers(open_breakers, found)
     _add_contexts(samples, found)
@@ -209,6 +232,13 @@ def _add_groups(workload: Workload, found: Findings) -> None:
             f"start its workers, or run `headwater groups drop {group.name}`",
             concern,
         )
+
+
+def _add_entities(workload: Workload, found: Findings) -> None:
+    """Add the values that belong to another entity than the features file says."""
+    for problem in workload.misplaced:
+        what, _, remedy = problem.partition("; ")
+        found.warning("entities", what, remedy)
 
 
 def _add_schedules(store: FeatureStore, workload: Workload, found: Findings) -> None:

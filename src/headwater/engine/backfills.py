@@ -158,7 +158,8 @@ async def cancel_backfill(engine: Engine, feature: str, version: FeatureVersion)
     series = version.series
     await engine.catalog.change(lambda state: versions.change_version(state, series, cancel))
     await drop_group(engine, backfill.group)
-    await backends.online.drop(engine.registry.feature(feature).entity.name, series)
+    entity = version.entity or engine.registry.feature(feature).entity.name
+    await backends.online.drop(entity, series)
     await backends.offline.drop(series)
     await remove_folder(engine, version)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from headwater.core.logging import log
 from headwater.core.partitioning import partition_of
 from headwater.declarations.features import EntityDef
+from headwater.declarations.series import undeclared_entities
 from headwater.engine import erasures
 from headwater.engine.engine import Engine
 from headwater.engine.erasures import Erase, Erasure
@@ -24,12 +26,31 @@ async def forget(
     engine: Engine, entity: EntityDef, entity_id: str, *, reason: str, dry_run: bool
 ) -> ForgetReport:
     """Erase an entity; an interrupted call is completed by the next one."""
+    await _check_entity(engine, entity)
     kept = erasures.types_of_others(engine.registry, entity)
     erasure = Erasure(engine, entity, entity_id, reason, dry_run, kept)
     counts = {"waiting": await _waiting(engine, entity_id)}
     for erase in _STEPS:
         counts |= await erase(erasure)
     return ForgetReport(**counts, dry_run=dry_run)
+
+
+async def _check_entity(engine: Engine, entity: EntityDef) -> None:
+    """Raise EntityChangedError if values of a feature are stored for the entity's former name.
+
+    Log the values of entities that are not declared: nothing tells whether one is meant.
+    """
+    state = await engine.catalog.follow()
+    for feature in engine.registry.features.values():
+        if feature.entity.name == entity.name:
+            feature.check_entity()
+    if undeclared := undeclared_entities(state, engine.registry.entities):
+        log.warning(
+            "values of entities that are not declared stay",
+            entities=undeclared,
+            remedy="if one is a former name of this entity, declare it with @entity(store, "
+            "name=...); otherwise remove its features with `headwater features drop`",
+        )
 
 
 async def _waiting(engine: Engine, entity_id: str) -> int:

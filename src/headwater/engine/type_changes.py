@@ -1,4 +1,4 @@
-"""Comparing the declared types with those that stored values have, when a worker starts."""
+"""Comparing the declared types and entities with those of stored values, when a worker starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry, shape_of
 from headwater.engine.engine import Engine
-from headwater.errors import TypeChangedError
+from headwater.errors import EntityChangedError, TypeChangedError
 from headwater.history import versions
 from headwater.ports import CatalogEntry, FeatureVersion
 
@@ -18,17 +18,32 @@ async def check_types(engine: Engine) -> None:
     """Raise TypeChangedError if the values of a feature do not fit the type declared now.
 
     A type that the values fit, or that they can be converted to, is entered into the catalog.
-    Features for which a backfill makes a version of the declared type are left to it.
+    Raise EntityChangedError if they belong to another entity. Features for which a backfill makes
+    a version of the declared type and entity are left to it.
     """
     state = await engine.catalog.follow()
     for feature in engine.registry.features.values():
         entry = declared_entry(state, feature.name, engine.registry.features)
         if entry is None or entry.active is None:
             continue
-        structure = shape_of(feature).structure
-        is_made = versions.is_made(entry, structure)
-        if entry.active.structure != structure and not is_made:
+        if versions.is_made(entry, feature):
+            continue
+        if entry.entity_of(entry.active) != feature.entity.name:
+            await _change_entity(engine, feature, entry)
+        if entry.active.structure != shape_of(feature).structure:
             await _change_type(engine, feature, entry, entry.active)
+
+
+async def _change_entity(engine: Engine, feature: FeatureDef, entry: CatalogEntry) -> None:
+    """Move a feature without values to the declared entity; raise if it has some."""
+    for version in await engine.feature_catalog.versions(entry.feature):
+        if version.online or version.history:
+            before = entry.entity_of(entry.active)
+            raise EntityChangedError(feature.name, before, feature.entity.name, feature.location)
+    now = engine.clock.now()
+    await engine.catalog.change(
+        lambda state: versions.move(state, entry.feature, feature.entity.name, now)
+    )
 
 
 async def _change_type(

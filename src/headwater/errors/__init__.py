@@ -7,6 +7,7 @@ HeadwaterError
 │   ├── CycleError              features depend on each other
 │   ├── TemplateError           invalid template
 │   ├── TypeChangedError        stored values do not fit the annotated type
+│   ├── EntityChangedError      stored values belong to another entity than the declared one
 │   ├── CodeChangedError        version was made with other code than the declared one
 │   └── FeaturesFileError       features file missing, failing, or without exactly one store
 ├── ConfigError                 invalid or missing setting
@@ -85,6 +86,7 @@ from headwater.errors.declarations import ConfigError as ConfigError
 from headwater.errors.declarations import CycleError as CycleError
 from headwater.errors.declarations import DeclarationError as DeclarationError
 from headwater.errors.declarations import DuplicateNameError as DuplicateNameError
+from headwater.errors.declarations import EntityChangedError as EntityChangedError
 from headwater.errors.declarations import FeaturesFileError as FeaturesFileError
 from headwater.errors.declarations import MissingApiKeyError as MissingApiKeyError
 from headwater.errors.declarations import MissingExtraError as MissingExtraError

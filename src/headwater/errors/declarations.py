@@ -77,6 +77,24 @@ class TypeChangedError(DeclarationError):
         )
 
 
+class EntityChangedError(DeclarationError):
+    """A feature that is declared for another entity than its stored values belong to.
+
+    A worker with such a feature does not start, and its values are neither read nor written.
+    """
+
+    def __init__(self, feature: str, before: str, now: str, location: Location) -> None:
+        self.feature = feature
+        super().__init__(
+            f"feature {feature!r} is declared for the entity {now}, and its values belong to "
+            f"{before}; if the class was renamed, keep the stored name with `@entity(store, "
+            f"name={before!r})`; otherwise give the feature another name, remove the values with "
+            f"`headwater features drop {feature}`, or compute them for {now} from past events "
+            f"with `headwater backfill {feature} --switch`",
+            location,
+        )
+
+
 class CodeChangedError(DeclarationError):
     """Versions of features that a backfill made with other code than this process has.
 

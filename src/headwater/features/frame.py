@@ -168,7 +168,7 @@ def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
     except KeyError:
         return msgspec.UNSET
     if cell is None or (cell.expires_at is not None and cell.expired(transaction.now)):
-        return feature.fallback()
+        return msgspec.UNSET if feature.is_foreign else feature.fallback()
     return feature.codec.decode(cell.value)
 
 

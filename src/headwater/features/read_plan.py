@@ -122,6 +122,8 @@ class Plans:
             features = {**features, variant.name: variant}
         levels = graph.levels(features, names)
         needed = [features[name] for level in levels for name in level]
+        for feature in needed:
+            feature.check_entity()
         computed = [
             tuple(features[name] for name in level if not features[name].stored) for level in levels
         ]

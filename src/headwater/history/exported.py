@@ -16,7 +16,7 @@ from headwater.backends.inline_runner import InlineRunner
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import glob_literal, headline, scalar, session
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.series import served_series
+from headwater.declarations.series import declared_entry, foreign_series, served_series
 from headwater.errors import BackendError, InvalidInputError
 from headwater.ports import CatalogState, FrameQuery, Runner, Segment
 
@@ -118,11 +118,13 @@ class ExportedHistory:
         self, features: Sequence[FeatureDef], declared: Collection[str]
     ) -> list[FeatureDef]:
         """Return features in the version that was served at the time of the export."""
-        catalog = self.manifest().catalog
-        return [
-            msgspec.structs.replace(each, series=served_series(catalog, each.name, declared))
-            for each in features
-        ]
+        catalog, found = self.manifest().catalog, []
+        for each in features:
+            series = served_series(catalog, each.name, declared)
+            foreign = foreign_series(declared_entry(catalog, each.name, declared), each)
+            found.append(msgspec.structs.replace(each, series=series, foreign=foreign))
+            found[-1].check_entity()
+        return found
 
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None

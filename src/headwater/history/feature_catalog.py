@@ -61,7 +61,7 @@ class FeatureCatalog:
         return [await self._summary(entry, version) for version in entry.versions]
 
     async def _summary(self, entry: CatalogEntry, version: FeatureVersion) -> VersionSummary:
-        online, history = await self._count(entry.entity, version.series)
+        online, history = await self._count(entry.entity_of(version), version.series)
         return VersionSummary(
             entry.feature,
             version.number,
@@ -84,12 +84,13 @@ class FeatureCatalog:
             )
         state = self._entered(await self._catalog.follow(), old)
         entry = self._entry(state, old)
-        if new in registry.features and registry.features[new].entity.name != entry.entity:
+        entity = entry.entity_of(entry.active)
+        if new in registry.features and registry.features[new].entity.name != entity:
             raise InvalidInputError(
                 f"{new!r} is declared for {registry.features[new].entity.name}, and {old!r} has "
-                f"values of {entry.entity}; a feature keeps its entity when it is renamed"
+                f"values of {entity}; a feature keeps its entity when it is renamed"
             )
-        await self._check_unused(state, new, entry.entity)
+        await self._check_unused(state, new, entity)
 
         def change(state: CatalogState) -> CatalogState:
             state, now = self._entered(state, old), self._clock.now()
@@ -102,9 +103,11 @@ class FeatureCatalog:
     async def _check_unused(self, state: CatalogState, name: str, entity: str) -> None:
         """Raise InvalidInputError if a feature has values, which the renamed one would hide."""
         entry = state.features.get(name)
-        series = {each.series for each in entry.versions} if entry else {name}
-        for each in series if entry or name == unused_series(state, name) else ():
-            online, history = await self._count(entry.entity if entry else entity, each)
+        series = {name: entity} if name == unused_series(state, name) else {}
+        if entry is not None:
+            series = {each.series: entry.entity_of(each) for each in entry.versions}
+        for each, belongs_to in series.items():
+            online, history = await self._count(belongs_to, each)
             if online or history:
                 raise InvalidInputError(
                     f"feature {name!r} already has values ({online} online, {history} in "
@@ -121,15 +124,15 @@ class FeatureCatalog:
         rest = versions.drop(state, name, version, now=self._clock.now())
         kept = {each.series for each in rest.versions()}
         gone = [each for each in entry.versions if version in (None, each.number)]
-        series = {each.series for each in gone} - kept
+        series = {each.series: entry.entity_of(each) for each in gone if each.series not in kept}
         await self._check_not_running(name, series)
         online = history = 0
-        for each in sorted(series):
-            counts = await self._count(entry.entity, each)
+        for each, entity in sorted(series.items()):
+            counts = await self._count(entity, each)
             online, history = online + counts[0], history + counts[1]
             if not dry_run:
                 # The values first: if this is interrupted, dropping again removes the rest.
-                await self._backends.online.drop(entry.entity, each)
+                await self._backends.online.drop(entity, each)
                 await self._backends.offline.drop(each)
         if not dry_run:
             now = self._clock.now()

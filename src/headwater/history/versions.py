@@ -105,7 +105,7 @@ def meant(
     meaning = Meaning(
         since=max(now, last.since) if last else now,
         name=entry.feature,
-        entity=entry.entity,
+        entity=entry.entity_of(entry.active),
         version=entry.active.number if entry.active else None,
         series=entry.active.series if entry.active else None,
         default=default,
@@ -209,15 +209,25 @@ def add_version(
         type=shape.type,
         structure=shape.structure,
         definition=definition_of(feature),
+        entity=feature.entity.name,
         created_at=now,
         backfill=backfill,
     )
     return with_entry(state, replace(entry, versions=[*entry.versions, version]))
 
 
-def is_made(entry: CatalogEntry, structure: str) -> bool:
-    """Return whether a backfill makes a version of this type."""
-    return any(_is_made(each) and each.structure == structure for each in entry.versions)
+def is_made(entry: CatalogEntry, feature: FeatureDef) -> bool:
+    """Return whether a backfill makes a version of the declared type and entity."""
+    wanted = (shape_of(feature).structure, feature.entity.name)
+    made = filter(_is_made, entry.versions)
+    return any((each.structure, entry.entity_of(each)) == wanted for each in made)
+
+
+def move(state: CatalogState, name: str, entity: str, now: datetime) -> CatalogState:
+    """Let a feature that has no values belong to another entity."""
+    entry = entry_of(state, name)
+    versions = [replace(each, entity=entity) for each in entry.versions]
+    return with_entry(state, meant(replace(entry, entity=entity, versions=versions), now))
 
 
 def change_type(state: CatalogState, name: str, shape: TypeShape) -> CatalogState:

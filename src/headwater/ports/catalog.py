@@ -47,6 +47,8 @@ class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Those of the types that it had before, which workers of an older file still declare."""
     definition: str = ""
     """A hash of the code that a backfill made it with, which alone may run it; else empty."""
+    entity: str = ""
+    """The entity that its series belongs to; empty for that of the entry."""
     created_at: datetime
     activated_at: datetime | None = None
     retired_at: datetime | None = None
@@ -81,6 +83,10 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What it was over time, oldest first; it is only added to."""
     run_since: datetime | None = None
     """When a worker ran it first; None if it has only been read or written."""
+
+    def entity_of(self, version: FeatureVersion | None) -> str:
+        """Return the entity that the values of a version belong to."""
+        return version.entity or self.entity if version else self.entity
 
     @property
     def active(self) -> FeatureVersion | None:

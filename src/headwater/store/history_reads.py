@@ -40,8 +40,8 @@ class PastValueVerbs:
         >>> [past.value for past in await store.get_feature_history("total_spend", "ada")]
         [25.0]
         """
-        feature, text_id = _checked(self._runtime, name, entity_id)
         offline = (await self._runtime.open()).backends.offline
+        feature, text_id = _checked(self._runtime, name, entity_id)
         from headwater.history.one_value import values_over_time  # noqa: PLC0415 - loaded with the engine
 
         return await values_over_time(offline, feature, text_id, start, end, limit)
@@ -105,8 +105,8 @@ async def page_of_history(
     events: bool,
 ) -> ValuePage:
     """Return a page of ``get_feature_history``, perhaps with the events behind the values."""
-    feature, text_id = _checked(runtime, name, entity_id)
     offline = (await runtime.open()).backends.offline
+    feature, text_id = _checked(runtime, name, entity_id)
     declared = runtime.registry.features.values()
     types = {each for feature in declared for each in feature.triggers} if events else ()
     from headwater.history.one_value import page_of_values  # noqa: PLC0415 - loaded with the engine
@@ -117,6 +117,7 @@ async def page_of_history(
 def _checked(runtime: Runtime, name: FeatureRef, entity_id: str | int) -> tuple[FeatureDef, str]:
     """Return a feature and an id whose history the caller may read, and track the read."""
     feature = runtime.registry.feature(feature_name(name))
+    feature.check_entity()
     text_id = feature.entity.text_id(entity_id)
     limited = limited_caller()
     if limited is not None:

@@ -35,7 +35,10 @@ def requested(registry: Registry, features: Sequence[FeatureRef]) -> list[Featur
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice:
         raise InvalidInputError(f"feature {twice[0]!r} is named twice; name it once")
-    return [registry.feature(name) for name in names]
+    found = [registry.feature(name) for name in names]
+    for feature in found:
+        feature.check_entity()
+    return found
 
 
 def payload_of(payload: Mapping[str, Any] | None) -> dict[str, Any]:
