@@ -188,7 +188,7 @@ async def test_a_scheduled_value_is_as_old_as_its_last_successful_run(
     made = telling(store, "{score}")
     await order(store)
     await store.drain()
-    assert (await made("u1")).freshness_status == "guaranteed"  # a default
+    assert violations(await made("u1")) == [("score", "never_ran")]  # a default
     clock.advance("10m")
     await store.drain()
     ctx = await made("u1")

@@ -86,8 +86,11 @@ def _value_reason(value: FeatureValue, sla_ms: int | None, now: datetime) -> Vio
         return None
     if value.source == "missing":
         return "missing"
-    # A value computed from a default has no event time, so its freshness cannot be shown.
-    return "default" if value.moment is None else reason(value.moment, sla_ms, now)
+    if value.moment is None:
+        # A value computed from a default has no event time, so its freshness cannot be shown.
+        is_guess = value.rule == "caught_up" and value.source == "default"
+        return "never_ran" if is_guess else "default"
+    return reason(value.moment, sla_ms, now)
 
 
 def search_reason(

@@ -122,10 +122,16 @@ class FreshnessSLAError(HeadwaterError):
         self.context = context
         self.violations = violations
         self.context_id = context_id
-        worst = ", ".join(f"{v.kind} {v.name!r} is {v.reason}" for v in violations[:3])
+        worst = ", ".join(map(_shown, violations[:3]))
         more = f" and {len(violations) - 3} more" if len(violations) > 3 else ""
         record = "" if context_id is None else f"; the refusal is recorded as {context_id}"
         super().__init__(f"context {context!r} is not fresh enough: {worst}{more}{record}")
+
+
+def _shown(violation: Any) -> str:
+    never = "never ran without an error, so its default is not known to be true"
+    problem = never if violation.reason == "never_ran" else f"is {violation.reason}"
+    return f"{violation.kind} {violation.name!r} {problem}"
 
 
 class RecordingError(HeadwaterError):

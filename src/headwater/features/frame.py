@@ -63,10 +63,13 @@ class Past:
             return reads[0].written_at
         return self.began if feature.stored else self._ended
 
-    def current_at(self, feature: FeatureDef, entity_id: str) -> datetime:
-        """Return the moment at which the value of the next read was known to be current."""
+    def current_at(self, feature: FeatureDef, entity_id: str) -> datetime | None:
+        """Return the moment at which the value of the next read was known to be current.
+
+        That is the beginning for a read that is not recorded.
+        """
         reads = self._reads(feature, entity_id)
-        return (reads[0].current_at if reads else None) or self.began
+        return reads[0].current_at if reads else self.began
 
     def advance(self, feature: FeatureDef, entity_id: str) -> None:
         """Move to the version that the following read returned, if there was one."""

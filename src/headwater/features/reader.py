@@ -39,6 +39,7 @@ from headwater.features.frame import (
 )
 from headwater.features.read_plan import Plan, Plans, live_cell
 from headwater.features.read_tracking import OnFailure, Reads, tracked_feature, unshared
+from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.running_calls import UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
@@ -70,6 +71,7 @@ class Reader:
         self._catalog = services.catalog
         self.loss = StoreLoss(services.backends.lifecycle, services.settings)
         self._derivations = DerivationCache(services.backends, services.registry)
+        self._outcomes = RefreshOutcomes(services.backends.notes, services.clock)
         self._plans = Plans(services.registry)
         self._flights: SingleFlight[FeatureValue] = SingleFlight()
         self._unreadable: set[str] = set()
@@ -130,7 +132,8 @@ class Reader:
         cells, now, moments = await self._cells(plan, ids, frame)
         rows = self._stored_rows(plan, ids, cells, now)
         if plan.caught_up and frame.reads is not None:
-            apply_rules(plan, ids, rows, moments, past, from_micros(now))
+            runs = await self._last_runs(plan, rows) if past is None else {}
+            apply_rules(plan, ids, cells, rows, moments, past, runs)
         if plan.computed:
             found = zip(ids, cells, rows, strict=True)
             rows = await asyncio.gather(*(self._compute_row(plan, *each, now) for each in found))
@@ -157,6 +160,16 @@ class Reader:
         if transaction is not None:
             return await transaction.get(entity, ids, plan.kept), transaction.now, moments
         return cells, self._clock.micros(), moments
+
+    async def _last_runs(
+        self, plan: Plan, rows: Sequence[FeatureRow]
+    ) -> dict[str, datetime | None]:
+        """Return when the last successful run of each query began that has no value here."""
+        return {
+            feature.name: await self._outcomes.last_success(feature)
+            for feature in plan.caught_up
+            if feature.sql and any(row[feature.name].source == "default" for row in rows)
+        }
 
     async def _with_moments(
         self, plan: Plan, ids: Sequence[str]

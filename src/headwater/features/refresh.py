@@ -120,7 +120,7 @@ class Refresh:
     ) -> tuple[int, str, str | None]:
         """Run a feature; return the updated entities, the failure, and where to continue."""
         self._observe_delay(tick)
-        updated, failure, after = 0, "", None
+        updated, failure, after, began = 0, "", None, self._clock.now()
         try:
             if feature.sql is None:
                 updated, failure, after = await self._run_code(
@@ -135,7 +135,7 @@ class Refresh:
             failure = type(error).__name__ if hidden else str(error)
             log.error("refresh failed", feature=feature.name, error=failure)
         if failure or after is None:
-            await self._outcomes.write(feature.name, tick.due, failure)
+            await self._outcomes.write(feature, tick.due, failure, began)
         return updated, failure, after
 
     def _observe_delay(self, tick: ticks.Due) -> None:

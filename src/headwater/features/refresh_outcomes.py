@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import NamedTuple
 
 import msgspec
 
 from headwater.core.clock import EPOCH, Clock
 from headwater.core.logging import log
+from headwater.declarations.features import FeatureDef
 from headwater.errors import BackendError
 from headwater.ports import Cache, Cached
 
 _KEPT = timedelta(days=3650)
 # A success after a success changes little, and a write costs as much as a small batch.
 _PAUSE = timedelta(seconds=10)
+_ASK_MICROS = 1_000_000
 
 
 class RefreshOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +29,8 @@ class RefreshOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     succeeded_at: datetime | None = None
+    query: str = ""
+    """A hash of the query that succeeded, if it is that of a query."""
     failing_since: datetime | None = None
     failed_due: datetime | None = None
     """The due time of the last run that failed."""
@@ -34,6 +40,13 @@ class RefreshOutcome(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(RefreshOutcome).decode
 
 
+class Success(NamedTuple):
+    """When the last run of a query began that succeeded, and when that was asked for."""
+
+    began: datetime
+    asked_at: int
+
+
 class RefreshOutcomes:
     """Writes and reads the outcomes of a store's scheduled features."""
 
@@ -41,31 +54,52 @@ class RefreshOutcomes:
         self._notes = notes
         self._clock = clock
         self._succeeded: dict[str, datetime] = {}
+        self._successes: dict[str, Success] = {}
         # Partitions run at the same time: a success must see a failure that is being written.
         self._writing = asyncio.Lock()
 
-    async def write(self, feature: str, due: datetime, error: str) -> None:
-        """Keep how a run, or a part of it, ended; an empty ``error`` is a success."""
-        now = self._clock.now()
+    async def write(self, feature: FeatureDef, due: datetime, error: str, began: datetime) -> None:
+        """Keep how a run, or a part of it, ended; an empty ``error`` is a success.
+
+        Values that a query returned are stored before, so that a default is a fact from then on.
+        """
         try:
             async with self._writing:
-                await self._write(feature, due, error, now)
+                await self._write(feature, due, error, began)
         except BackendError as problem:
-            # Values and their history do not depend on it.
-            log.warning("outcome of a refresh not stored", feature=feature, error=str(problem))
+            # Values and their history do not depend on it; a default counts as older than it is.
+            log.warning("outcome of a refresh not stored", feature=feature.name, error=str(problem))
 
-    async def _write(self, feature: str, due: datetime, error: str, now: datetime) -> None:
-        if not error and now - self._succeeded.get(feature, EPOCH) < _PAUSE:
+    async def _write(self, feature: FeatureDef, due: datetime, error: str, began: datetime) -> None:
+        name, now = feature.name, self._clock.now()
+        is_recent = now - self._succeeded.get(name, EPOCH) < _PAUSE
+        if not error and is_recent and feature.sql is None:
             return
-        before = await self._read_one(feature)
-        outcome = _after(before, due, error, now)
+        before = await self._read_one(name)
+        ended = RefreshOutcome(succeeded_at=now)
+        if feature.sql is not None:
+            ended = RefreshOutcome(succeeded_at=began, query=_hash(feature.sql))
+        outcome = _after(before, due, error, now, ended)
         if outcome != before:
             value = msgspec.json.encode(outcome)
-            await self._notes.put(_key(feature), Cached(value, self._clock.micros()), _KEPT)
+            await self._notes.put(_key(name), Cached(value, self._clock.micros()), _KEPT)
         if outcome.failing_since is None:
-            self._succeeded[feature] = now
+            self._succeeded[name] = now
         else:
-            self._succeeded.pop(feature, None)
+            self._succeeded.pop(name, None)
+
+    async def last_success(self, feature: FeatureDef) -> datetime | None:
+        """Return when the last run of a query began that succeeded; ask once a second."""
+        if feature.sql is None:
+            return None
+        known, now = self._successes.get(feature.name), self._clock.monotonic()
+        if known is None or now - known.asked_at >= _ASK_MICROS:
+            self._successes.pop(feature.name, None)
+            outcome = await self._read_one(feature.name)
+            if outcome.succeeded_at is None or outcome.query != _hash(feature.sql):
+                return None
+            known = self._successes[feature.name] = Success(outcome.succeeded_at, now)
+        return known.began
 
     async def read(self, features: Sequence[str]) -> dict[str, RefreshOutcome]:
         """Return the outcomes of features; nothing is known about one that never ran."""
@@ -81,14 +115,17 @@ def _key(feature: str) -> str:
     return f"refresh:{feature}"
 
 
-def _after(before: RefreshOutcome, due: datetime, error: str, now: datetime) -> RefreshOutcome:
+def _hash(sql: str) -> str:
+    return sha256(sql.encode()).hexdigest()[:16]
+
+
+def _after(
+    before: RefreshOutcome, due: datetime, error: str, now: datetime, succeeded: RefreshOutcome
+) -> RefreshOutcome:
     if error:
-        return RefreshOutcome(
-            succeeded_at=before.succeeded_at,
-            failing_since=before.failing_since or now,
-            failed_due=due,
-            error=error,
+        return msgspec.structs.replace(
+            before, failing_since=before.failing_since or now, failed_due=due, error=error
         )
     if before.failed_due is not None and before.failed_due >= due:
         return before  # another part of this run has failed
-    return RefreshOutcome(succeeded_at=now)
+    return succeeded

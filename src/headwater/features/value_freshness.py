@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from headwater.core.values import FeatureValue
+from headwater.core.clock import from_micros, to_micros
+from headwater.core.values import Cells, FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.features.derivation_cache import Derivation
 from headwater.features.frame import Past
@@ -31,24 +32,46 @@ def derivation_of(feature: FeatureDef, reads: Reads, now: datetime) -> Derivatio
 def apply_rules(
     plan: Plan,
     ids: Sequence[str],
+    cells: Sequence[Cells],
     rows: Sequence[dict[str, FeatureValue]],
     moments: Sequence[datetime],
     past: Past | None,
-    now: datetime,
+    runs: Mapping[str, datetime | None],
 ) -> None:
-    """Add the moments at which values were known to be current, for the features that need it."""
+    """Add the moments at which values were known to be current, for the features that need it.
+
+    ``runs`` has the beginning of the last successful run of each query.
+    """
     for place, (entity_id, row) in enumerate(zip(ids, rows, strict=True)):
         for feature in plan.caught_up:
             value = row[feature.name]
-            current_at: datetime | None = now
+            current_at: datetime | None = None
             if value.source == "missing":
-                current_at = None
+                pass
             elif past is not None:
                 current_at = past.current_at(feature, entity_id)
             elif feature.triggers:
                 current_at = moments[place]
             elif value.source == "online":
                 current_at = value.written_at
+            else:
+                current_at = _default_since(feature, cells[place], runs.get(feature.name))
             row[feature.name] = msgspec.structs.replace(
                 value, rule="caught_up", current_at=current_at
             )
+
+
+def _default_since(feature: FeatureDef, cells: Cells, ran: datetime | None) -> datetime | None:
+    """Return the moment at which the default of a schedule was known to be right, if there is one.
+
+    A query that ran and did not return an entity shows it. A function was not called for an
+    entity without a value, so its default is a guess.
+    """
+    expired = cells.get(feature.series)
+    if ran is None:
+        return None if expired is None else from_micros(expired.written_at)
+    # Without materialize, rows of entities that were not known at that time are left out.
+    is_complete = feature.materialize or any(
+        cell.written_at < to_micros(ran) for cell in cells.values()
+    )
+    return ran if is_complete else None

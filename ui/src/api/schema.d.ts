@@ -1731,6 +1731,10 @@ export interface components {
             feature: string;
             /** @default [] */
             former_names: string[];
+            /** @default [] */
+            meanings: components["schemas"]["Meaning"][];
+            /** @default null */
+            run_since: string | null;
             versions: components["schemas"]["FeatureVersion"][];
         };
         /**
@@ -1738,6 +1742,8 @@ export interface components {
          * @description The whole catalog, by feature.
          */
         CatalogState: {
+            /** @default [] */
+            dropped: components["schemas"]["DroppedFeature"][];
             /** @default {} */
             features: {
                 [key: string]: components["schemas"]["CatalogEntry"];
@@ -2260,6 +2266,14 @@ export interface components {
             versions: number[];
         };
         /**
+         * DroppedFeature
+         * @description What a feature was over time that was dropped, with all its values.
+         */
+        DroppedFeature: {
+            dropped_at: string;
+            meanings: components["schemas"]["Meaning"][];
+        };
+        /**
          * DroppedIndex
          * @description An index that was dropped, and the number of documents that it had.
          */
@@ -2519,8 +2533,12 @@ export interface components {
             /** @default null */
             backfill: components["schemas"]["BackfillState"] | null;
             created_at: string;
+            /** @default  */
+            definition: string;
             /** @default [] */
             earlier_structures: string[];
+            /** @default  */
+            entity: string;
             number: number;
             /** @default null */
             retired_at: string | null;
@@ -2660,7 +2678,7 @@ export interface components {
             kind: "context" | "feature" | "retrieval" | "store";
             name: string;
             /** @enum {unknown} */
-            reason: "default" | "lost" | "missing" | "stale";
+            reason: "default" | "lost" | "missing" | "never_ran" | "stale";
             sla_ms: number;
             used_by: string | null;
         };
@@ -3031,6 +3049,23 @@ export interface components {
             /** @description The name of a declared entity. */
             entity: string;
             rows: components["schemas"]["EntityRow"][];
+        };
+        /**
+         * Meaning
+         * @description What a feature was from a moment on: its name, the version that was served, its default.
+         *
+         *         A change takes effect when it is recorded, so ``since`` is also when it was known.
+         */
+        Meaning: {
+            /** @default null */
+            default: string | null;
+            entity: string;
+            name: string;
+            /** @default null */
+            series: string | null;
+            since: string;
+            /** @default null */
+            version: number | null;
         };
         /**
          * MetadataValue

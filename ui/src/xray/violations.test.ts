@@ -74,6 +74,10 @@ describe("reasonsOf", () => {
   it.each([
     [{ reason: "missing", age_ms: null }, "had no value, SLA 5 h"],
     [{ reason: "default", age_ms: null }, "was only a default, SLA 5 h"],
+    [
+      { reason: "never_ran", age_ms: null },
+      "was a default, and no run has shown it to be true, SLA 5 h",
+    ],
     [{ kind: "retrieval", name: "help", reason: "missing", sla_ms: 0 }, "failed to search"],
     [{ kind: "store", name: "redis", reason: "lost", sla_ms: 0 }, "had lost its data"],
   ])("puts %o into words", (more, words) => {

@@ -33,6 +33,7 @@ function wordsOf(trace: Trace, violation: Violation): string {
   const limit = sla > 0 ? `, SLA ${duration(sla)}` : "";
   if (reason === "stale" && age !== null) return `was ${duration(age)} old${limit}`;
   if (reason === "default") return `was only a default${limit}`;
+  if (reason === "never_ran") return `was a default, and no run has shown it to be true${limit}`;
   if (reason === "lost") return "had lost its data";
   if (kind === "context") return `read something without a known age, or its search failed${limit}`;
   if (kind === "retrieval") {

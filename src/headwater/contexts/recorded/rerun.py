@@ -35,7 +35,7 @@ from headwater.features.reader import Reader
 from headwater.features.running_calls import argument_key
 from headwater.features.services import Services
 from headwater.ports import RecordLog, StoredRecord
-from headwater.records.core import Commitment, Core
+from headwater.records.core import Commitment, Core, FeatureInput
 from headwater.records.lineage import Context
 from headwater.records.projection import live_context
 from headwater.records.sealing import open_core
@@ -166,13 +166,18 @@ def _past_of(core: Core) -> AbstractContextManager[None]:
     for read in core.features:
         if not isinstance(read.entity_id, Commitment):
             absent = ended if read.source == "computed" else began
-            past = PastRead(read.written_at or absent, read.current_at)
+            past = PastRead(read.written_at or absent, _current_at(read, began))
             read_at.setdefault((read.entity, read.feature, read.entity_id), []).append(past)
     for each in (each for read in core.features for each in read.inputs):
         if not isinstance(each.entity_id, Commitment) and each.source != "computed":
-            past = PastRead(each.written_at or began, each.current_at)
+            past = PastRead(each.written_at or began, _current_at(each, began))
             read_at.setdefault((each.entity, each.feature, each.entity_id), [past])
     return at_moment(began, ended, read_at, _searched_versions(core))
+
+
+def _current_at(read: FeatureInput, began: datetime) -> datetime | None:
+    """Return when a value was known to be current; the feature may have had another rule then."""
+    return read.current_at if read.rule == "caught_up" else read.current_at or began
 
 
 def _searched_versions(core: Core) -> dict[RetrievalKey, list[str]]:

@@ -20,6 +20,7 @@ const REASONS = {
   stale: "too old",
   missing: "no value",
   default: "default",
+  never_ran: "never ran",
   lost: "lost",
 } as const;
 
