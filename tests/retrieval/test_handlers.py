@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -77,6 +78,45 @@ async def test_a_search_of_a_past_moment_finds_what_a_live_search_found_then(
         for page, moment in enumerate(moments):
             found = await store.search("docs", "parcels", top_k=10, as_of=moment)
             assert sorted(texts(found)) == [f"parcels {number}" for number in range(page + 1)]
+
+
+@pytest.mark.parametrize("order", ["event_time", "stream"])
+async def test_documents_follow_the_order_of_the_feature_that_indexes_them(
+    store: FeatureStore, user: type, words: Words, clock: ManualClock, order: Any
+) -> None:
+    fails = True
+
+    @feature(entity=user, trigger="edited", order=order, max_retries=0)
+    async def page(user_id: str, event: ServiceEvent) -> str:
+        text = str(event.payload["text"])
+        if text == "parcels redriven" and fails:
+            raise ValueError("not yet")
+        await store.index("docs", user_id, text)
+        return text
+
+    @feature(entity=user, trigger="edited", order=order)
+    async def copied(user_id: str, event: ServiceEvent) -> None:
+        if event.payload["text"] != "parcels redriven":
+            await store.index("docs", f"copy of {user_id}", event.payload["text"])
+
+    async def shown() -> dict[str | None, str]:
+        found = await store.search("docs", "parcels", top_k=10)
+        return {each.document: each.text.removeprefix("parcels ") for each in found}
+
+    for minutes, text in ((0, "redriven"), (10, "new"), (5, "late")):
+        at = clock.now() - timedelta(minutes=60 - minutes)
+        await store.publish("edited", "page", {"text": f"parcels {text}"}, timestamp=at)
+        await store.drain()
+    last = "new" if order == "event_time" else "late"
+    assert await shown() == {"page": last, "copy of page": last}
+    assert await store.get_feature("page", "page") == f"parcels {last}"
+    fails = False
+    (letter,) = await store.dead_letters.list()
+    await store.dead_letters.redrive(letter.id)
+    await store.drain()
+    redriven = "new" if order == "event_time" else "redriven"
+    assert await shown() == {"page": redriven, "copy of page": last}
+    assert await store.get_feature("page", "page") == f"parcels {redriven}"
 
 
 async def test_a_sync_handler_indexes_and_removes(

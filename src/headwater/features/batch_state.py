@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from headwater.core.values import Cell, Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ClosedError
@@ -204,8 +206,12 @@ class HandlerTransaction:
                 return None
         return self._staged
 
-    def apply(self, staged: StagedChanges) -> None:
-        """Let the writes of this run, which has succeeded, count."""
+    def apply(self, staged: StagedChanges, feature: FeatureDef) -> None:
+        """Let the writes of this run of a feature's handler, which has succeeded, count."""
         self._state.apply(staged)
         if self._documents is not None:
-            self._state.documents.extend(self._documents.values())
+            is_ordered = feature.order == "event_time"
+            self._state.documents += [
+                replace(write, as_of=self._moment, is_ordered=is_ordered)
+                for write in self._documents.values()
+            ]

@@ -138,7 +138,7 @@ class EventHandlers:
             finally:
                 changes = transaction.close()
             if changes is not None:
-                transaction.apply(changes)
+                transaction.apply(changes, feature)
                 return changes
 
 

@@ -215,7 +215,7 @@ class Refresh:
                 if _has_read_others(derivation, feature, entity_id):
                     changes, written_at = _derived(changes, feature, entity_id)
                     await self._derivations.put(feature, entity_id, written_at, derivation, drops)
-                transaction.apply(changes)
+                transaction.apply(changes, feature)
                 return
 
     async def _run_sql(self, feature: FeatureDef, cause: str) -> tuple[int, str]:

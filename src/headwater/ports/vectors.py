@@ -100,6 +100,10 @@ class DocumentWrite(msgspec.Struct, frozen=True, kw_only=True):
     Without ``text``, the document is removed. ``cause`` is the id of the event whose handler wrote
     it, or the verb. With ``version``, it is not a new version: it brings the generation up to that
     version of the document, which has this text and metadata.
+
+    ``as_of`` is the time that it is about, in microseconds: that of the event, or None for that of
+    the write. A document is as of the latest of its writes. With ``is_ordered``, a write that is
+    about an earlier time than the document is discarded.
     """
 
     index: str
@@ -110,6 +114,12 @@ class DocumentWrite(msgspec.Struct, frozen=True, kw_only=True):
     chunks: Sequence[IndexedChunk] = ()
     cause: str = "index"
     version: int | None = None
+    as_of: int | None = None
+    is_ordered: bool = False
+
+    def is_late(self, document_as_of: int) -> bool:
+        """Return whether the write is discarded, because the document is about a later time."""
+        return self.is_ordered and self.as_of is not None and self.as_of < document_as_of
 
 
 class StoredDocument(msgspec.Struct, frozen=True):
@@ -243,7 +253,8 @@ class VectorIndex(Protocol):
         A chunk with the id, position and metadata of a current one is kept. In other generations
         than that of the write, the document is outdated; in all, if that one is gone. A write to
         an index that was dropped is discarded, and so is one whose ``version`` is not the current
-        version of the document.
+        version of the document, and one that ``is_ordered`` and about an earlier time than the
+        document, also if that was written again with the same text, or removed.
         """
 
     async def embeddings(

@@ -248,6 +248,7 @@ CREATE TABLE _documents (
     document   text COLLATE "C" NOT NULL,
     version    integer NOT NULL,
     indexed_at bigint NOT NULL,
+    as_of      bigint NOT NULL,
     cause      text COLLATE "C" NOT NULL,
     digest     bytea NOT NULL,
     text       text COLLATE "C",

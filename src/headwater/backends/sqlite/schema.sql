@@ -231,6 +231,7 @@ CREATE TABLE documents (
     version     INTEGER NOT NULL,
     metadata_id INTEGER NOT NULL,
     indexed_at  INTEGER NOT NULL,
+    as_of       INTEGER NOT NULL,
     cause       TEXT NOT NULL,
     text        TEXT,
     UNIQUE (index_id, document)

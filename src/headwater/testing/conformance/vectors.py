@@ -10,7 +10,7 @@ import pytest
 
 from headwater.core.clock import from_micros
 from headwater.errors import HeadwaterError, LeaseLostError
-from headwater.ports import VectorIndex
+from headwater.ports import DocumentWrite, VectorIndex
 from headwater.testing.conformance.documents import (
     SPEC,
     changed_at,
@@ -57,6 +57,30 @@ class VectorIndexConformance(Suite):
         stored = await stored_document(other.vectors, "a")
         assert stored is not None
         assert stored.version == 2
+
+    async def test_a_write_that_is_ordered_and_about_an_earlier_time_than_the_document_is_discarded(
+        self, store: Opened, vectors: VectorIndex
+    ) -> None:
+        def about(as_of: int, text: str | None) -> DocumentWrite:
+            write = removal("a") if text is None else document("a", text)
+            return msgspec.structs.replace(write, as_of=as_of, is_ordered=True)
+
+        await vectors.write([about(10, "ten")])
+        await vectors.write([about(20, "twenty"), about(15, "late")])
+        assert set(await found(vectors)) == {"twenty"}
+        # The same text again, about a later time.
+        await vectors.write([about(30, "twenty"), about(25, "late"), about(25, None)])
+        assert set(await found(vectors)) == {"twenty"}
+        # Also by the documents of a batch, and of two of one moment the later one counts.
+        _, batch = await store.take_clicks(1)
+        writes = [about(29, "late"), about(30, "thirty")]
+        await store.bus.commit(msgspec.structs.replace(outcome(batch), documents=writes))
+        assert set(await found(vectors)) == {"thirty"}
+        await vectors.write([about(50, None), about(40, "late")])
+        assert set(await found(vectors)) == set()
+        # A write that is not ordered is about its own time, or leaves the document at a later one.
+        await vectors.write([document("a", "now"), about(60, "late")])
+        assert set(await found(vectors)) == {"now"}
 
     async def test_a_batch_that_is_not_committed_writes_no_document(
         self, store: Opened, other: Opened

@@ -33,7 +33,7 @@ SELECT id, index_id, number, dimensions, is_half FROM _generations
 WHERE index_id = ANY ($1) AND state <> 'retired'
 """
 _KNOWN = """
-SELECT d.document, d.id, d.version, d.indexed_at, d.digest,
+SELECT d.document, d.id, d.version, d.indexed_at, d.as_of, d.digest,
        ARRAY(SELECT v.generation_id FROM _document_versions AS v
              WHERE v.document_id = d.id ORDER BY v.generation_id) AS generations,
        ARRAY(SELECT v.version FROM _document_versions AS v
@@ -51,17 +51,21 @@ UPDATE {table} AS c SET valid_to = g.moment
 FROM unnest($1::bigint[], $2::bigint[]) AS g (seq, moment) WHERE c.seq = g.seq
 """
 _ADD_DOCUMENTS = """
-INSERT INTO _documents (index_id, indexed_at, document, version, cause, digest, text, metadata)
+INSERT INTO _documents
+    (index_id, indexed_at, as_of, document, version, cause, digest, text, metadata)
 SELECT $1, * FROM unnest(
-    $2::bigint[], $3::text[], $4::integer[], $5::text[], $6::bytea[], $7::text[], $8::json[]
+    $2::bigint[], $3::bigint[], $4::text[], $5::integer[], $6::text[], $7::bytea[], $8::text[],
+    $9::json[]
 ) RETURNING document, id
 """
 _CHANGE_DOCUMENTS = """
-UPDATE _documents AS d SET indexed_at = g.moment, version = g.version, cause = g.cause,
+UPDATE _documents AS d
+SET indexed_at = g.moment, as_of = g.as_of, version = g.version, cause = g.cause,
     digest = g.digest, text = g.text, metadata = g.metadata
 FROM unnest(
-    $1::bigint[], $2::bigint[], $3::integer[], $4::text[], $5::bytea[], $6::text[], $7::json[]
-) AS g (moment, id, version, cause, digest, text, metadata)
+    $1::bigint[], $2::bigint[], $3::bigint[], $4::integer[], $5::text[], $6::bytea[], $7::text[],
+    $8::json[]
+) AS g (moment, as_of, id, version, cause, digest, text, metadata)
 WHERE d.id = g.id
 """
 _SET_VERSIONS = """
@@ -71,8 +75,14 @@ ON CONFLICT (document_id, generation_id) DO UPDATE SET version = excluded.versio
 """
 _REMOVE_DOCUMENTS = """
 WITH versions AS (DELETE FROM _document_versions WHERE document_id = ANY ($2::bigint[]))
-UPDATE _documents AS d SET indexed_at = g.moment, cause = g.cause, digest = '', text = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS g (moment, id, cause) WHERE d.id = g.id
+UPDATE _documents AS d
+SET indexed_at = g.moment, as_of = g.as_of, cause = g.cause, digest = '', text = NULL
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS g (moment, as_of, id, cause)
+WHERE d.id = g.id
+"""
+_SET_AS_OF = """
+UPDATE _documents AS d SET as_of = g.as_of
+FROM unnest($1::bigint[], $2::bigint[]) AS g (as_of, id) WHERE d.id = g.id
 """
 _COUNT = """
 UPDATE _generations AS g SET changed_at = $1, documents = g.documents + d.documents,
@@ -91,6 +101,7 @@ class _Known(NamedTuple):
     id: int
     version: int
     indexed_at: int
+    as_of: int
     digest: bytes
     versions: dict[int, int]
 
@@ -191,7 +202,9 @@ class _IndexWrite:
         )
         self._added: list[PreparedWrite] = []
         self._changed: list[tuple[_Known, PreparedWrite]] = []
-        self._removed: list[tuple[int, int, str]] = []
+        self._removed: list[tuple[int, int, int, str]] = []
+        self._confirmed: list[tuple[int, int]] = []
+        """Documents that were written with the same text, and are about a later time now."""
         self._new_versions: list[tuple[DocumentVersion, int]] = []
 
     async def run(self, writes: Sequence[PreparedWrite]) -> None:
@@ -203,6 +216,10 @@ class _IndexWrite:
                 self._remove(each, known[each.document], current)
             else:
                 self._write(each, known.get(each.document), current)
+        if self._confirmed:
+            await self._connection.execute(
+                _SET_AS_OF, *map(list, zip(*self._confirmed, strict=True))
+            )
         if self._counts or self._added or self._changed or self._removed:
             await self._store({document: each.id for document, each in known.items()})
 
@@ -211,14 +228,11 @@ class _IndexWrite:
             _KNOWN, self._index_id, [each.document for each in writes]
         )
         return {
-            document: _Known(
-                document_id,
-                version,
-                indexed_at,
-                digest,
-                dict(zip(generations, versions, strict=True)),
+            row["document"]: _Known(
+                *(row["id"], row["version"], row["indexed_at"], row["as_of"], row["digest"]),
+                dict(zip(row["generations"], row["versions"], strict=True)),
             )
-            for document, document_id, version, indexed_at, digest, generations, versions in rows
+            for row in rows
         }
 
     async def _current(
@@ -257,7 +271,8 @@ class _IndexWrite:
         current: dict[tuple[int, str], list[_Current]],
     ) -> None:
         self._documents -= 1
-        self._removed.append((each.moment, known.id, escape(each.write.cause)))
+        row = (each.moment, _as_of(each, known), known.id, escape(each.write.cause))
+        self._removed.append(row)
         for generation_id, version in known.versions.items():
             self._counts[generation_id].documents -= 1
             self._counts[generation_id].up_to_date -= version == known.version
@@ -285,6 +300,8 @@ class _IndexWrite:
     def _put(self, each: PreparedWrite, known: _Known | None) -> DocumentVersion:
         """Store the text and metadata unless they are the same; return the version."""
         if known is not None and known.digest == each.digest:
+            if each.write.version is None and (as_of := _as_of(each, known)) > known.as_of:
+                self._confirmed.append((as_of, known.id))
             return DocumentVersion(each, known.version, known.indexed_at)
         if known is None:
             self._documents += 1
@@ -337,11 +354,14 @@ class _IndexWrite:
             versions = [known.version + 1 for known, _ in self._changed]
             known_ids = [known.id for known, _ in self._changed]
             moments = [each.moment for each in changed]
-            await execute(_CHANGE_DOCUMENTS, moments, known_ids, versions, *_columns(changed))
+            about = [_as_of(each, known) for known, each in self._changed]
+            columns = _columns(changed)
+            await execute(_CHANGE_DOCUMENTS, moments, about, known_ids, versions, *columns)
         if self._added:
             rows = await self._connection.fetch(
                 _ADD_DOCUMENTS,
                 *(self._index_id, [each.moment for each in self._added]),
+                [_as_of(each, None) for each in self._added],
                 [each.document for each in self._added],
                 *([1] * len(self._added), *_columns(self._added)),
             )
@@ -370,11 +390,19 @@ class _IndexWrite:
 
 def _applies(each: PreparedWrite, known: _Known | None) -> bool:
     """Return whether a write concerns the document as it is now."""
+    if known is not None and each.write.version is None and each.write.is_late(known.as_of):
+        return False
     if each.write.text is None:
         return known is not None and not known.is_removed
     if each.write.version is None:
         return True
     return known is not None and known.version == each.write.version and known.digest == each.digest
+
+
+def _as_of(each: PreparedWrite, known: _Known | None) -> int:
+    """Return the time that a document is about after a write."""
+    as_of = each.moment if each.write.as_of is None else each.write.as_of
+    return as_of if known is None else max(as_of, known.as_of)
 
 
 def _columns(

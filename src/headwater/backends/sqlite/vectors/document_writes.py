@@ -30,17 +30,20 @@ SELECT id, number, spec, last_seq FROM generations
 WHERE index_id = ? AND state IN ('active', 'building')
 """
 _DOCUMENT = """
-SELECT documents.id, version, metadata_id, metadata, indexed_at, text
+SELECT documents.id, version, metadata_id, metadata, indexed_at, as_of, text
 FROM documents JOIN document_metadata ON document_metadata.id = metadata_id
 WHERE index_id = ? AND document = ?
 """
 _PUT_DOCUMENT = """
-INSERT INTO documents (index_id, document, version, metadata_id, indexed_at, cause, text)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+INSERT INTO documents (index_id, document, version, metadata_id, indexed_at, as_of, cause, text)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 ON CONFLICT (index_id, document) DO UPDATE
-SET version = ?3, metadata_id = ?4, indexed_at = ?5, cause = ?6, text = ?7 RETURNING id
+SET version = ?3, metadata_id = ?4, indexed_at = ?5, as_of = ?6, cause = ?7, text = ?8 RETURNING id
 """
-_REMOVE_DOCUMENT = "UPDATE documents SET indexed_at = ?, cause = ?, text = NULL WHERE id = ?"
+_REMOVE_DOCUMENT = """
+UPDATE documents SET indexed_at = ?, as_of = ?, cause = ?, text = NULL WHERE id = ?
+"""
+_SET_AS_OF = "UPDATE documents SET as_of = ? WHERE id = ?"
 _TAKE_OUTDATED = """
 DELETE FROM outdated_documents WHERE generation_id = ? AND document = ? RETURNING is_missing
 """
@@ -78,6 +81,7 @@ class _Document(NamedTuple):
     metadata_id: int
     metadata: bytes
     indexed_at: int
+    as_of: int
     text: str | None
 
 
@@ -153,6 +157,8 @@ class _Application:
         if write.version is not None:
             if before is not None and _is_version(before, write):
                 self._fill(index, write, before)
+        elif before is not None and write.is_late(before.as_of):
+            return
         elif write.text is not None:
             self._replace(index, write, before, write.text)
         elif before is not None and before.text is not None:
@@ -164,6 +170,8 @@ class _Application:
         metadata = encode_metadata(write.metadata)
         if before is not None and before.text == text and before.metadata == metadata:
             self._fill(index, write, before)
+            if (as_of := _as_of(index, write, before)) > before.as_of:
+                self._db.execute(_SET_AS_OF, (as_of, before.id))
             return
         index.is_changed = True
         is_new = before is None or before.text is None
@@ -172,9 +180,11 @@ class _Application:
         else:
             metadata_id = self._add_metadata(index, metadata)
         version = before.version + 1 if before else 1
-        row = (index.id, write.document, version, metadata_id, index.moment, write.cause, text)
-        ((document_id,),) = self._db.execute(_PUT_DOCUMENT, row).fetchall()
-        after = _Document(document_id, version, metadata_id, metadata, index.moment, text)
+        as_of = _as_of(index, write, before)
+        row = (index.id, write.document, version, metadata_id, index.moment, as_of)
+        put = self._db.execute(_PUT_DOCUMENT, (*row, write.cause, text))
+        ((document_id,),) = put.fetchall()
+        after = _Document(document_id, version, metadata_id, metadata, index.moment, as_of, text)
         for target in index.targets:
             if target.number == write.generation:
                 self._put_chunks(index, target, write, after, is_new=is_new)
@@ -265,7 +275,8 @@ class _Application:
 
     def _remove(self, index: _Index, write: DocumentWrite, before: _Document) -> None:
         index.is_changed = True
-        self._db.execute(_REMOVE_DOCUMENT, (index.moment, write.cause, before.id))
+        as_of = _as_of(index, write, before)
+        self._db.execute(_REMOVE_DOCUMENT, (index.moment, as_of, write.cause, before.id))
         for target in index.targets:
             if not self._take_outdated(target, write.document):
                 ids = (index.moment, before.id, target.first, target.last)
@@ -295,6 +306,12 @@ class _Application:
             if target.is_changed:
                 counts = (target.last_seq, target.documents, target.chunks)
                 self._db.execute(_CHANGE_GENERATION, (index.moment, *counts, target.id))
+
+
+def _as_of(index: _Index, write: DocumentWrite, before: _Document | None) -> int:
+    """Return the time that a document is about after a write."""
+    as_of = index.moment if write.as_of is None else write.as_of
+    return as_of if before is None else max(as_of, before.as_of)
 
 
 def _is_version(document: _Document, write: DocumentWrite) -> bool:
