@@ -20,6 +20,7 @@ from headwater.testing.conformance import (
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
+    ErasuresConformance,
     EventPagesConformance,
     ExportsConformance,
     FramesConformance,
@@ -142,3 +143,7 @@ class TestSqliteIndexSteps(Embedded, IndexStepsConformance):
 
 class TestEmbeddedRetention(Embedded, RetentionConformance):
     """Old rows removed from segments, from SQLite's tail and from the record log."""
+
+
+class TestSqliteErasures(Embedded, ErasuresConformance):
+    """The ledger in SQLite."""

@@ -18,6 +18,7 @@ from headwater.testing.conformance import (
     Connect,
     ConsumerGroupsConformance,
     DeadLettersConformance,
+    ErasuresConformance,
     EventPagesConformance,
     ExportsConformance,
     FramesConformance,
@@ -184,3 +185,11 @@ class TestClusterCache(Cluster, CacheConformance):
 
 class TestPostgresIndexSteps(Production, IndexStepsConformance):
     """Operations on an index in any order."""
+
+
+class TestServerErasures(Production, ErasuresConformance):
+    """The ledger in Redis and Postgres."""
+
+
+class TestClusterErasures(Cluster, ErasuresConformance):
+    """The ledger in Postgres and in every master of a cluster."""

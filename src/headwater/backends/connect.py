@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from headwater.backends.copied_catalog import CopiedCatalog
+from headwater.backends.copied_erasures import CopiedErasures
 from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.memory import MemoryCache
 from headwater.backends.observed import observed
@@ -93,6 +94,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         )
         undo.pop_all()
     catalog = CopiedCatalog(redis.catalog, postgres.catalog, redis.outbox)
+    erasures = CopiedErasures(redis.erasures, postgres.erasures)
     return Backends(
         bus=redis.bus,
         leases=redis.leases,
@@ -104,9 +106,10 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         vectors=postgres.vectors,
         records=postgres.records,
         audit_log=postgres.audit_log,
+        erasures=erasures,
         cache=redis.cache,
         notes=redis.cache,
-        lifecycle=_ServerLifecycle(redis, postgres, catalog),
+        lifecycle=_ServerLifecycle(redis, postgres, catalog, erasures),
     )
 
 
@@ -114,11 +117,16 @@ class _ServerLifecycle:
     """The lifecycle of Redis and Postgres together."""
 
     def __init__(
-        self, redis: RedisEnvironment, postgres: PostgresEnvironment, catalog: CopiedCatalog
+        self,
+        redis: RedisEnvironment,
+        postgres: PostgresEnvironment,
+        catalog: CopiedCatalog,
+        erasures: CopiedErasures,
     ) -> None:
         self._redis = redis
         self._postgres = postgres
         self._catalog = catalog
+        self._erasures = erasures
 
     def checks(self) -> Sequence[HealthCheck]:
         return [
@@ -147,6 +155,8 @@ class _ServerLifecycle:
         async with self._postgres.store_check.restoring(adopt=adopt):
             if adopt:
                 await self._catalog.restore()
+            # Before the first value: those of erased entities are left out.
+            await self._erasures.restore()
             yield
 
     async def close(self) -> None:
@@ -183,6 +193,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
         vectors=sqlite.vectors,
         records=sqlite.records,
         audit_log=sqlite.audit_log,
+        erasures=sqlite.erasures,
         cache=sqlite.cache,
         notes=sqlite.cache,
         lifecycle=sqlite,

@@ -249,15 +249,17 @@ def _count_refresh(handled: Handled) -> None:
 
 
 async def _append_record(
-    inner: Callable[[StoredRecord, Collection[bytes]], Awaitable[None]],
+    inner: Callable[..., Awaitable[None]],
     record: StoredRecord,
     keys: Collection[bytes],
+    *,
+    checked: int = 0,
 ) -> None:
     """Store a record and count it; one that takes too long is cancelled, and has failed."""
     outcome = "failed"
     RECORDS_PENDING.inc()
     try:
-        await inner(record, keys)
+        await inner(record, keys, checked=checked)
         outcome = "stored"
     finally:
         RECORDS_PENDING.dec()

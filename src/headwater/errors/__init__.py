@@ -29,7 +29,8 @@ HeadwaterError
 │   ├── AmbiguousRefError       several contexts match this prefix of an id
 │   ├── ReplayError             record withholds values that a replay needs
 │   ├── ReplayWriteError        replayed function tried to write
-│   └── BackfillRefusedError    feature cannot be computed from past events
+│   ├── BackfillRefusedError    feature cannot be computed from past events
+│   └── ErasedEntityError       value of an erased entity
 ├── NotFoundError               not found
 │   ├── UnknownNameError        … among the declarations
 │   ├── UnknownContextError     … among the recorded contexts
@@ -55,8 +56,9 @@ HeadwaterError
 ├── TokenBudgetError            required items exceed the token budget
 ├── CommitError                 batch was not committed and will be read again
 │   ├── LeaseLostError          another worker holds the partition
-│   └── VersionConflictError    entity changed while the batch ran
-├── EventConflictError          event id already accepted with other content
+│   ├── VersionConflictError    entity changed while the batch ran
+│   └── ErasedMeanwhileError    entity was erased before the write
+├── EventConflictError          event id already accepted with other content, or entity erased
 ├── IndexMismatchError          index was built with another embedder than the declared one
 ├── RerankFailedError           re-ranking function failed
 ├── ImmutableRecordError        different record already stored under this id
@@ -147,6 +149,8 @@ from headwater.errors.storage import BackendUnavailableError as BackendUnavailab
 from headwater.errors.storage import ClosedError as ClosedError
 from headwater.errors.storage import CommitError as CommitError
 from headwater.errors.storage import DamagedRecordError as DamagedRecordError
+from headwater.errors.storage import ErasedEntityError as ErasedEntityError
+from headwater.errors.storage import ErasedMeanwhileError as ErasedMeanwhileError
 from headwater.errors.storage import EventConflict as EventConflict
 from headwater.errors.storage import EventConflictError as EventConflictError
 from headwater.errors.storage import HomeError as HomeError

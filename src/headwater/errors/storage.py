@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from headwater.errors.base import HeadwaterError
+from headwater.errors.inputs import InvalidInputError
+
+RETURN_REMEDY = (
+    "values and events of before an erasure are never stored again, those of after it only if it "
+    "allows the return: to allow it, forget the entity again with allow_return"
+)
 
 
 class CommitError(HeadwaterError):
@@ -28,16 +35,38 @@ class VersionConflictError(CommitError):
         super().__init__(f"an entity of partition {partition} changed while its batch ran")
 
 
+class ErasedMeanwhileError(CommitError):
+    """A write that was not compared with the latest erasures, and has to be."""
+
+    def __init__(self) -> None:
+        super().__init__("an entity was erased after this was prepared; nothing was stored")
+
+
+class ErasedEntityError(InvalidInputError):
+    """A value of an entity that was erased."""
+
+    def __init__(self, entity: str, entity_id: str) -> None:
+        self.entity = entity
+        self.entity_id = entity_id
+        super().__init__(f"{entity} {entity_id!r} was erased: nothing was stored; {RETURN_REMEDY}")
+
+
 @dataclass(frozen=True, slots=True)
 class EventConflict:
-    """An event whose id was accepted with other content; ``index`` is its place in the batch."""
+    """An event whose id was accepted with other content, or whose entity was erased.
+
+    ``index`` is its place in the batch, and ``problem`` how the content differs.
+    """
 
     index: int
     entity_id: str
     event_id: str
     problem: str
+    is_erased: bool = False
 
     def __str__(self) -> str:
+        if self.is_erased:
+            return f"event {self.event_id!r} is of {self.entity_id!r}, which was erased"
         return (
             f"event {self.event_id!r} of entity {self.entity_id!r} was accepted before with other "
             f"content ({self.problem})"
@@ -45,12 +74,13 @@ class EventConflict:
 
 
 class EventConflictError(HeadwaterError):
-    """Events whose ids were accepted for their entities with other content.
+    """Events whose ids were accepted for their entities with other content, or that were erased.
 
     They are not stored; ``conflicts`` lists them.
     """
 
     _shown = 5
+    _remedies: ClassVar = {False: "give each new event its own event_id", True: RETURN_REMEDY}
 
     def __init__(self, conflicts: Sequence[EventConflict], events: int) -> None:
         self.conflicts = list(conflicts)
@@ -59,9 +89,9 @@ class EventConflictError(HeadwaterError):
             problems.append(f"{len(conflicts) - self._shown} more events")
         accepted = events - len(conflicts)
         others = f"; {accepted} of {events} events of the batch were accepted" if accepted else ""
-        super().__init__(
-            f"{'; '.join(problems)}: not stored{others}; give each new event its own event_id"
-        )
+        kinds = {each.is_erased for each in conflicts}
+        remedies = [text for kind, text in self._remedies.items() if kind in kinds]
+        super().__init__(f"{'; '.join(problems)}: not stored{others}; {'; '.join(remedies)}")
 
 
 class IndexMismatchError(HeadwaterError):

@@ -16,6 +16,7 @@ vectors      VectorIndex     the documents of indexes, with chunks and embedding
 records      RecordLog       the immutable records of all contexts
              Cache           values that may be lost at any time
 audit        AuditLog        the administrative actions, which cannot be changed or removed
+erasures     Erasures        the erased entities, which every write is compared with
 environment  Lifecycle       health and shutdown of all backends of a store (``Backends``)
 
 ``headwater.testing.conformance`` has a test for each promise, in the same words. All methods take
@@ -44,6 +45,14 @@ from headwater.ports.catalog import (
     encode_catalog,
 )
 from headwater.ports.environment import Backends, Health, HealthCheck, Lifecycle
+from headwater.ports.erasures import (
+    SECRET_BYTES,
+    Admitted,
+    Erasures,
+    Ledger,
+    Tombstone,
+    erasure_digest,
+)
 from headwater.ports.event_pages import MOST_SKIPPED, EventFilter, EventPage, FollowedEvent
 from headwater.ports.events import (
     Batch,
@@ -63,7 +72,9 @@ from headwater.ports.events import (
     LoggedEvent,
     Outcome,
     PublishResult,
+    Subjects,
     Tick,
+    no_subjects,
     position_order,
     publish_result,
 )
@@ -123,6 +134,8 @@ from headwater.ports.vectors import (
 __all__ = [
     "HASH_PREFIX",
     "MOST_SKIPPED",
+    "SECRET_BYTES",
+    "Admitted",
     "AllOf",
     "AnyOf",
     "AuditEntry",
@@ -152,6 +165,7 @@ __all__ = [
     "DroppedFeature",
     "Embedding",
     "EntityState",
+    "Erasures",
     "EventFilter",
     "EventPage",
     "Failure",
@@ -174,6 +188,7 @@ __all__ = [
     "IndexedChunk",
     "Lease",
     "Leases",
+    "Ledger",
     "LetterSummary",
     "Lifecycle",
     "LogKind",
@@ -203,18 +218,22 @@ __all__ = [
     "StoreIdentity",
     "StoredDocument",
     "StoredRecord",
+    "Subjects",
     "Task",
     "Tick",
+    "Tombstone",
     "VectorIndex",
     "VectorQuery",
     "VersionState",
     "by_entity",
     "decode_catalog",
     "encode_catalog",
+    "erasure_digest",
     "history_rows",
     "is_storable",
     "misfit_error",
     "newest",
+    "no_subjects",
     "position_order",
     "publish_result",
     "unknown_cursor",

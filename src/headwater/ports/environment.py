@@ -11,6 +11,7 @@ import msgspec
 from headwater.core.short_repr import short_repr
 from headwater.ports.audit import AuditLog
 from headwater.ports.catalog import Catalog
+from headwater.ports.erasures import Erasures
 from headwater.ports.events import Bus, ConsumerGroups, DeadLetters, Leases
 from headwater.ports.history import OfflineStore
 from headwater.ports.records import Cache, RecordLog
@@ -79,6 +80,7 @@ class Backends(msgspec.Struct, frozen=True):
     vectors: VectorIndex
     records: RecordLog
     audit_log: AuditLog
+    erasures: Erasures
     cache: Cache
     notes: Cache
     """Facts about declarations, refreshes and the last hour, without content; never in memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -14,17 +14,26 @@ from headwater.core.values import Cells, EntityKey, ServiceEvent
 from headwater.ports.values import Change, EntityState
 from headwater.ports.vectors import DocumentWrite
 
+Subjects = Callable[[str], Collection[str]]
+"""Returns the entities that events of a type are about."""
+
+
+def no_subjects(_event_type: str) -> Collection[str]:
+    """Return no entity, for events that are about none."""
+    return ()
+
 
 class PublishResult(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
     """The result of publishing one event.
 
-    ``conflict`` says how the event differs from the one that was accepted with its id; it is not
-    stored then.
+    ``conflict`` says how the event differs from the one that was accepted with its id, and
+    ``erased`` that its entity was erased; it is not stored then.
     """
 
     event_id: str
     duplicate: bool
     conflict: str = ""
+    erased: bool = False
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):
@@ -169,6 +178,8 @@ class Outcome(msgspec.Struct, frozen=True):
     dead: Sequence[DeadLetter] = ()
     follow_ups: Sequence[ServiceEvent] = ()
     documents: Sequence[DocumentWrite] = ()
+    checked: int = 0
+    """The revision of the ledger of erasures that the effects were compared with."""
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -226,12 +237,17 @@ class Bus(Protocol):
     partitions: int
 
     async def publish(
-        self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
+        self,
+        events: Sequence[ServiceEvent],
+        *,
+        dedup_window: timedelta | None,
+        subjects: Subjects = no_subjects,
     ) -> list[PublishResult]:
         """Append events, all or none, and return when they are durable.
 
         Duplicates and conflicts are left out; a timestamp that the sender did not give is not
-        compared.
+        compared. Left out, too, are events of an erased entity, unless it may return and they are
+        of after the erasure.
         """
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
@@ -259,7 +275,8 @@ class Bus(Protocol):
         """Commit values, documents, dead letters, follow-ups and the new position atomically.
 
         Raises:
-            LeaseLostError, VersionConflictError: nothing of the outcome was stored.
+            LeaseLostError, VersionConflictError: nothing of the outcome was stored; the latter also
+                if an entity was erased since ``checked``.
         """
 
     async def wait(self, worker: str, seconds: float) -> bool:
@@ -334,6 +351,9 @@ class ConsumerGroups(Protocol):
 
     async def positions(self, name: str) -> dict[int, str]:
         """Return the last committed position of a group in each partition, "0" for none."""
+
+    async def waiting(self, partition: int) -> dict[str, int]:
+        """Return the number of events of a partition that each group has not committed."""
 
     async def drop(self, name: str) -> None:
         """Forget a group and its position, so that it holds back no event.

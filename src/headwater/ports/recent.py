@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from headwater.core.partitioning import BUCKETS
+from headwater.ports.erasures import Ledger
 from headwater.ports.event_pages import EventFilter, EventPage
 from headwater.ports.history import LogKind
 
@@ -93,8 +94,11 @@ class RecentHistory(Protocol):
     def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
         """Remove the tail's events of an id, except some types; return their number.
 
-        Only events that every consumer group has committed are removed.
+        Events that a consumer group has not committed yet are never read by it.
         """
+
+    def ledger(self) -> Ledger:
+        """Return the erasures, which rows that are added to a segment are compared with."""
 
     def prune(self, now: datetime) -> None:
         """Delete event ids whose dedup window is over, a bounded number of them."""

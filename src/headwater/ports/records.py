@@ -105,13 +105,18 @@ class RecordLog(Protocol):
     unknown ``before`` is refused. With ``oldest_first`` the order is reversed.
     """
 
-    async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
+    async def append(
+        self, record: StoredRecord, keys: Collection[bytes], *, checked: int = 0
+    ) -> None:
         """Store a record under these search keys; concurrent appends share a commit.
+
+        ``checked`` is the revision of the ledger of erasures that its reads were compared with.
 
         Appending the same record again changes nothing and does not undo redactions. A cancelled
         append does not affect other appends; its own record is stored completely or not at all.
 
         Raises:
+            ErasedMeanwhileError: an entity was erased since ``checked``; nothing was stored.
             ImmutableRecordError: a different record has this id; other appends are not affected.
             InvalidInputError: a text cannot be stored (too long, U+0000, a lone surrogate); other
                 appends are not affected.

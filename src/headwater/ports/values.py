@@ -31,6 +31,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     cause: str
     online: bool = True
     authoritative: bool = True
+    begins: bool = True
+    """Whether it may be the first value of an erased entity that may return."""
 
     @property
     def key(self) -> EntityKey:
@@ -99,8 +101,11 @@ class OnlineStore(Protocol):
     async def get_state(self, key: EntityKey) -> EntityState:
         """Return an entity's values with their version, which a later commit checks."""
 
-    async def put(self, changes: Sequence[Change]) -> None:
+    async def put(self, changes: Sequence[Change]) -> int:
         """Write values online and to history atomically; other values of the entities stay.
+
+        Values of an erased entity are left out, unless it may return, they are of after the
+        erasure, and it has values again or the change may be its first; return their number.
 
         A change with an earlier ``as_of`` than the current value goes to history only. Of two
         changes with one ``as_of``, the one with the later or same ``written_at`` counts. A change
@@ -112,7 +117,8 @@ class OnlineStore(Protocol):
         """Write values from history, by entity id, where the current value is missing or older.
 
         A current value stays if its ``as_of`` is later, or equal and it was written no earlier.
-        Entities without a change do not make running batches conflict.
+        Entities without a change do not make running batches conflict. Values of an erased entity
+        are left out, unless it may return and they are of after the erasure.
         """
 
     async def entity_ids(

@@ -12,6 +12,7 @@ import msgspec
 
 from headwater.backends.duckdb.store import DuckdbOfflineStore
 from headwater.backends.inline_runner import InlineRunner
+from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.online import SqliteOnlineStore
@@ -41,8 +42,9 @@ class Embedded:
         self.segment_rows = segment_rows
         self.clock = ManualClock(START)
         self.writer = Writer(home, wake=lambda: None)
-        self.online = SqliteOnlineStore(home, self.writer, "headwater_workers")
-        self.tail = SqliteRecentHistory(home)
+        self.erasures = SqliteErasures(home, self.writer)
+        self.online = SqliteOnlineStore(home, self.writer, self.erasures, "headwater_workers")
+        self.tail = SqliteRecentHistory(home, self.erasures)
         self.history = self.over(self.tail)
 
     def over(self, tail: RecentHistory) -> DuckdbOfflineStore:
@@ -66,7 +68,7 @@ class SlowReaderTail(SqliteRecentHistory):
     """A tail whose reader is overtaken by a merge after each of its first snapshots."""
 
     def __init__(self, parts: Embedded, times: int) -> None:
-        super().__init__(parts.home)
+        super().__init__(parts.home, parts.erasures)
         self.parts = parts
         self.times = times
         self.snapshots = 0

@@ -11,9 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
-from headwater.backends.sqlite.home import Home
 from headwater.ports import Segment
-from tests.backends.duckdb.embedded import after, embedded
+from tests.backends.duckdb.embedded import Embedded, after, embedded
 
 SEGMENT_ROWS = 10
 
@@ -21,8 +20,8 @@ SEGMENT_ROWS = 10
 class DeadlyTail(SqliteRecentHistory):
     """A tail whose process dies before the n-th segment is replaced."""
 
-    def __init__(self, home: Home, replacements: int) -> None:
-        super().__init__(home)
+    def __init__(self, parts: Embedded, replacements: int) -> None:
+        super().__init__(parts.home, parts.erasures)
         self._replacements = replacements
 
     def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
@@ -34,7 +33,7 @@ class DeadlyTail(SqliteRecentHistory):
 
 async def prune(path: Path, moment: float, replacements: int) -> None:
     with embedded(path, SEGMENT_ROWS) as parts:
-        history = parts.over(DeadlyTail(parts.home, replacements))
+        history = parts.over(DeadlyTail(parts, replacements))
         await history.prune(history=after(moment), events=None)
 
 

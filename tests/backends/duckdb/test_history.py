@@ -306,7 +306,7 @@ async def test_a_segment_writer_killed_at_any_step_leaves_every_row_once(
 ) -> None:
     count = 8 * SEGMENT_ROWS
     await parts.online.put(series(count))
-    dying = DyingTail(parts.home)
+    dying = DyingTail(parts.home, parts.erasures)
     dying.dies_at = step
     with pytest.raises(RuntimeError, match=step):
         await parts.over(dying).maintain()

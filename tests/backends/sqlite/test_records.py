@@ -84,7 +84,7 @@ def parts(tmp_path: Path) -> Iterator[Embedded]:
 
 @pytest.fixture
 def log(parts: Embedded) -> SqliteRecordLog:
-    return SqliteRecordLog(parts.home, parts.writer)
+    return SqliteRecordLog(parts.home, parts.writer, parts.erasures)
 
 
 async def test_a_record_whose_append_returned_survives_the_death_of_its_process(
@@ -105,7 +105,7 @@ def test_neither_records_nor_the_cache_load_duckdb(tmp_path: Path) -> None:
 async def test_redacted_values_are_in_no_file(tmp_path: Path) -> None:
     secrets = [b"4111-1111-1111-1111", b"large 4111-1111-1111-1111" * 2_000]
     with embedded(tmp_path / "home", 1_000) as parts:
-        log = SqliteRecordLog(parts.home, parts.writer)
+        log = SqliteRecordLog(parts.home, parts.writer, parts.erasures)
         for secret in secrets:
             kept = record(disclosures=secret)
             await log.append(kept, [])

@@ -18,6 +18,7 @@ from headwater.backends.duckdb.segment_schema import (
     SegmentLog,
     open_log,
 )
+from headwater.backends.erased_writes import count_erased
 from headwater.core.clock import Clock
 from headwater.core.duckdb_session import scalar, session, sweep
 from headwater.core.logging import log as logger
@@ -109,8 +110,16 @@ class SegmentWriter:
         return True
 
     def add(self, changes: Sequence[Change]) -> int:
-        """Write the changes that are not in history yet as a segment; return their number."""
+        """Write the changes that are not in history yet as a segment; return their number.
+
+        Forgetting an entity needs the same lock, after its erasure is in the ledger.
+        """
         with self._folder.lock(wait=True), session(self._scratch) as duck:
+            admitted = self._tail.ledger().admitted(changes, lambda _: True)
+            count_erased("value", admitted.dropped)
+            changes = admitted.changes
+            if not changes:
+                return 0
             features = sorted({change.feature for change in changes})
             snapshot = self._tail.snapshot(duck.folder, ["history"], features=features)["history"]
             open_log(duck, HISTORY, snapshot, self._folder.path)

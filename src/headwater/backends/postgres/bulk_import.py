@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from headwater.backends.erased_writes import count_erased
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection
-from headwater.ports import Change, history_rows
+from headwater.ports import Change, Ledger, history_rows
+
+CurrentLedger = Callable[[Connection], Awaitable[Ledger]]
+"""Returns the erasures as of a transaction."""
 
 # A statement with so many changes takes far less than its timeout.
 CHANGES_AT_ONCE = 20_000
 
 # Imports run one after the other, so that each sees the rows of the previous one.
-_LOCK = "SELECT pg_advisory_xact_lock(hashtext('headwater imports'), hashtext(current_schema()))"
+LOCK_IMPORTS = (
+    "SELECT pg_advisory_xact_lock(hashtext('headwater imports'), hashtext(current_schema()))"
+)
 
 _STAGE = """
 CREATE TEMPORARY TABLE _imported (
@@ -43,12 +49,15 @@ WITH incoming AS MATERIALIZED (
 """
 
 
-async def add(connection: Connection, changes: Sequence[Change]) -> int:
+async def add(connection: Connection, changes: Sequence[Change], current: CurrentLedger) -> int:
     """Add the changes that are not in history yet, all or none; return their number."""
     async with connection.transaction():
-        await connection.execute(_LOCK)
+        await connection.execute(LOCK_IMPORTS)
+        # After the lock, which an erasure needs as well.
+        admitted = (await current(connection)).admitted(changes, lambda _: True)
+        count_erased("value", admitted.dropped)
         await connection.execute(_STAGE)
-        rows = enumerate(history_rows(changes, lambda value: bytes(value).decode()))
+        rows = enumerate(history_rows(admitted.changes, lambda value: bytes(value).decode()))
         await connection.copy_records_to_table(
             "_imported", records=((number, *row) for number, row in rows)
         )

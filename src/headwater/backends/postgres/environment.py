@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from headwater.backends.postgres.audit import PostgresAuditLog
 from headwater.backends.postgres.catalog import CatalogCopy
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
+from headwater.backends.postgres.erasures import PostgresErasures
 from headwater.backends.postgres.errors import REFUSED
 from headwater.backends.postgres.migrate import check_version, installed_version, migrate
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
@@ -52,7 +53,10 @@ class PostgresEnvironment:
         )
         self.audit_log = PostgresAuditLog(postgres)
         self.catalog = CatalogCopy(postgres, self.store_check)
-        self.offline = PostgresOfflineStore(postgres, self._consumer, clock, self._schema)
+        self.erasures = PostgresErasures(postgres)
+        self.offline = PostgresOfflineStore(
+            postgres, self._consumer, self.erasures, clock, self._schema
+        )
 
     async def prepare(self) -> None:
         """Check the tables, in development create them, and compare the stores."""

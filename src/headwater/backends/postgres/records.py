@@ -17,7 +17,12 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.record_lists import RecordLists, is_possible_ref
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import in_range
-from headwater.errors import ClosedError, HeadwaterError, ImmutableRecordError
+from headwater.errors import (
+    ClosedError,
+    ErasedMeanwhileError,
+    HeadwaterError,
+    ImmutableRecordError,
+)
 from headwater.ports import StoredRecord
 
 _COLUMNS = StoredRecord.__struct_fields__
@@ -28,20 +33,29 @@ _TYPES = (
 )
 _KEYS = len(_TYPES) + 1
 
+# An erasure locks the table of records, so a statement that comes after it sees it here.
+_IS_CURRENT = "(SELECT coalesce(max(revision), 0) FROM _erasures) <= {checked}"
+_REVISION = "SELECT coalesce(max(revision), 0) FROM _erasures"
 # One statement, and so one transaction and one round trip. For a single new record, the common
 # case, it takes two thirds of the time of _ADD_MANY.
 _ADD = f"""
 WITH added AS (
-    INSERT INTO _records ({_ALL}) VALUES ({", ".join(f"${n}" for n, _ in enumerate(_TYPES, 1))})
+    INSERT INTO _records ({_ALL})
+    SELECT {", ".join(f"${n}::{kind}" for n, kind in enumerate(_TYPES, 1))}
+    WHERE {_IS_CURRENT.format(checked=f"${_KEYS + 1}")}
+    RETURNING context_id
+), found AS (
+    INSERT INTO _record_keys (key, created_at, context_id) SELECT key, $5, context_id
+    FROM added, unnest(${_KEYS}::bytea[]) AS key
 )
-INSERT INTO _record_keys (key, created_at, context_id) SELECT key, $5, $1
-FROM unnest(${_KEYS}::bytea[]) AS key
+SELECT count(*) FROM added
 """
 # Records that exist already are skipped, and so are their keys.
 _ADD_MANY = f"""
 WITH added AS (
     INSERT INTO _records ({_ALL})
     SELECT * FROM unnest({", ".join(f"${n}::{kind}[]" for n, kind in enumerate(_TYPES, 1))})
+    WHERE {_IS_CURRENT.format(checked=f"${_KEYS + 2}")}
     ON CONFLICT DO NOTHING
     RETURNING context_id, record_hash, created_at
 ), found AS (
@@ -89,8 +103,9 @@ BYTES_AT_ONCE = 16 << 20
 class _Append:
     """A record to append, and a future for the result."""
 
-    def __init__(self, record: StoredRecord, keys: Collection[bytes]) -> None:
+    def __init__(self, record: StoredRecord, keys: Collection[bytes], checked: int) -> None:
         self.record = record
+        self.checked = checked
         self.keys = set(keys)
         self.size = len(record.core) + len(record.disclosures)
         self.result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -121,10 +136,12 @@ class PostgresRecordLog:
         self._writing: asyncio.Task[None] | None = None
         self._index_key: bytes | None = None
 
-    async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
+    async def append(
+        self, record: StoredRecord, keys: Collection[bytes], *, checked: int = 0
+    ) -> None:
         self._check_same_store()
         record.check()
-        append = _Append(record, keys)
+        append = _Append(record, keys, checked)
         self._waiting.append(append)
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
@@ -226,9 +243,11 @@ async def _is_added(connection: Connection, append: _Append) -> bool:
     """Insert one record; return False if its id or hash exists."""
     row = [getattr(append.record, column) for column in _COLUMNS]
     try:
-        await connection.execute(_ADD, *row, list(append.keys))
+        added = await connection.fetchval(_ADD, *row, list(append.keys), append.checked)
     except asyncpg.UniqueViolationError:
         return False
+    if not added:
+        raise ErasedMeanwhileError
     return True
 
 
@@ -243,9 +262,12 @@ async def _insert(connection: Connection, appends: Sequence[_Append]) -> list[as
     ordered = sorted(first.values(), key=lambda append: append.record.context_id)
     columns = [[getattr(append.record, column) for append in ordered] for column in _COLUMNS]
     keys = [(append.record.record_hash, key) for append in ordered for key in append.keys]
+    checked = min(append.checked for append in appends)
     added = await connection.fetch(
-        _ADD_MANY, *columns, [owner for owner, _ in keys], [key for _, key in keys]
+        _ADD_MANY, *columns, [owner for owner, _ in keys], [key for _, key in keys], checked
     )
+    if not added and await connection.fetchval(_REVISION) > checked:
+        raise ErasedMeanwhileError
     if len(added) == len(first):
         return []
     for row in added:

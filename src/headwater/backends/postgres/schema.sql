@@ -44,12 +44,24 @@ RETURN CASE
     ELSE regexp_replace(given::text, '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g')::json END;
 
 -- One row: the version of the tables, the id of the store in Redis whose history this is (NULL
--- until one is bound), and the secret key of the hashes that records are found by.
+-- until one is bound), and the secret keys of the hashes that records are found by, and that stand
+-- for erased entities.
 CREATE TABLE _meta (
     only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     version   integer NOT NULL,
     store_id  text,
-    index_key bytea
+    index_key bytea,
+    erasure_key bytea
+);
+
+-- Erased entities by keyed hash, each with the last event that had been accepted. The last row of an
+-- entity counts; the largest revision shows a process whether it knows all.
+CREATE TABLE _erasures (
+    revision   bigint PRIMARY KEY,
+    digest     bytea NOT NULL,
+    erased_at  bigint NOT NULL,
+    position   text NOT NULL,
+    may_return boolean NOT NULL
 );
 
 -- One row: a copy of the catalog of features, which outlives Redis.

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
+from headwater.backends.postgres.erasures import PostgresErasures
 from headwater.backends.postgres.event_pages import ArrivalPosition, read_events
 from headwater.backends.postgres.exports import export_events, export_history
 from headwater.backends.postgres.frames import read_frame
@@ -93,10 +94,16 @@ class PostgresOfflineStore:
     """History that copies committed rows from the outbox before every read."""
 
     def __init__(
-        self, postgres: Postgres, consumer: OutboxConsumer, clock: Clock, schema: str
+        self,
+        postgres: Postgres,
+        consumer: OutboxConsumer,
+        erasures: PostgresErasures,
+        clock: Clock,
+        schema: str,
     ) -> None:
         self._postgres = postgres
         self._consumer = consumer
+        self._erasures = erasures
         self._clock = clock
         self._schema = schema
         self._extended: Month | None = None
@@ -106,7 +113,9 @@ class PostgresOfflineStore:
         await self._consumer.catch_up()
         added = 0
         for portion in batched(changes, CHANGES_AT_ONCE):
-            added += await self._postgres.run(partial(add, changes=portion))
+            added += await self._postgres.run(
+                partial(add, changes=portion, current=self._erasures.current)
+            )
         return added
 
     async def as_of(

@@ -11,6 +11,7 @@ import msgspec
 from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.cross_shard_writes import CrossShardWrites, SplitOutcome
 from headwater.backends.redis.dead_letters import RedisDeadLetters
+from headwater.backends.redis.erasures import RedisErasures
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.prefetch import Prefetcher
@@ -35,13 +36,18 @@ from headwater.ports import (
     ConsumerLag,
     DeadLetter,
     Lease,
+    Ledger,
     Outcome,
     PublishResult,
+    Subjects,
     Tick,
+    no_subjects,
     publish_result,
 )
 
 _encode = msgspec.json.Encoder().encode
+_ERASED: bytes | None = b"erased"
+"""Stands for the content of an event that is not accepted; no content is this object."""
 
 
 class RedisBus:
@@ -56,6 +62,7 @@ class RedisBus:
         publisher: StreamPublisher,
         dead_letters: RedisDeadLetters,
         cross_shard: CrossShardWrites,
+        erasures: RedisErasures,
     ) -> None:
         self.partitions = keys.partitions
         self._redis = redis
@@ -65,26 +72,48 @@ class RedisBus:
         self._publisher = publisher
         self._dead_letters = dead_letters
         self._cross_shard = cross_shard
+        self._erasures = erasures
         self._last_read: dict[int, tuple[str, bytes]] = {}
         """The first position and the cursor of the last batch read from each partition."""
 
     async def publish(
-        self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
+        self,
+        events: Sequence[ServiceEvent],
+        *,
+        dedup_window: timedelta | None,
+        subjects: Subjects = no_subjects,
     ) -> list[PublishResult]:
         indexes: dict[int, list[int]] = {}
         for index, event in enumerate(events):
             indexes.setdefault(partition_of(event.entity_id, self.partitions), []).append(index)
-        calls = [
-            self._publisher.call(partition, [events[index] for index in group], dedup_window)
-            for partition, group in indexes.items()
-        ]
-        answers = await self._redis.calls(calls, as_one=True)
-        accepted: list[bytes | None] = [None] * len(events)
-        for group, answer in zip(indexes.values(), answers, strict=True):
-            for index, content in zip(group, answer, strict=True):
-                accepted[index] = content or None
+        accepted: list[bytes | None] = [_ERASED] * len(events)
+        while indexes:
+            ledger = self._erasures.ledger
+            checked = ledger.revision
+            if checked:
+                indexes = _without_erased(indexes, events, ledger, subjects)
+            calls = [
+                self._publisher.call(
+                    partition, [events[index] for index in group], dedup_window, checked=checked
+                )
+                for partition, group in indexes.items()
+            ]
+            answers = await self._redis.calls(calls, as_one=True)
+            refused: dict[int, list[int]] = {}
+            for (partition, group), answer in zip(indexes.items(), answers, strict=True):
+                if answer is None:
+                    refused[partition] = group
+                    continue
+                for index, content in zip(group, answer, strict=True):
+                    accepted[index] = content or None
+            if refused:
+                await self._erasures.refresh()
+            indexes = refused
         return [
-            publish_result(event, content) for event, content in zip(events, accepted, strict=True)
+            PublishResult(event.event_id, duplicate=False, erased=True)
+            if content is _ERASED
+            else publish_result(event, content)
+            for event, content in zip(events, accepted, strict=True)
         ]
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
@@ -146,7 +175,9 @@ class RedisBus:
         verdict, page = await self._redis.calls([commit, read])
         if verdict == b"lease":
             raise LeaseLostError(lease.partition, lease.owner)
-        if verdict == b"version":
+        if verdict == b"erased":
+            await self._erasures.refresh()
+        if verdict in (b"version", b"erased"):
             raise VersionConflictError(lease.partition)
         if page is not None:
             self._prefetcher.keep(lease, token, page)
@@ -181,13 +212,13 @@ class RedisBus:
             "commit",
             [
                 *(keys.group, keys.events, keys.changes),
-                *(keys.dead, keys.cross_shard, keys.outbox),
+                *(keys.dead, keys.cross_shard, keys.outbox, keys.erasures),
             ],
             *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
             *(self._keys.group, changes_json(written.changes), written.remote),
             *(len(versions), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
-            *(len(documents), *states, *versions, *new, *map(self._letter, outcome.dead)),
-            *(*follow_ups, *documents),
+            *(len(documents), outcome.checked, *states, *versions, *new),
+            *(*map(self._letter, outcome.dead), *follow_ups, *documents),
         )
 
     def _letter(self, letter: DeadLetter) -> bytes:
@@ -213,3 +244,17 @@ class RedisBus:
 
     async def backlog(self) -> int:
         return sum(lag.waiting for lag in await self.lag())
+
+
+def _without_erased(
+    indexes: Mapping[int, Sequence[int]],
+    events: Sequence[ServiceEvent],
+    ledger: Ledger,
+    subjects: Subjects,
+) -> dict[int, list[int]]:
+    """Return the places of the events that may be accepted, by partition."""
+    kept = {
+        partition: [index for index in group if not ledger.voiding(events[index], subjects)]
+        for partition, group in indexes.items()
+    }
+    return {partition: group for partition, group in kept.items() if group}

@@ -11,6 +11,7 @@ from headwater.backends.redis.catalog import RedisCatalog
 from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.cross_shard_writes import CrossShardWrites
 from headwater.backends.redis.dead_letters import RedisDeadLetters
+from headwater.backends.redis.erasures import RedisErasures
 from headwater.backends.redis.groups import RedisGroups
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.leases import RedisLeases
@@ -40,7 +41,8 @@ class RedisEnvironment:
         self.keys = keys
         self._notifications = Notifications(redis, keys.wake)
         self.dead_letters = RedisDeadLetters(redis, keys, publisher)
-        self.online = RedisOnlineStore(redis, keys)
+        self.erasures = RedisErasures(redis, keys)
+        self.online = RedisOnlineStore(redis, keys, self.erasures)
         self._cross_shard = CrossShardWrites(redis, keys, self.online, self._notifications)
         self._prefetcher = Prefetcher(redis, keys, self._notifications)
         self.bus = RedisBus(
@@ -51,6 +53,7 @@ class RedisEnvironment:
             publisher,
             self.dead_letters,
             self._cross_shard,
+            self.erasures,
         )
         self.leases = RedisLeases(redis, keys, self._notifications, settings.worker.lease_ttl)
         self.groups = RedisGroups(redis, keys, settings.worker.lease_ttl)

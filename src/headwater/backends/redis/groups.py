@@ -62,6 +62,11 @@ class RedisGroups:
                 found[name.decode(errors="replace")].append(position)
         return found
 
+    async def waiting(self, partition: int) -> dict[str, int]:
+        keys = self._keys.parts[partition]
+        found = await self._redis.call(script_call("groups", [keys.events], keys.groups))
+        return {name.decode(errors="replace"): waiting for name, waiting, *_ in found}
+
     async def drop(self, name: str) -> None:
         names = await self._positions()
         if name not in names:

@@ -27,6 +27,7 @@ class PartitionKeys:
         self.cross_shard = f"{base}:cross-shard"
         self.arrived = f"{base}:arrived"
         self.probe = f"{base}:probe"
+        self.erasures = f"{base}:erasures"
         self.groups = f"{base}:group:"
         self.group = f"{self.groups}{group}"
         self.lease = f"{base}:lease:{group}"
@@ -53,6 +54,7 @@ class Keys:
         self.wake = f"{prefix}:wake"
         self.cache = f"{prefix}:cache:"
         self.cache_drops = f"{prefix}:cache-drops"
+        self.erasures = f"{prefix}:erasures"
         self._prefix = prefix
 
     @cached_property

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.backends.erased_writes import count_erased
 from headwater.backends.redis.client import Call, Redis, command, script_call
+from headwater.backends.redis.erasures import RedisErasures
 from headwater.backends.redis.keys import Keys, PartitionKeys
 from headwater.backends.redis.stream_codec import (
     changes_json,
@@ -28,7 +30,7 @@ from headwater.core.values import (
     merge_cells,
     restore_cells,
 )
-from headwater.ports import Change, EntityState, by_entity, newest
+from headwater.ports import Change, EntityState, Ledger, Tombstone, by_entity, newest
 
 
 class Sender(NamedTuple):
@@ -51,15 +53,23 @@ class _Write(NamedTuple):
 _DROPPED = 500
 """How many entities are written together when a series is dropped."""
 
+_DONE, _ERASED = 1, 2
+"""Answers of the script: the values were written; an entity was erased, so they were not."""
+_NONE: Mapping[Tombstone, int] = {}
+
 _Combine = Callable[[Cells, Cells], Cells]
+_States = Mapping[EntityKey, bytes | None]
+_Admit = Callable[[_Write, Ledger, _States], tuple[_Write, Mapping[Tombstone, int]]]
+"""Returns the part of a write that no erasure forbids, and the number of changes left out."""
 
 
 class RedisOnlineStore:
     """Current values, read in one round trip per server, written if unchanged meanwhile."""
 
-    def __init__(self, redis: Redis, keys: Keys) -> None:
+    def __init__(self, redis: Redis, keys: Keys, erasures: RedisErasures) -> None:
         self._redis = redis
         self._keys = keys
+        self._erasures = erasures
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         return [decode_cells(state) for state in await self.get_packed(entity, entity_ids)]
@@ -106,11 +116,14 @@ class RedisOnlineStore:
         # Keys of different slots cannot be read by one command.
         return await self._redis.calls([command(name, "GET", name) for name in names])
 
-    async def put(self, changes: Sequence[Change]) -> None:
-        await self.apply(changes, Sender())
+    async def put(self, changes: Sequence[Change]) -> int:
+        return await self.apply(changes, Sender())
 
-    async def apply(self, changes: Sequence[Change], sender: Sender) -> None:
-        """Write changes, unless those of this sender's position were already applied."""
+    async def apply(self, changes: Sequence[Change], sender: Sender) -> int:
+        """Write changes, unless those of this sender's position were already applied.
+
+        Return the number of changes that were left out, because their entities were erased.
+        """
         writes: dict[int, _Write] = {}
         for change in changes:
             self._write_for(writes, change.entity_id, sender).changes.append(change)
@@ -120,7 +133,7 @@ class RedisOnlineStore:
                 # Running batches compare the version, so a cached computation does not raise it.
                 if any(change.authoritative for change in entity_changes):
                     write.steps.add(key)
-        await self._write_all(writes, merge_cells)
+        return await self._write_all(writes, merge_cells, _admitted_changes)
 
     async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
         writes: dict[int, _Write] = {}
@@ -128,7 +141,7 @@ class RedisOnlineStore:
             write = self._write_for(writes, entity_id, Sender())
             write.values[entity, entity_id] = cells
             write.steps.add((entity, entity_id))
-        await self._write_all(writes, restore_cells)
+        await self._write_all(writes, restore_cells, _admitted_values)
 
     def _write_for(self, writes: dict[int, _Write], entity_id: str, sender: Sender) -> _Write:
         partition = partition_of(entity_id, self._keys.partitions)
@@ -136,19 +149,40 @@ class RedisOnlineStore:
             writes[partition] = _Write(self._keys.parts[partition], sender, {}, set(), [])
         return writes[partition]
 
-    async def _write_all(self, writes: dict[int, _Write], combine: _Combine) -> None:
-        """Write to each partition atomically; retry those whose values changed meanwhile."""
+    async def _write_all(
+        self, writes: dict[int, _Write], combine: _Combine, admit: _Admit | None = None
+    ) -> int:
+        """Write to each partition atomically; retry those whose values changed meanwhile.
+
+        Return the number of changes that were left out.
+        """
+        dropped = 0
         while writes:
+            ledger = self._erasures.ledger
+            checked = ledger.revision
             keys = list(chain.from_iterable(write.values for write in writes.values()))
+            if checked:
+                keys += {each.key for write in writes.values() for each in write.changes} - {*keys}
             before = dict(zip(keys, await self._states(keys), strict=True))
+            admitted = [
+                (write, _NONE) if admit is None or not checked else admit(write, ledger, before)
+                for write in writes.values()
+            ]
             answers = await self._redis.calls(
-                [_put_call(write, before, combine) for write in writes.values()]
+                [_put_call(write, before, combine, checked) for write, _ in admitted]
             )
-            writes = {
-                partition: write
-                for (partition, write), done in zip(writes.items(), answers, strict=True)
-                if not done
-            }
+            if _ERASED in answers:
+                await self._erasures.refresh()
+            again: dict[int, _Write] = {}
+            for (partition, write), (_, left_out), answer in zip(
+                writes.items(), admitted, answers, strict=True
+            ):
+                if answer == _DONE:
+                    dropped += count_erased("value", left_out)
+                else:
+                    again[partition] = write
+            writes = again
+        return dropped
 
     async def entity_ids(
         self,
@@ -212,7 +246,24 @@ def _without(before: Cells, dropped: Cells) -> Cells:
     return {series: cell for series, cell in before.items() if series not in dropped}
 
 
-def _put_call(write: _Write, before: Mapping[EntityKey, bytes | None], combine: _Combine) -> Call:
+def _admitted_changes(
+    write: _Write, ledger: Ledger, before: _States
+) -> tuple[_Write, Mapping[Tombstone, int]]:
+    admitted = ledger.admitted(write.changes, lambda key: read_cells(before[key]) != b"{}")
+    if not admitted.dropped:
+        return write, _NONE
+    values = {key: newest(some) for key, some in by_entity(admitted.changes).items()}
+    return write._replace(values=values, changes=[*admitted.changes]), admitted.dropped
+
+
+def _admitted_values(
+    write: _Write, ledger: Ledger, _before: _States
+) -> tuple[_Write, Mapping[Tombstone, int]]:
+    values = {key: ledger.admitted_cells(key, cells) for key, cells in write.values.items()}
+    return write._replace(values=values), _NONE
+
+
+def _put_call(write: _Write, before: _States, combine: _Combine, checked: int) -> Call:
     arguments: list[Any] = []
     for key, new in write.values.items():
         old = before[key]
@@ -229,6 +280,6 @@ def _put_call(write: _Write, before: Mapping[EntityKey, bytes | None], combine: 
         )
     return script_call(
         "put",
-        [write.keys.changes, write.keys.arrived],
-        *(changes_json(write.changes), *write.sender, *arguments),
+        [write.keys.changes, write.keys.arrived, write.keys.erasures],
+        *(checked, changes_json(write.changes), *write.sender, *arguments),
     )

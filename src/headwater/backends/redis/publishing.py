@@ -15,6 +15,8 @@ from headwater.core.event_content import event_content
 from headwater.core.values import ServiceEvent
 
 _KEY_BYTES = 16
+UNCHECKED = 2**53
+"""For events that were accepted before, which workers compare with the erasures."""
 
 
 class StreamPublisher:
@@ -31,8 +33,12 @@ class StreamPublisher:
         events: Sequence[ServiceEvent],
         dedup_window: timedelta | None,
         only: str = "",
+        checked: int = UNCHECKED,
     ) -> Call:
-        """Return the call for events of one partition, for all features or for one only."""
+        """Return the call for events of one partition, for all features or for one only.
+
+        ``checked`` is the number of erasures that the events were compared with.
+        """
         keys, now = self._keys.parts[partition], self._clock.micros()
         window_end = 0 if dedup_window is None else now + dedup_window // MICROSECOND
         arguments: list[Any] = []
@@ -41,8 +47,9 @@ class StreamPublisher:
             arguments += (*seen, *event_fields(event, only))
         return script_call(
             "publish",
-            [keys.events, keys.seen, keys.accepted, keys.idle],
-            *(self._keys.wake, partition, now, window_end, self._dedup_limit, *arguments),
+            [keys.events, keys.seen, keys.accepted, keys.idle, keys.erasures],
+            *(self._keys.wake, partition, now, window_end, self._dedup_limit, checked),
+            *arguments,
         )
 
 

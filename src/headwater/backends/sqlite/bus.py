@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from headwater.backends.sqlite import bulk_insert as bulk
+from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.event_reader import (
     Page,
     PageRequest,
@@ -37,8 +38,10 @@ from headwater.ports import (
     Lease,
     Outcome,
     PublishResult,
+    Subjects,
     Tick,
     history_rows,
+    no_subjects,
     publish_result,
 )
 
@@ -65,6 +68,8 @@ _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _SeenRow = tuple[str, str, int, bytes, int]
 _EventRow = tuple[int | str | bytes | None, ...]
 _UNTRACED_COLUMNS = 8
+_ERASED: bytes | None = b"erased"
+"""Stands for the content of an event that is not accepted; no content is this object."""
 
 
 def event_row(event: ServiceEvent, partition: int, now: int, only: str | None = None) -> _EventRow:
@@ -104,6 +109,7 @@ class SqliteBus:
         home: Home,
         writer: Writer,
         leases: SqliteLeases,
+        erasures: SqliteErasures,
         clock: Clock,
         group: str,
     ) -> None:
@@ -111,6 +117,7 @@ class SqliteBus:
         self._home = home
         self._writer = writer
         self._leases = leases
+        self._erasures = erasures
         self._clock = clock
         self._group = group
         self._cursors = leases.cursors
@@ -118,20 +125,38 @@ class SqliteBus:
         self._prefetched: dict[int, Page] = {}
 
     async def publish(
-        self, events: Sequence[ServiceEvent], *, dedup_window: timedelta | None
+        self,
+        events: Sequence[ServiceEvent],
+        *,
+        dedup_window: timedelta | None,
+        subjects: Subjects = no_subjects,
     ) -> list[PublishResult]:
         now = self._clock.micros()
         rows = [event_row(e, partition_of(e.entity_id, self.partitions), now) for e in events]
-        if dedup_window is None:
-            await self._writer.run(
-                lambda db: _insert_events(db, rows), wake=True, single=len(rows) == 1
-            )
-            return [PublishResult(event.event_id, duplicate=False) for event in events]
-        expires = now + dedup_window // MICROSECOND
-        seen = [(e.event_id, e.entity_id, expires, event_content(e), now) for e in events]
-        accepted = await self._writer.run(lambda db: _insert_once(db, rows, seen), wake=True)
+        seen: list[_SeenRow] = []
+        if dedup_window is not None:
+            expires = now + dedup_window // MICROSECOND
+            seen = [(e.event_id, e.entity_id, expires, event_content(e), now) for e in events]
+
+        def job(db: sqlite3.Connection) -> list[bytes | None]:
+            ledger = self._erasures.current(db)
+            if not ledger.revision:
+                return _insert(db, rows, seen)
+            kept = [n for n, event in enumerate(events) if not ledger.voiding(event, subjects)]
+            accepted = [_ERASED] * len(events)
+            some = _insert(db, [rows[n] for n in kept], [seen[n] for n in kept] if seen else ())
+            for n, content in zip(kept, some, strict=True):
+                accepted[n] = content
+            return accepted
+
+        # Alone, a new event is one statement; the write lock keeps erasures from coming in between.
+        is_single = len(rows) == 1 and not seen
+        found = await self._writer.run(job, wake=True, single=is_single)
         return [
-            publish_result(event, content) for event, content in zip(events, accepted, strict=True)
+            PublishResult(event.event_id, duplicate=False, erased=True)
+            if content is _ERASED
+            else publish_result(event, content)
+            for event, content in zip(events, found, strict=True)
         ]
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
@@ -200,6 +225,8 @@ class SqliteBus:
         follow_ups = [event_row(event, lease.partition, now) for event in outcome.follow_ups]
 
         def job(db: sqlite3.Connection) -> None:
+            if self._erasures.current(db).revision > outcome.checked:
+                raise VersionConflictError(lease.partition)
             self._advance(db, lease, last, handled, now)
             if bulk.insert(db, _ENTITIES, states, conflict=_IF_NEXT) != len(states):
                 raise VersionConflictError(lease.partition)
@@ -257,10 +284,13 @@ class SqliteBus:
         return backlog_of(self._home, self._group)
 
 
-def _insert_once(
+def _insert(
     db: sqlite3.Connection, rows: Sequence[_EventRow], seen: Sequence[_SeenRow]
 ) -> list[bytes | None]:
     """Insert the events that are new; return the content with which the others were accepted."""
+    if not seen:
+        _insert_events(db, rows)
+        return [None] * len(rows)
     accepted: list[bytes | None] = []
     new: list[_EventRow] = []
     for row, entry in zip(rows, seen, strict=True):

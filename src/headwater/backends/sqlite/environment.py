@@ -13,6 +13,7 @@ from headwater.backends.sqlite.bus import SqliteBus
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.catalog import SqliteCatalog
 from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
+from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.groups import SqliteGroups
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home
@@ -44,15 +45,16 @@ class SqliteEnvironment:
         self._writer = Writer(self.home, self._waker.wake)
         self.leases = SqliteLeases(self.home, self._writer, group, settings.worker.lease_ttl)
         self.groups = SqliteGroups(self.home, self._writer, settings.worker.lease_ttl)
-        self.online = SqliteOnlineStore(self.home, self._writer, group)
-        self.bus = SqliteBus(self.home, self._writer, self.leases, clock, group)
+        self.erasures = SqliteErasures(self.home, self._writer)
+        self.online = SqliteOnlineStore(self.home, self._writer, self.erasures, group)
+        self.bus = SqliteBus(self.home, self._writer, self.leases, self.erasures, clock, group)
         self.dead_letters = SqliteDeadLetters(self.home, self._writer, clock)
-        self.records = SqliteRecordLog(self.home, self._writer)
+        self.records = SqliteRecordLog(self.home, self._writer, self.erasures)
         self.vectors = SqliteVectorIndex(self.home, self._writer, clock)
         self.cache = SqliteCache(self.home, self._writer, clock)
         self.catalog = SqliteCatalog(self.home, self._writer)
         self.audit_log = SqliteAuditLog(self.home, self._writer)
-        self.tail = SqliteRecentHistory(self.home)
+        self.tail = SqliteRecentHistory(self.home, self.erasures)
 
     def checks(self) -> Sequence[HealthCheck]:
         return [HealthCheck("sqlite", self._health)]

@@ -80,6 +80,10 @@ class SqliteGroups:
             heartbeats=[members.heartbeat_at(worker) for worker in workers],
         )
 
+    async def waiting(self, partition: int) -> dict[str, int]:
+        names = [name for (name,) in self._home.read(_NAMES)]
+        return {name: lag_of(self._home, name)[partition].waiting for name in names}
+
     async def drop(self, name: str) -> None:
         await self._writer.run(lambda db: self._drop(db, name))
 

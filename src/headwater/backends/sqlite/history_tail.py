@@ -9,12 +9,13 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.event_pages import read_events
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import erasing
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.partitioning import bucket_of, partition_of
-from headwater.ports import EventFilter, EventPage, LogKind, Segment, Snapshot
+from headwater.ports import EventFilter, EventPage, Ledger, LogKind, Segment, Snapshot
 
 # One line of JSON per row, written by SQLite and read by DuckDB. This is faster than passing Python
 # objects, and DuckDB's SQLite library must not open the database file.
@@ -68,7 +69,7 @@ _OLD_EVENTS = "FROM events WHERE partition = ? AND seq <= ? AND received_at < ?"
 _COUNT_OLD_EVENTS = f"SELECT count(*) {_OLD_EVENTS} AND only_feature IS NULL"
 _EVENTS_OF_ID = """
 FROM events
-WHERE partition = ? AND seq <= ? AND entity_id = ?
+WHERE partition = ? AND entity_id = ?
   AND event_type NOT IN (SELECT value FROM json_each(?))
 """
 
@@ -81,8 +82,9 @@ _PRUNE_STEPS = 20
 class SqliteRecentHistory:
     """Recent history, read in short transactions and written under the write lock."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, erasures: SqliteErasures) -> None:
         self._home = home
+        self._erasures = erasures
         self._pruned_to = _START
 
     def snapshot(
@@ -193,14 +195,14 @@ class SqliteRecentHistory:
                     db.execute(f"DELETE {_OLD_EVENTS}", bounds)
             return count
 
+    def ledger(self) -> Ledger:
+        with self._reading() as db:
+            return self._erasures.current(db)
+
     def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
         partition = partition_of(entity_id, self._home.partitions)
+        bounds = (partition, entity_id, json.dumps([*keep]))
         with self._reading() if dry_run else self._writing() as db:
-            done = db.execute(
-                f"{_DONE} SELECT seq FROM done WHERE partition = :partition",
-                {"system": self._home.partitions, "partition": partition},
-            )
-            bounds = (partition, *done.fetchone(), entity_id, json.dumps([*keep]))
             if dry_run:
                 return int(db.execute(f"SELECT count(*) {_EVENTS_OF_ID}", bounds).fetchone()[0])
             with erasing(db):

@@ -8,7 +8,9 @@ from functools import cache
 
 import msgspec
 
+from headwater.backends.erased_writes import count_erased
 from headwater.backends.sqlite import bulk_insert as bulk
+from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.batching import batched
@@ -21,7 +23,7 @@ from headwater.core.values import (
     merge_cells,
     restore_cells,
 )
-from headwater.ports import Change, EntityState, by_entity, history_rows, newest
+from headwater.ports import Change, EntityState, Tombstone, by_entity, history_rows, newest
 
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 
@@ -41,9 +43,10 @@ _decode_packed = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
 class SqliteOnlineStore:
     """Current values, read inline because that takes microseconds, written in the writer thread."""
 
-    def __init__(self, home: Home, writer: Writer, group: str) -> None:
+    def __init__(self, home: Home, writer: Writer, erasures: SqliteErasures, group: str) -> None:
         self._home = home
         self._writer = writer
+        self._erasures = erasures
         self._group = group
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
@@ -82,22 +85,28 @@ class SqliteOnlineStore:
             ((rows,),) = self._home.read(_select(len(part)), (entity, *part))
             yield rows
 
-    async def put(self, changes: Sequence[Change]) -> None:
-        def job(db: sqlite3.Connection) -> None:
-            for key, entity_changes in by_entity(changes).items():
+    async def put(self, changes: Sequence[Change]) -> int:
+        def job(db: sqlite3.Connection) -> Mapping[Tombstone, int]:
+            admitted = self._erasures.current(db).admitted(
+                changes, lambda key: bool(self._cells(db, key))
+            )
+            for key, entity_changes in by_entity(admitted.changes).items():
                 # Running batches compare the version, so a cached computation does not raise it.
                 step = any(change.authoritative for change in entity_changes)
                 cells = merge_cells(self._cells(db, key), newest(entity_changes))
                 self._write(db, key, cells, step=step)
-            bulk.insert(db, HISTORY, history_rows(changes, bytes))
+            bulk.insert(db, HISTORY, history_rows(admitted.changes, bytes))
+            return admitted.dropped
 
-        await self._writer.run(job)
+        return count_erased("value", await self._writer.run(job))
 
     async def restore(self, entity: str, values: Mapping[str, Cells]) -> None:
         def job(db: sqlite3.Connection) -> None:
+            ledger = self._erasures.current(db)
             for entity_id, past in values.items():
                 before = self._cells(db, (entity, entity_id))
-                cells = restore_cells(before, past)
+                admitted = ledger.admitted_cells((entity, entity_id), past)
+                cells = restore_cells(before, admitted)
                 if cells != before:
                     self._write(db, (entity, entity_id), cells, step=True)
 

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from headwater.backends.sqlite import bulk_insert as bulk
+from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import from_micros, to_micros
-from headwater.errors import ImmutableRecordError, InvalidInputError
+from headwater.errors import ErasedMeanwhileError, ImmutableRecordError, InvalidInputError
 from headwater.errors.hints import quoted
 from headwater.ports import HASH_PREFIX, RecordQuery, RecordSummary, StoredRecord
 
@@ -105,6 +106,7 @@ class _Append(NamedTuple):
     record: StoredRecord
     row: tuple[Any, ...]
     keys: set[bytes]
+    checked: int
 
 
 class _Order(NamedTuple):
@@ -119,14 +121,19 @@ class _Order(NamedTuple):
 class SqliteRecordLog:
     """The record log, read inline; concurrent appends share a commit in the writer thread."""
 
-    def __init__(self, home: Home, writer: Writer) -> None:
+    def __init__(self, home: Home, writer: Writer, erasures: SqliteErasures) -> None:
         self._home = home
         self._writer = writer
+        self._append_all = partial(_append, erasures)  # one object: the key of bulk writes
 
-    async def append(self, record: StoredRecord, keys: Collection[bytes]) -> None:
+    async def append(
+        self, record: StoredRecord, keys: Collection[bytes], *, checked: int = 0
+    ) -> None:
         # Checked here, so that an invalid record never reaches the writer thread.
         record.check()
-        await self._writer.run_bulk(_append, _Append(record, _row(record), set(keys)))
+        await self._writer.run_bulk(
+            self._append_all, _Append(record, _row(record), set(keys), checked)
+        )
 
     async def get(self, ref: str) -> StoredRecord | None:
         if not ref.isascii():
@@ -286,8 +293,10 @@ def _remove_keys(keys: Sequence[tuple[bytes, int, str]], db: sqlite3.Connection)
     db.executemany(_REMOVE_KEY, keys)
 
 
-def _append(items: Sequence[_Append], db: sqlite3.Connection) -> None:
+def _append(erasures: SqliteErasures, items: Sequence[_Append], db: sqlite3.Connection) -> None:
     """Insert records and their keys; raise if one exists and differs, or one of many exists."""
+    if erasures.current(db).revision > min(item.checked for item in items):
+        raise ErasedMeanwhileError
     if bulk.insert(db, _RECORDS, [item.row for item in items], conflict=_UNLESS_KNOWN) < len(items):
         if len(items) > 1:
             raise ValueError("a record already exists; append one by one")

@@ -120,6 +120,16 @@ CREATE TABLE catalog (
     state    BLOB NOT NULL
 );
 
+-- Erased entities by keyed hash, each with the last event that had been accepted. The last row of an
+-- entity counts; the largest revision shows a process whether it knows all.
+CREATE TABLE erasures (
+    revision   INTEGER PRIMARY KEY AUTOINCREMENT,
+    digest     BLOB NOT NULL,
+    erased_at  INTEGER NOT NULL,
+    position   INTEGER NOT NULL,
+    may_return INTEGER NOT NULL
+);
+
 -- The Parquet files with the rows moved out of history and events, and the range of buckets that
 -- their entities are in. A retired segment was merged into others and is unlinked when no reader
 -- can be using it.

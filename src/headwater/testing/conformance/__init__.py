@@ -14,6 +14,7 @@ from headwater.testing.conformance.bus import BusConformance
 from headwater.testing.conformance.cache import CacheConformance
 from headwater.testing.conformance.catalog import CatalogConformance
 from headwater.testing.conformance.dead_letters import DeadLettersConformance
+from headwater.testing.conformance.erasures import ErasuresConformance
 from headwater.testing.conformance.event_pages import EventPagesConformance
 from headwater.testing.conformance.exports import ExportsConformance
 from headwater.testing.conformance.frames import FramesConformance
@@ -38,6 +39,7 @@ __all__ = [
     "Connect",
     "ConsumerGroupsConformance",
     "DeadLettersConformance",
+    "ErasuresConformance",
     "EventPagesConformance",
     "ExportsConformance",
     "FramesConformance",

@@ -58,6 +58,8 @@ class ConsumerGroupsConformance(Suite):
         (heartbeat,) = done.heartbeats
         assert heartbeat >= began
         assert (other.workers, other.waiting, other.committed_at) == ([], _EVENTS, None)
+        waiting = [await store.groups.waiting(each) for each in range(store.bus.partitions)]
+        assert [each for each in waiting if any(each.values())] == [{"done": 0, "left": _EVENTS}]
         assert other.oldest_at is not None
         assert [group.name for group in await store.groups.groups()] == ["done", "left"]
 

@@ -1,27 +1,33 @@
 #!lua flags=allow-oom
 -- Write the outcome of a batch and advance the cursor, all or nothing.
--- KEYS: group, events, changes, dead letters, cross-shard writes, outbox
+-- KEYS: group, events, changes, dead letters, cross-shard writes, outbox, erasures
 -- ARGV: lease, cursor of the batch, its last entry, its number of entries, name of the group,
 --       changes as JSON ('' for none), changes of entities on other servers as JSON ('' for none),
 --       number of states, of new entities, of dead letters, of follow-ups, of entries of documents,
+--       number of erasures that the writer knows,
 --       then for each state: key, state; for each state: version before ('' for none);
 --       for each new entity: key of the ids, id; for each dead letter: JSON;
 --       for each follow-up: type, entity id, JSON; for each entry of documents: JSON
--- Returns the conflict, 'lease' or 'version', or '' if there is none.
+-- Returns the conflict, 'lease', 'erased' or 'version', or '' if there is none.
+-- shared: erasures
+
 local group, events, changes, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local held = redis.call('HMGET', group, 'lease', 'cursor', 'read')
 if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
   return 'lease'
 end
+if is_behind(KEYS[7], ARGV[13]) then
+  return 'erased'
+end
 
 local states, new = tonumber(ARGV[8]), tonumber(ARGV[9])
 local letters, follow_ups, documents = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local versions = 13 + 2 * states
+local versions = 14 + 2 * states
 -- Lua can pass only a limited number of arguments.
 for first = 0, states - 1, 1000 do
   local keys = {}
   for i = first, math.min(first + 1000, states) - 1 do
-    keys[#keys + 1] = ARGV[13 + 2 * i]
+    keys[#keys + 1] = ARGV[14 + 2 * i]
   end
   local now = redis.call('MGET', unpack(keys))
   for i = 1, #keys do
@@ -45,7 +51,7 @@ local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
 redis.call('HSET', group, 'cursor', ARGV[3], 'read', read, 'attempts', 0, 'committed', now)
 
-for first = 13, versions - 1, 2000 do
+for first = 14, versions - 1, 2000 do
   redis.call('MSET', unpack(ARGV, first, math.min(first + 1999, versions - 1)))
 end
 local at = versions + states

@@ -1,10 +1,17 @@
 #!lua
 -- Append events to a partition, each id once within the dedup window, and wake its worker.
--- KEYS: events, ends of the dedup windows by event, content of the events by event, idle
+-- KEYS: events, ends of the dedup windows by event, content of the events by event, idle, erasures
 -- ARGV: wake channel, partition, now, end of the dedup window (0: none), most events to remember,
+--       number of erasures that the writer knows,
 --       then for each event: its key among the remembered ones, content, type, entity id, JSON,
 --       only feature ('' for all)
--- Returns for each event 0 if it is new, otherwise the content with which its id was accepted.
+-- Returns for each event 0 if it is new, otherwise the content with which its id was accepted;
+-- nothing if an entity was erased and no event was appended.
+-- shared: erasures
+
+if is_behind(KEYS[5], ARGV[6]) then
+  return false
+end
 local events, seen, accepted, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now, window_end = tonumber(ARGV[3]), tonumber(ARGV[4])
 -- Lua can pass only a limited number of arguments.
@@ -45,7 +52,7 @@ local function content_of_first(key, content)
 end
 
 local firsts = {}
-for i = 6, #ARGV, 6 do
+for i = 7, #ARGV, 6 do
   local first = content_of_first(ARGV[i], ARGV[i + 1])
   if first == 0 then
     if ARGV[i + 5] == '' then
