@@ -78,6 +78,7 @@ async def test_nothing_of_a_forgotten_entity_is_left_and_others_keep_everything(
 
     await shop.admin.rebuild()
     assert await shop.get_feature("total", "7") is None
+    await shop.admin.forget("User", "7", reason="request 12", allow_return=True)
     await shop.publish("purchase", "7", {"amount": 1.0})
     await shop.drain()
     assert await shop.get_feature("total", "7") == 1.0

@@ -208,4 +208,7 @@ class ForgetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             examples=["request 12"],
         ),
     ]
+    allow_return: Annotated[
+        bool, Meta(description="Whether events of after this begin the entity anew.")
+    ] = False
     dry_run: DryRun = False

@@ -84,9 +84,10 @@ HELP: dict[str, Help] = {
         "Send it faster, or raise `http.head_timeout` or `http.transfer_timeout`.",
     ),
     "event-conflict": Help(
-        "events repeat an id of their entity with another type, payload or timestamp; nothing of "
-        "them was stored",
-        "Give each new event its own `event_id`; `conflicts` lists the events.",
+        "events repeat an id of their entity with another type, payload or timestamp, or their "
+        "entity was erased (`is_erased`); nothing of them was stored",
+        "Give each new event its own `event_id`; `conflicts` lists the events. To let an erased "
+        "entity return, forget it again with `allow_return`.",
     ),
     "immutable-record": Help(
         "another record with this id exists", "Do not write records with ids of your own."

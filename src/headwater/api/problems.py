@@ -74,7 +74,7 @@ STORE_RULES: dict[type[BaseException], Rule] = {
         409, "immutable-record", "Record is immutable", ("context_id", "stored", "given")
     ),
     errors.EventConflictError: Rule(
-        409, "event-conflict", "Event id accepted with other content", ("conflicts",)
+        409, "event-conflict", "Event conflicts with what is stored", ("conflicts",)
     ),
     errors.IndexMismatchError: Rule(
         409,

@@ -20,6 +20,9 @@ def forget(
     reason: Annotated[
         str, typer.Option(help="Reason; it stays in the records, so name no person.")
     ],
+    allow_return: Annotated[
+        bool, typer.Option("--allow-return", help="Let events of after this begin it anew.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and erase nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     file: FileOption = None,
@@ -28,13 +31,20 @@ def forget(
     """Erase an entity: its values, history, events and dead letters, and its values in records.
 
     Records of contexts that read the entity keep their hashes and lose all values. Documents of
-    indexes and exported files stay: remove these with `headwater index delete` and by hand. It is
-    safe to repeat this, and to run it while workers are running.
+    indexes and exported files stay: remove these with `headwater index delete` and by hand. What is
+    erased stays erased: refreshes, imports, backfills, rebuilds and late events do not bring it
+    back, and new events are refused unless --allow-return is given. It is safe to repeat this, and
+    to run it while workers are running.
     """
     store = declared_or_remote(file)
 
     def forgotten(*, dry_run: bool) -> ForgetReport:
-        return run(store, lambda store: _forget(store, entity, entity_id, reason, dry_run=dry_run))
+        async def call(store: AnyStore) -> ForgetReport:
+            return await store.admin.forget(
+                entity, entity_id, reason=reason, allow_return=allow_return, dry_run=dry_run
+            )
+
+        return run(store, call)
 
     if not (dry_run or yes):
         counted = forgotten(dry_run=True)  # which also finds mistakes
@@ -50,17 +60,6 @@ def forget(
         print_json(report)
         return
     _print(report)
-    if report.waiting:
-        note(
-            f"{pluralize(report.waiting, 'event')} in the partition of this entity still wait; if "
-            "some are of this entity, run the command again when `headwater lag` shows none."
-        )
-
-
-async def _forget(
-    store: AnyStore, entity: str, entity_id: str, reason: str, *, dry_run: bool
-) -> ForgetReport:
-    return await store.admin.forget(entity, entity_id, reason=reason, dry_run=dry_run)
 
 
 def _print(report: ForgetReport) -> None:
@@ -72,3 +71,14 @@ def _print(report: ForgetReport) -> None:
         "records": report.records,
     }
     print_table(("part", "to erase" if report.dry_run else "erased"), list(parts.items()))
+    if report.waiting:
+        note(
+            f"{pluralize(report.waiting, 'event')} in the partition of this entity still wait; "
+            "those of this entity have no effect."
+        )
+    for names, problem in (
+        (report.sources, "still return this entity; its rows are not stored: remove them there"),
+        (report.unchecked_sources, "could not be run, so it is not known if they return it"),
+    ):
+        if names:
+            note(f"The queries of {', '.join(names)} {problem}.")

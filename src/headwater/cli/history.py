@@ -211,12 +211,14 @@ def import_(
     if as_json:
         print_json(report)
         return
-    old = report.values - report.added
+    old = report.values - report.added - report.erased
     values = pluralize(report.added, "new value" if old else "value")
     present = f"; {old:,} {'was' if old == 1 else 'were'} there already" if old else ""
     typer.echo(f"Imported {values} of {pluralize(report.rows, 'row')} into history{present}.")
     if report.missing:
         note(f"{pluralize(report.missing, 'value')} missing in the file and left out.")
+    if report.erased:
+        note(f"{pluralize(report.erased, 'value')} of erased entities left out.")
     note("Online values have not changed; `headwater rebuild` restores them from history.")
 
 

@@ -151,14 +151,28 @@ class AdminCalls:
         return await self._server.follow(PruneReport, "/v1/prune", body=body)
 
     async def forget(
-        self, entity: str, entity_id: str | int, *, reason: str, dry_run: bool = False
+        self,
+        entity: str,
+        entity_id: str | int,
+        *,
+        reason: str,
+        allow_return: bool = False,
+        dry_run: bool = False,
     ) -> ForgetReport:
         """Erase an entity: values, history, events, dead letters, and its values in records.
+
+        With ``allow_return``, events of after this begin anew.
 
         >>> (await client.admin.forget("User", "ada", reason="request 12", dry_run=True)).values
         2
         """
-        body = ForgetBody(entity=entity, entity_id=str(entity_id), reason=reason, dry_run=dry_run)
+        body = ForgetBody(
+            entity=entity,
+            entity_id=str(entity_id),
+            reason=reason,
+            allow_return=allow_return,
+            dry_run=dry_run,
+        )
         return await self._server.follow(ForgetReport, "/v1/forget", body=body)
 
 

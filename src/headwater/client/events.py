@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
@@ -50,9 +51,9 @@ class EventCalls:
         """Publish events; a repeated event id within the window counts once.
 
         Many events are sent in several requests, each of which is stored as a whole or not at all.
-        Events that repeat an id of their entity with other content are an exception:
-        EventConflictError names them, all others are stored. ``dedup`` has no effect here, because
-        every request may have to be repeated.
+        Events that repeat an id of their entity with other content, or whose entity was erased, are
+        an exception: EventConflictError names them, all others are stored. ``dedup`` has no effect
+        here, because every request may have to be repeated.
 
         >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
         >>> [result.duplicate for result in await client.bus.publish_many([event, event])]
@@ -70,8 +71,7 @@ class EventCalls:
                 accepted += await send_body(self._server, body)
             except EventConflictError as error:
                 conflicts += [
-                    EventConflict(begin + each.index, each.entity_id, each.event_id, each.problem)
-                    for each in error.conflicts
+                    dataclasses.replace(each, index=begin + each.index) for each in error.conflicts
                 ]
             except EventError as error:
                 raise EventError(str(error.problem), begin + (error.index or 0)) from error

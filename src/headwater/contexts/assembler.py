@@ -66,7 +66,10 @@ class Assembler:
         self._registry = services.registry
         self._reader = reader
         self._references = References(services.registry, reader)
-        self._recorder = Recorder(services.backends.records, services.settings)
+        self._recorder = Recorder(
+            services.backends.records, services.backends.erasures, services.settings
+        )
+        self._erasures = services.backends.erasures
         self._calls = services.context_calls
         self._clock = services.clock
         self._catalog = services.catalog
@@ -93,7 +96,7 @@ class Assembler:
             raise ContextFailedError(definition.name, error) from error
 
     async def _run(self, bound: inspect.BoundArguments, request: AssemblyRequest) -> Context:
-        reads = Reads()
+        reads, known = Reads(), self._erasures.ledger.revision
         limited = limited_caller()
         if limited is not None:
             entities = self._registry.entities.values()
@@ -103,8 +106,8 @@ class Assembler:
             context_id = new_context_id(to_micros(result.created_at) // 1_000)
             core = build_core(result, context_id, self._settings.env, caller_name())
             if core.freshness.status == "refused":
-                raise await self._refusal(core, reads)
-            context = await self._record(core, reads)
+                raise await self._refusal(core, reads, known)
+            context = await self._record(core, reads, known)
         used = list(compress(reads.features, result.used))
         moments = reads.current_at(used, result.created_at)
         tracked = TrackedContext(
@@ -115,22 +118,22 @@ class Assembler:
         self._counted(context)
         return context
 
-    async def _refusal(self, core: Core, reads: Reads) -> FreshnessSLAError:
+    async def _refusal(self, core: Core, reads: Reads, known: int) -> FreshnessSLAError:
         """Record that a strict context was refused, and return the error."""
         record, recorded = self._recorder.seal(core), False
         with suppress(RecordingError):  # there is no context to hold back
-            recorded = await self._recorder.store(core, record, reads.provenance)
+            recorded = await self._recorder.store(core, record, reads.provenance, known)
         refusal = FreshnessSLAError(
             core.context.name, violations_of(core), core.context_id if recorded else None
         )
         self._counted(refusal)
         return refusal
 
-    async def _record(self, core: Core, reads: Reads) -> Context:
+    async def _record(self, core: Core, reads: Reads, known: int) -> Context:
         """Seal and store the record."""
         record = self._recorder.seal(core)
         try:
-            recorded = await self._recorder.store(core, record, reads.provenance)
+            recorded = await self._recorder.store(core, record, reads.provenance, known)
         except RecordingError as unrecorded:
             self._counted(unrecorded)
             raise

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
 
+from headwater.backends.erased_writes import count_erased
 from headwater.core.logging import log
 from headwater.core.values import Part
 from headwater.errors import (
     BackendUnavailableError,
     ConfigError,
+    ErasedMeanwhileError,
     HeadwaterError,
     RecordingError,
 )
-from headwater.ports import RecordLog, StoredRecord, is_storable
+from headwater.ports import Erasures, RecordLog, StoredRecord, is_storable
 from headwater.records.core import Core
 from headwater.records.record import Record, encode_disclosures, encode_redactions
+from headwater.records.redaction import redact
 from headwater.records.sealing import seal
 from headwater.records.signing import parse_keyring, sign
 from headwater.settings.schema import Settings
@@ -27,6 +31,7 @@ from headwater.settings.schema import Settings
 _KEY_BYTES = 16
 _CACHED_KEYS = 8_192
 _LONGEST_CACHED = 256
+_ERASED = "an entity that it read was erased before it was stored"
 
 
 def _key(secret: bytes, text: str) -> bytes:
@@ -80,8 +85,9 @@ def index_of(settings: Settings) -> ProvenanceIndex | None:
 class Recorder:
     """Seals records, signs them as the settings require, and stores them."""
 
-    def __init__(self, records: RecordLog, settings: Settings) -> None:
+    def __init__(self, records: RecordLog, erasures: Erasures, settings: Settings) -> None:
         self._records = records
+        self._erasures = erasures
         self._settings = settings
         self._keyring = parse_keyring(settings.signing_key)
         self._index = index_of(settings)
@@ -101,8 +107,13 @@ class Recorder:
             return sign(record, self._keyring, core.created_at)
         return record
 
-    async def store(self, core: Core, record: Record, provenance: Iterable[Part]) -> bool:
+    async def store(
+        self, core: Core, record: Record, provenance: Collection[Part], known: int
+    ) -> bool:
         """Append a record with the keys of its provenance; return False if that failed.
+
+        Without disclosures, if an entity that it read was erased since the assembly began, when
+        ``known`` was the revision of the ledger.
 
         A failure or a timeout of the log does not fail the context, unless the settings require a
         record. After a timeout the record may still be stored.
@@ -112,7 +123,7 @@ class Recorder:
             async with asyncio.timeout(seconds):
                 if self._index is None:
                     self._index = ProvenanceIndex(await self._records.index_key())
-                await self._records.append(self._stored(core, record), self._index.keys(provenance))
+                await self._append(core, record, provenance, known)
         except HeadwaterError as error:
             failure = error
         except TimeoutError:
@@ -123,6 +134,25 @@ class Recorder:
         if self._settings.record.required:
             raise RecordingError(record.context_id, str(failure)) from failure
         return False
+
+    async def _append(
+        self, core: Core, record: Record, provenance: Collection[Part], known: int
+    ) -> None:
+        assert self._index is not None
+        keys = self._index.keys(provenance)
+        while True:
+            ledger = self._erasures.ledger
+            checked = ledger.revision
+            erased = ledger.erased_since(known, provenance) if checked > known else None
+            kept = record if erased is None else _without_disclosures(record, core.created_at)
+            try:
+                await self._records.append(self._stored(core, kept), keys, checked=checked)
+            except ErasedMeanwhileError:
+                await self._erasures.refresh()
+            else:
+                if erased is not None:
+                    count_erased("record", {erased: 1})
+                return
 
     def _stored(self, core: Core, record: Record) -> StoredRecord:
         stored = record if self._settings.record.include_content else record.private()
@@ -141,11 +171,17 @@ class Recorder:
             cost_nano_usd=core.output.cost_nano_usd,
             items_dropped=core.output.items_dropped,
             is_signed=record.signature is not None,
+            is_redacted=bool(record.redactions),
             core=record.core,
             disclosures=encode_disclosures(stored.disclosures),
             signature=None if record.signature is None else msgspec.json.encode(record.signature),
             redactions=encode_redactions(record.redactions),
         )
+
+
+def _without_disclosures(record: Record, at: datetime) -> Record:
+    pointers = [each.pointer for each in record.disclosures]
+    return redact(record, *pointers, at=at, reason=_ERASED) if pointers else record
 
 
 def _listed_model(core: Core) -> str | None:

@@ -49,6 +49,7 @@ class Registry:
         self.sources: dict[str, str] = {}
         self.event_types: dict[str, None] = {}
         """The types of events that trigger a feature."""
+        self._subjects: dict[str, set[str]] = {}
         self.revision = 0
         self._catalog = CatalogState()
         self._names: dict[str, str] = {}
@@ -65,6 +66,8 @@ class Registry:
         if self._catalog.revision:
             self.serve(self._catalog)
         self.event_types |= dict.fromkeys(feature.triggers)
+        for event_type in feature.triggers:
+            self._subjects.setdefault(event_type, set()).add(feature.entity.name)
         self.revision += 1
 
     def serve(self, catalog: CatalogState) -> None:
@@ -216,6 +219,10 @@ class Registry:
             )
         self.sources[name] = location
         self.revision += 1
+
+    def subjects(self, event_type: str) -> Collection[str]:
+        """Return the entities that events of a type may be about: all, if it triggers nothing."""
+        return self._subjects.get(event_type) or self.entities.keys()
 
     def event_hint(self, event_type: str) -> str | None:
         """Return a hint if a type triggers nothing and resembles one that triggers a feature."""

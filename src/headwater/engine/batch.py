@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
 
+from headwater.backends.erased_writes import count_erased
 from headwater.core.concurrency import run_concurrently
 from headwater.core.values import INTERNAL, MALFORMED, ServiceEvent
 from headwater.declarations.run_set import RunSet
@@ -13,7 +14,7 @@ from headwater.engine.engine import Engine
 from headwater.features.batch_state import BatchState
 from headwater.features.event_handlers import dead_letters
 from headwater.features.schedule import REFRESH, due_of
-from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome
+from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome, Tombstone
 
 NO_FEATURE = "(none)"
 """The feature of a dead letter whose log entry is not a valid event."""
@@ -33,12 +34,16 @@ class _Running:
         self._engine = engine
         self._triggered_by = run_set.triggered_by
         self._batch = batch
+        # The revision first: what is learned later makes the commit conflict.
+        self._ledger = engine.backends.erasures.ledger
+        self._checked = self._ledger.revision
         self._state = BatchState(
-            batch.lease.partition, batch.states, engine.backends.online.get_state
+            batch.lease.partition, batch.states, engine.backends.online.get_state, self._ledger
         )
         self._results: dict[str, Handled] = {}
         self._dead: list[DeadLetter] = []
         self._follow_ups: list[ServiceEvent] = []
+        self._dropped: dict[Tombstone, int] = {}
         self._superseded = _superseded(batch)
         self._group = engine.settings.worker.consumer_group
 
@@ -49,7 +54,7 @@ class _Running:
             for delivery in chain.from_iterable(chains):
                 if delivery.event.event_type.startswith(INTERNAL):
                     handled = await self._run_internal(delivery)
-                elif delivery.group and not self._runs(delivery):
+                elif (delivery.group and not self._runs(delivery)) or self._is_erased(delivery):
                     handled = _skipped(delivery)
                 else:
                     features = self._triggered_by(delivery.event.event_type, delivery.only)
@@ -67,6 +72,15 @@ class _Running:
             return False
         is_run = self._triggered_by(delivery.event.event_type, delivery.only)
         return bool(is_run) or delivery.only not in self._engine.registry.built_series()
+
+    def _is_erased(self, delivery: Delivery) -> bool:
+        """Return whether an event has no effect any more, and count it then."""
+        if not self._checked:
+            return False
+        tombstone = voiding(self._engine, delivery)
+        if tombstone is not None:
+            self._dropped[tombstone] = self._dropped.get(tombstone, 0) + 1
+        return tombstone is not None
 
     async def _run_internal(self, delivery: Delivery) -> Handled:
         if delivery.event.event_type == MALFORMED:
@@ -87,6 +101,8 @@ class _Running:
 
     def outcome(self) -> Outcome:
         """Return the outcome, in the order of the batch's events."""
+        count_erased("event", self._dropped)
+        count_erased("value", self._state.dropped)
         return Outcome(
             batch=self._batch,
             versions=self._state.versions(),
@@ -96,12 +112,22 @@ class _Running:
             dead=self._dead,
             follow_ups=self._follow_ups,
             documents=self._state.documents,
+            checked=self._checked,
         )
 
 
 def _skipped(delivery: Delivery) -> Handled:
-    """Return the result of a tick that a later one replaces, or another group's redrive."""
+    """Return the result of an event that is not run.
+
+    That is a tick that a later one replaces, another group's redrive, or an erased entity's event.
+    """
     return Handled(delivery.event, 0.0, (), (), skipped=True)
+
+
+def voiding(engine: Engine, delivery: Delivery) -> Tombstone | None:
+    """Return the erasure because of which an event has no effect any more, or None."""
+    ledger, subjects = engine.backends.erasures.ledger, engine.registry.subjects
+    return ledger.voiding(delivery.event, subjects, delivery.position)
 
 
 def _malformed(delivery: Delivery, now: datetime) -> Handled:
@@ -126,7 +152,7 @@ def _superseded(batch: Batch) -> set[str]:
 def give_up(engine: Engine, run_set: RunSet, batch: Batch, deaths: int) -> Outcome:
     """Return the outcome of an event that has killed its worker too often."""
     (delivery,) = batch.deliveries
-    now = engine.clock.now()
+    now, checked = engine.clock.now(), engine.backends.erasures.ledger.revision
     tick = delivery.event.event_type == REFRESH
     if tick:
         names = [due_of(delivery.event).feature]
@@ -148,6 +174,7 @@ def give_up(engine: Engine, run_set: RunSet, batch: Batch, deaths: int) -> Outco
         handled=[handled],
         # The schedule publishes the next tick; there is nothing to redrive.
         dead=[] if tick else dead_letters(delivery, batch.lease.partition, failures, now),
+        checked=checked,
     )
 
 

@@ -89,6 +89,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
         undo.push_async_callback(backends.lifecycle.close)
         engine = _wire(registry, settings, clock, backends)
         await engine.catalog.follow()
+        await backends.erasures.refresh()
         engine.embedders.advise(registry.all_indexes().values())
         undo.pop_all()
     return engine

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headwater.core.logging import log
 from headwater.core.partitioning import partition_of
 from headwater.declarations.features import EntityDef
 from headwater.declarations.series import undeclared_entities
 from headwater.engine import erasures
 from headwater.engine.engine import Engine
+from headwater.engine.erased_sources import sources_of
 from headwater.engine.erasures import Erase, Erasure
 from headwater.history.forget_report import ForgetReport
 
@@ -23,16 +26,28 @@ _STEPS: tuple[Erase, ...] = (
 
 
 async def forget(
-    engine: Engine, entity: EntityDef, entity_id: str, *, reason: str, dry_run: bool
+    engine: Engine,
+    entity: EntityDef,
+    entity_id: str,
+    *,
+    reason: str,
+    allow_return: bool,
+    dry_run: bool,
 ) -> ForgetReport:
     """Erase an entity; an interrupted call is completed by the next one."""
     await _check_entity(engine, entity)
+    if not dry_run:
+        # First, so that nothing that is erased below is written again by another process.
+        await engine.backends.erasures.erase(
+            entity.name, entity_id, at=engine.clock.micros(), may_return=allow_return
+        )
     kept = erasures.types_of_others(engine.registry, entity)
     erasure = Erasure(engine, entity, entity_id, reason, dry_run, kept)
     counts = {"waiting": await _waiting(engine, entity_id)}
     for erase in _STEPS:
         counts |= await erase(erasure)
-    return ForgetReport(**counts, dry_run=dry_run)
+    sources = await sources_of(engine, entity, entity_id)
+    return msgspec.convert({**counts, **sources._asdict(), "dry_run": dry_run}, ForgetReport)
 
 
 async def _check_entity(engine: Engine, entity: EntityDef) -> None:
@@ -54,6 +69,8 @@ async def _check_entity(engine: Engine, entity: EntityDef) -> None:
 
 
 async def _waiting(engine: Engine, entity_id: str) -> int:
+    """Return the number of events in the entity's partition that some group has not handled."""
     bus = engine.backends.bus
     partition = partition_of(entity_id, bus.partitions)
-    return sum(lag.waiting for lag in await bus.lag() if lag.partition == partition)
+    own = [lag.waiting for lag in await bus.lag() if lag.partition == partition]
+    return max([*own, *(await engine.backends.groups.waiting(partition)).values()])

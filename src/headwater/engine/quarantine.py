@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headwater.core.logging import log
 from headwater.declarations.run_set import RunSet
-from headwater.engine.batch import give_up, run_batch
+from headwater.engine.batch import give_up, run_batch, voiding
 from headwater.engine.engine import Engine
 from headwater.engine.lanes import Lane
 from headwater.ports import Batch, Outcome
@@ -18,7 +18,8 @@ async def run_quarantined(engine: Engine, run_set: RunSet, lane: Lane, batch: Ba
         lane.counted_position = delivery.position
     if not lane.attempts:
         lane.quarantined = 1  # the previous owner is alive after all: this is the last one
-    if lane.attempts > engine.settings.worker.max_deliveries:
+    is_given_up = lane.attempts > engine.settings.worker.max_deliveries
+    if is_given_up and voiding(engine, delivery) is None:
         log.error(
             "event given up",
             event_id=delivery.event.event_id,

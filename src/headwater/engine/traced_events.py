@@ -25,7 +25,15 @@ from headwater.declarations.features import FeatureDef
 from headwater.features.batch_state import BatchState
 from headwater.features.frame import Frame
 from headwater.features.refresh import Refreshed
-from headwater.ports import Delivery, Handled, Lease, Outcome, PublishResult
+from headwater.ports import (
+    Delivery,
+    Handled,
+    Lease,
+    Outcome,
+    PublishResult,
+    Subjects,
+    no_subjects,
+)
 from headwater.telemetry import attributes as names
 
 _SYSTEM = "headwater"
@@ -39,6 +47,7 @@ async def publish(
     events: Sequence[ServiceEvent],
     *,
     dedup_window: timedelta | None,
+    subjects: Subjects = no_subjects,
 ) -> list[PublishResult]:
     """Publish events inside of the caller's trace, or of the one that the first event is of.
 
@@ -63,7 +72,7 @@ async def publish(
             each if each.traceparent in others else replace(each, traceparent=context)
             for each in events
         ]
-        return await inner(sent, dedup_window=dedup_window)
+        return await inner(sent, dedup_window=dedup_window, subjects=subjects)
 
 
 async def handle(

@@ -10,7 +10,7 @@ from headwater.core.values import Cell, Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ClosedError
 from headwater.features.cells import make_cell
-from headwater.ports import Change, Delivery, DocumentWrite, EntityState
+from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger, Tombstone
 
 
 class LoadedEntity:
@@ -35,17 +35,24 @@ class BatchState:
     """The entities of a batch, with the writes of the handlers that have succeeded so far."""
 
     def __init__(
-        self, partition: int, states: Mapping[EntityKey, EntityState], get_state: GetState
+        self,
+        partition: int,
+        states: Mapping[EntityKey, EntityState],
+        get_state: GetState,
+        ledger: Ledger,
     ) -> None:
         self._get_state = get_state
+        self._ledger = ledger
         self.partition = partition
         self.entities = {key: LoadedEntity(state) for key, state in states.items()}
         self.changes: list[Change] = []
         self.documents: list[DocumentWrite] = []
+        self.dropped: dict[Tombstone, int] = {}
+        """The number of changes of erased entities that were left out."""
 
     def begin(self, delivery: Delivery, moment: int, now: int) -> HandlerTransaction:
         """Return the transaction of one run of a handler."""
-        return HandlerTransaction(self, moment, now, delivery.event.event_id)
+        return HandlerTransaction(self, moment, now, delivery)
 
     async def load(self, key: EntityKey) -> None:
         """Load an entity that the batch was read without."""
@@ -53,13 +60,25 @@ class BatchState:
         if key not in self.entities:
             self.entities[key] = LoadedEntity(state)
 
-    def apply(self, staged: StagedChanges) -> None:
-        """Apply the writes of a handler that has succeeded."""
+    def apply(self, staged: StagedChanges, delivery: Delivery) -> None:
+        """Apply the writes of a handler that has succeeded, except to erased entities."""
+        if self._ledger.revision:
+            staged = self._admitted(staged, delivery)
         for (entity, series), change in staged.items():
             if change.online:
                 entity.cells = {**entity.cells, series: change.cell}
                 entity.is_written = True
             self.changes.append(change)
+
+    def _admitted(self, staged: StagedChanges, delivery: Delivery) -> StagedChanges:
+        kept: StagedChanges = {}
+        for place, change in staged.items():
+            tombstone = self._ledger.find(*change.key)
+            if tombstone is None or tombstone.admits_event(delivery.event, delivery.position):
+                kept[place] = change
+            else:
+                self.dropped[tombstone] = self.dropped.get(tombstone, 0) + 1
+        return kept
 
     def versions(self) -> dict[EntityKey, int]:
         """Return the version that each entity was read with."""
@@ -74,6 +93,7 @@ class HandlerTransaction:
     """One run of one handler: it sees its own writes, which count only if it succeeds."""
 
     __slots__ = (
+        "_delivery",
         "_documents",
         "_is_open",
         "_moment",
@@ -87,10 +107,11 @@ class HandlerTransaction:
     is_past = False
     """Whether it is of a moment of the past, which functions then see as the time."""
 
-    def __init__(self, state: BatchState, moment: int, now: int, cause: str) -> None:
+    def __init__(self, state: BatchState, moment: int, now: int, delivery: Delivery) -> None:
         self._state = state
         self._moment = moment
-        self.cause = cause
+        self._delivery = delivery
+        self.cause = delivery.event.event_id
         self._staged: StagedChanges = {}
         self._documents: dict[tuple[str, str], DocumentWrite] | None = None
         # The values of each entity when this run first saw them, to detect that others wrote.
@@ -208,7 +229,7 @@ class HandlerTransaction:
 
     def apply(self, staged: StagedChanges, feature: FeatureDef) -> None:
         """Let the writes of this run of a feature's handler, which has succeeded, count."""
-        self._state.apply(staged)
+        self._state.apply(staged, self._delivery)
         if self._documents is not None:
             is_ordered = feature.order == "event_time"
             self._state.documents += [

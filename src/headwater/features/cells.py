@@ -37,6 +37,7 @@ def make_change(
     *,
     online: bool = True,
     authoritative: bool = True,
+    begins: bool = True,
 ) -> Change:
     """Return the history row of a feature's new value."""
     return Change(
@@ -48,6 +49,7 @@ def make_change(
         cause,
         online,
         authoritative,
+        begins,
     )
 
 

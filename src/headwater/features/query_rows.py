@@ -65,7 +65,9 @@ def query_values(feature: FeatureDef, rows: Rows, now: datetime, cause: str) -> 
         except (FeatureValueError, FeatureFailedError) as error:
             refused.append((entity_id, error))
         else:
-            changes[entity_id, cell.as_of] = make_change(feature, entity_id, cell, cause)
+            changes[entity_id, cell.as_of] = make_change(
+                feature, entity_id, cell, cause, begins=False
+            )
     return QueryValues(list(changes.values()), refused)
 
 

@@ -308,7 +308,9 @@ class Reader:
             # The derivation first: a cached value is never without it.
             if derived:
                 await self._derivations.put(feature, entity_id, cell.written_at, derivation, drops)
-            change = make_change(feature, entity_id, cell, "computed", authoritative=False)
+            change = make_change(
+                feature, entity_id, cell, "computed", authoritative=False, begins=False
+            )
             await self._online.put([change])
         if feature.log:
             await self._log(feature, entity_id, value, now)
@@ -341,7 +343,9 @@ class Reader:
         if frame.is_isolated:
             return
         cell = make_cell(feature, value, moment, moment)
-        change = make_change(feature, entity_id, cell, "served", online=False, authoritative=False)
+        change = make_change(
+            feature, entity_id, cell, "served", online=False, authoritative=False, begins=False
+        )
         if frame.transaction is None:
             await self._online.put([change])
         else:

@@ -97,8 +97,7 @@ class Refresh:
         if feature is None or not feature.refresh:
             log.info("tick of an unscheduled feature", feature=tick.feature)
         elif not skipped:
-            cause = delivery.event.event_id
-            updated, failure, after = await self._run(state, feature, tick, partition, cause)
+            updated, failure, after = await self._run(state, feature, tick, partition, delivery)
         handled = Handled(
             delivery.event,
             time.perf_counter() - began,
@@ -116,7 +115,12 @@ class Refresh:
         return Refreshed(handled, ticks.event_of(rest, self._clock.now()))
 
     async def _run(
-        self, state: BatchState, feature: FeatureDef, tick: ticks.Due, partition: int, cause: str
+        self,
+        state: BatchState,
+        feature: FeatureDef,
+        tick: ticks.Due,
+        partition: int,
+        delivery: Delivery,
     ) -> tuple[int, str, str | None]:
         """Run a feature; return the updated entities, the failure, and where to continue."""
         self._observe_delay(tick)
@@ -124,10 +128,10 @@ class Refresh:
         try:
             if feature.sql is None:
                 updated, failure, after = await self._run_code(
-                    state, feature, tick, partition, cause
+                    state, feature, tick, partition, delivery
                 )
             else:
-                updated, failure = await self._run_sql(feature, cause)
+                updated, failure = await self._run_sql(feature, delivery.event.event_id)
         except BackendError:
             raise  # the batch runs again, as for any event
         except HeadwaterError as error:
@@ -159,7 +163,7 @@ class Refresh:
         feature: FeatureDef,
         tick: ticks.Due,
         partition: int,
-        cause: str,
+        delivery: Delivery,
     ) -> tuple[int, str, str | None]:
         """Compute the feature for the next page of this partition's entities."""
         entity_ids = await self._online.entity_ids(
@@ -177,7 +181,7 @@ class Refresh:
             with self._calls.deadline.slot() as slot:
                 for entity_id in some:
                     try:
-                        await self._run_one(state, feature, entity_id, cause, slot, drops)
+                        await self._run_one(state, feature, entity_id, delivery, slot, drops)
                         done.append(entity_id)
                     except BackendUnavailableError:
                         raise  # the batch runs again, as for any event
@@ -197,13 +201,13 @@ class Refresh:
         state: BatchState,
         feature: FeatureDef,
         entity_id: str,
-        cause: str,
+        delivery: Delivery,
         slot: Slot,
         drops: int,
     ) -> None:
         now = self._clock.micros()
         while True:
-            transaction, reads = HandlerTransaction(state, now, now, cause), Reads()
+            transaction, reads = HandlerTransaction(state, now, now, delivery), Reads()
             try:
                 frame = Frame(transaction, reads)
                 value = await self._calls.call(slot, frame, feature, entity_id)
@@ -230,12 +234,13 @@ class Refresh:
         changes: Sequence[Change] = found.changes
         if not feature.materialize or "timestamp" in rows.columns:
             changes = await self._unwritten(feature, changes)
+        erased = 0
         for page in batched(changes, _PAGE):
-            await self._online.put(page)
+            erased += await self._online.put(page)
         for entity_id, error in found.refused[:_MAX_REPORTED_ROWS]:
             self._report(feature, entity_id, error)
         refused, total = len(found.refused), len(found.changes) + len(found.refused)
-        return len(changes), f"failed for {refused} of {total} rows" if refused else ""
+        return len(changes) - erased, f"failed for {refused} of {total} rows" if refused else ""
 
     async def _unwritten(self, feature: FeatureDef, changes: Sequence[Change]) -> list[Change]:
         """Return the changes to write: of known entities if need be, and not known already."""

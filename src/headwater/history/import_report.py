@@ -15,5 +15,7 @@ class ImportReport(msgspec.Struct, frozen=True):
     added: int
     """The values that were not in history before."""
     missing: int
+    erased: int = 0
+    """The values that were left out, because their entities were erased."""
 
     __repr__ = short_repr("rows", "values", "added", "missing")

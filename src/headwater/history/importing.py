@@ -21,11 +21,12 @@ from headwater.errors.hints import nearest
 from headwater.features.cells import make_cell, make_change
 from headwater.history.column_types import JSON, column_type
 from headwater.history.columns import is_of_its_computation
+from headwater.history.erased_rows import without_erased
 from headwater.history.frames.entity_frame import Spine, TimeRemedies
 from headwater.history.frames.files import rows_of
 from headwater.history.import_report import ImportReport
 from headwater.history.points import check_rows
-from headwater.ports import Change, OfflineStore
+from headwater.ports import Backends, Change
 
 _TIMES = ("event_timestamp", "timestamp")
 _WRITTEN = ("created", "created_timestamp")
@@ -72,7 +73,7 @@ async def import_file(
     file: Path,
     features: Sequence[FeatureDef],
     columns: ImportColumns,
-    offline: OfflineStore,
+    backends: Backends,
     *,
     now: int,
     latest: datetime,
@@ -80,9 +81,10 @@ async def import_file(
 ) -> ImportReport:
     """Append the values of a file to history, in large batches; values that it has stay as is.
 
-    A value without a write time is written now. Times after ``latest`` are refused.
+    A value without a write time is written now. Times after ``latest`` are refused. Values of
+    erased entities are left out.
     """
-    values = added = missing = done = 0
+    values = added = missing = erased = done = 0
     with TemporaryDirectory(prefix="headwater-") as folder, session(Path(folder)) as duck:
         try:
             total = await asyncio.to_thread(_open, duck, file, features, columns, latest)
@@ -92,12 +94,14 @@ async def import_file(
         size = max(1, _CHANGES_AT_ONCE // len(features))
         while rows := await asyncio.to_thread(found.fetchmany, size):
             changes = await asyncio.to_thread(_changes, rows, features, now)
-            added += await offline.append(changes)
+            admitted = await without_erased(backends, changes)
+            added += await backends.offline.append(admitted)
+            erased += len(changes) - len(admitted)
             done, values = done + len(rows), values + len(changes)
             missing += len(rows) * len(features) - len(changes)
             if progress is not None:
                 progress(done, total)
-    return ImportReport(total, values, added, missing)
+    return ImportReport(total, values, added, missing, erased)
 
 
 def _open(
@@ -236,7 +240,7 @@ def _changes(
             except (FeatureValueError, msgspec.DecodeError):
                 problems.append((feature, row, value))
                 continue
-            changes.append(make_change(feature, entity_id, cell, cause, online=False))
+            changes.append(make_change(feature, entity_id, cell, cause, online=False, begins=False))
     if problems:
         raise _unfit(problems)
     return changes

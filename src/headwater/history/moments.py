@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headwater.core.values import Cell, Cells, EntityKey
+from headwater.core.values import INTERNAL, Cell, Cells, EntityKey, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.features.batch_state import BatchState, HandlerTransaction
-from headwater.ports import Change, DocumentWrite, EntityState
+from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger
 
 LoadedValues = Mapping[tuple[str, str, int], Cell | None]
 """Past values, by series, entity id and moment."""
@@ -30,7 +30,7 @@ class MomentTransaction(HandlerTransaction):
     is_past = True
 
     def __init__(self, values: LoadedValues, at: int, *, known: bool) -> None:
-        super().__init__(_NOTHING, at, at, "")
+        super().__init__(_NOTHING, at, at, _NO_EVENT)
         self._values = values
         self._at = at
         self._known = known
@@ -104,4 +104,5 @@ async def _no_state(_: EntityKey) -> EntityState:
     return EntityState(0, {})
 
 
-_NOTHING = BatchState(0, {}, _no_state)
+_NO_EVENT = Delivery("0", ServiceEvent(f"{INTERNAL}moment", "none"))
+_NOTHING = BatchState(0, {}, _no_state, Ledger())

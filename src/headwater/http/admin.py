@@ -328,10 +328,17 @@ class Administration:
         """Erase an entity for good, or count what it has; the last line has the result.
 
         Its values, history, events and dead letters are removed, and records of contexts that read
-        it lose all values. Their hashes stay valid.
+        it lose all values. Their hashes stay valid. Nothing of before brings it back, and new
+        events are refused unless `allow_return` is true.
         """
         forget = self._store.admin.forget
         return await ProgressResponse(
-            lambda _: forget(body.entity, body.entity_id, reason=body.reason, dry_run=body.dry_run),
+            lambda _: forget(
+                body.entity,
+                body.entity_id,
+                reason=body.reason,
+                allow_return=body.allow_return,
+                dry_run=body.dry_run,
+            ),
             private=self._private,
         ).begun()

@@ -129,9 +129,19 @@ class AdminVerbs:
             return await prune(engine.backends, engine.catalog, wanted)
 
     async def forget(
-        self, entity: str, entity_id: str | int, *, reason: str, dry_run: bool = False
+        self,
+        entity: str,
+        entity_id: str | int,
+        *,
+        reason: str,
+        allow_return: bool = False,
+        dry_run: bool = False,
     ) -> ForgetReport:
         """Erase an entity: values, history, events, dead letters, and its values in records.
+
+        What was erased stays erased: refreshes, imports, backfills, rebuilds and late events do not
+        bring it back, and new events are refused. With ``allow_return``, events of after this begin
+        anew; a later call changes that.
 
         Records of contexts that read the entity keep their hashes and lose all disclosed values;
         ``reason`` is noted in them. Events of types that trigger features of other entities only
@@ -152,11 +162,17 @@ class AdminVerbs:
             raise InvalidInputError("say for what reason the entity is forgotten")
         engine = await self._runtime.open()
         if dry_run:
-            return await forget(engine, definition, text_id, reason=reason, dry_run=True)
+            return await forget(
+                engine, definition, text_id, reason=reason, allow_return=False, dry_run=True
+            )
         # The log cannot be redacted, so it has a hash by which the request can be proved.
         digest = sha256(text_id.encode()).hexdigest()
-        async with audited(engine, "admin.forget", entity, id_sha256=digest):
-            return await forget(engine, definition, text_id, reason=reason, dry_run=False)
+        async with audited(
+            engine, "admin.forget", entity, id_sha256=digest, allow_return=allow_return
+        ):
+            return await forget(
+                engine, definition, text_id, reason=reason, allow_return=allow_return, dry_run=False
+            )
 
     async def audit(
         self, *, limit: int = 100, records: int = 100, progress: OnStep | None = None

@@ -56,7 +56,8 @@ class EventBus:
         """Publish events together; a repeated event id within the window counts once.
 
         Either all are stored or none, except events that repeat an id of their entity with another
-        type, payload or given timestamp: EventConflictError names them, the others are stored.
+        type, payload or given timestamp, and events of an erased entity, unless they are later and
+        it may return: EventConflictError names them, the others are stored.
 
         >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
         >>> [result.duplicate for result in await store.bus.publish_many([event, event])]
@@ -70,9 +71,10 @@ class EventBus:
         check_events(events, clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
         engine = self._runtime.current() or await self._runtime.open()
         window = ingest.dedup_window if dedup else None
-        results = await engine.backends.bus.publish(events, dedup_window=window)
-        if dedup:
-            _raise_conflicts(events, results)
+        results = await engine.backends.bus.publish(
+            events, dedup_window=window, subjects=self._runtime.registry.subjects
+        )
+        _raise_conflicts(events, results)
         self._warn_of_unknown(events)
         return results
 
@@ -142,12 +144,12 @@ class EventBus:
 
 
 def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:
-    if not any([result.conflict for result in results]):
+    if not any([result.conflict or result.erased for result in results]):
         return
     conflicts = [
-        EventConflict(index, event.entity_id, event.event_id, result.conflict)
+        EventConflict(index, event.entity_id, event.event_id, result.conflict, result.erased)
         for index, (event, result) in enumerate(zip(events, results, strict=True))
-        if result.conflict
+        if result.conflict or result.erased
     ]
     raise EventConflictError(conflicts, len(events))
 

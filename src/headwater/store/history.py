@@ -65,7 +65,7 @@ class HistoryVerbs:
             Path(file),
             definitions,
             ImportColumns(id=id, value=value, at=at, written=written, time_zone=time_zone),
-            engine.backends.offline,
+            engine.backends,
             now=engine.clock.micros(),
             latest=engine.clock.now() + engine.settings.ingest.future_tolerance,
             progress=progress,

@@ -8,7 +8,7 @@ from datetime import datetime
 from headwater.core.clock import to_micros
 from headwater.core.values import OUT_OF_RANGE, Cell, has_supported_year
 from headwater.declarations.features import FeatureDef
-from headwater.errors import InvalidInputError
+from headwater.errors import ErasedEntityError, InvalidInputError
 from headwater.features.cells import make_cell, make_change
 from headwater.features.frame import current_frame
 from headwater.store.runtime import Runtime
@@ -43,7 +43,8 @@ async def set_value(
         at, written_at = _after_stored(stored, moment, runtime.clock.micros())
         cell = make_cell(version, value, at, written_at)
         changes.append(make_change(version, text_id, cell, "set"))
-    await online.put(changes)
+    if await online.put(changes):
+        raise ErasedEntityError(feature.entity.name, text_id)
 
 
 def _versions(

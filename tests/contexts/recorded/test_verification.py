@@ -354,9 +354,10 @@ async def test_a_record_that_must_be_signed_is_never_made_without_a_key(
 ) -> None:
     made = await shop.plain("a")
     core = open_core(await shop.store.get_record(made.context_id))
-    log = (await runtime_of(shop.store).open()).backends.records
+    backends = (await runtime_of(shop.store).open()).backends
+    log, erasures = backends.records, backends.erasures
     with pytest.raises(SignatureError, match="HEADWATER_SIGNING_KEY"):
-        Recorder(log, settings.replace(signature_mode="required")).seal(core)
+        Recorder(log, erasures, settings.replace(signature_mode="required")).seal(core)
 
 
 @pytest.mark.both_environments

@@ -810,7 +810,8 @@ export interface paths {
         /**
          * Erase an entity for good, or count what it has; the last line has the result.
          * @description Its values, history, events and dead letters are removed, and records of contexts that read
-         *     it lose all values. Their hashes stay valid.
+         *     it lose all values. Their hashes stay valid. Nothing of before brings it back, and new
+         *     events are refused unless `allow_return` is true.
          */
         post: operations["forget"];
         delete?: never;
@@ -2600,6 +2601,11 @@ export interface components {
          */
         ForgetBody: {
             /**
+             * @description Whether events of after this begin the entity anew.
+             * @default false
+             */
+            allow_return: boolean;
+            /**
              * @description Count, and remove nothing.
              * @default false
              */
@@ -2618,8 +2624,10 @@ export interface components {
          * ForgetReport
          * @description The number of values, events and records that were erased or, in a dry run, would be.
          *
-         *         ``waiting`` counts the events of the entity's partition that no worker has handled yet. If some
-         *         of them are of this entity, its values come back, so forget it again when they are handled.
+         *         ``waiting`` counts the events of the entity's partition that some consumer group has not handled
+         *         yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
+         *         still returns the entity, and ``unchecked_sources`` those whose query could not be run: their
+         *         rows are not stored, and stay where they are.
          */
         ForgetReport: {
             dead_letters: number;
@@ -2628,6 +2636,10 @@ export interface components {
             events: number;
             history: number;
             records: number;
+            /** @default [] */
+            sources: string[];
+            /** @default [] */
+            unchecked_sources: string[];
             values: number;
             waiting: number;
         };
@@ -2809,6 +2821,8 @@ export interface components {
          */
         ImportReport: {
             added: number;
+            /** @default 0 */
+            erased: number;
             missing: number;
             rows: number;
             values: number;

@@ -131,7 +131,7 @@ class _ScratchLog:
         self.find, self.redact, self.index_key = inner.find, inner.redact, inner.index_key
         self.count, self.count_found, self.prune = inner.count, inner.count_found, inner.prune
 
-    async def append(self, record: StoredRecord, keys: object) -> None:
+    async def append(self, record: StoredRecord, keys: object, *, checked: int = 0) -> None:
         self.appended[record.context_id] = record
 
     def refused(self, context_id: str) -> Context:

@@ -12,7 +12,7 @@ from headwater.errors import BackfillRefusedError, HeadwaterError, ReplayWriteEr
 from headwater.features.batch_state import BatchState, HandlerTransaction, StagedChanges
 from headwater.history.backfill.event_file import StoredEvent
 from headwater.history.backfill.past_values import PastValues
-from headwater.ports import Change, Delivery, DocumentWrite, EntityState
+from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger
 
 _READS = {
     "search": "it would find the documents of today",
@@ -25,7 +25,7 @@ class ReplayState(BatchState):
     """The entities of a replay, with the values of one feature and no others."""
 
     def __init__(self, definition: FeatureDef, past: PastValues) -> None:
-        super().__init__(0, {}, _nothing)
+        super().__init__(0, {}, _nothing, Ledger())
         self.definition = definition
         self.past = past
         self.unstored: Counter[str] = Counter()
@@ -37,7 +37,7 @@ class ReplayState(BatchState):
         assert isinstance(delivery, StoredEvent)
         return ReplayTransaction(self, delivery, moment)
 
-    def apply(self, staged: StagedChanges) -> None:
+    def apply(self, staged: StagedChanges, delivery: Delivery) -> None:
         """Keep the new values of the replayed feature; count those of other features."""
         for (entity, _), change in staged.items():
             if change.feature != self.definition.series:
@@ -66,7 +66,7 @@ class ReplayTransaction(HandlerTransaction):
 
     def __init__(self, state: ReplayState, stored: StoredEvent, moment: int) -> None:
         # Now is when the event was accepted: values expire as they would have.
-        super().__init__(state, moment, stored.received_at, stored.event.event_id)
+        super().__init__(state, moment, stored.received_at, stored)
         self._replay = state
         self._event = stored
         own = self.loaded(self._own_key).get(state.definition.series)
