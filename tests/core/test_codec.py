@@ -20,7 +20,7 @@ from headwater.errors import FeatureValueError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
-TEXTS = st.text()
+TEXTS = st.text(st.characters(exclude_characters="\0"))
 # JSON writes an offset in whole minutes.
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 MOMENTS = st.datetimes(timezones=ZONES)
@@ -45,6 +45,19 @@ class Order(msgspec.Struct):
 
 class Colour(Enum):
     RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(str, "a\0b"), (dict[str, int], {"a\0": 1}), (list[str], ["\\\0"]), (Any, {"a": ["\0"]})],
+)
+def test_a_text_that_postgres_cannot_hold_is_refused(annotation: Any, value: object) -> None:
+    assert_refused(annotation, value, "U+0000")
+
+
+@pytest.mark.parametrize("text", [r"\u0000", r"\\u0000", "\x01", "\ufffd"])
+def test_a_text_that_looks_like_it_is_stored(text: str) -> None:
+    assert there_and_back(str, text) == text
 
 
 def there_and_back(annotation: Any, value: object) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import msgspec
 import numpy
@@ -14,7 +15,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import ClosedError, EventConflict, EventConflictError, EventError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import PATIENCE_SECONDS, backlog, past, records, until
+from tests.engine.support import PATIENCE_SECONDS, backlog, past, query, records, until
 
 pytestmark = pytest.mark.both_environments
 
@@ -142,6 +143,24 @@ async def test_a_published_event_has_a_plain_time_and_nothing_but_what_is_stored
     assert (await store.publish("note", "u1", {"number": 1}, event_id="e1")).event_id == "e1"
     (logged,) = await store.bus.list(event_type="note")
     assert msgspec.to_builtins(logged.event) == msgspec.to_builtins(event)
+
+
+@pytest.mark.parametrize("payload", [{"a": "x\0y"}, {"a\0": 1}, {"a": [{"b": "\\\0"}]}])
+async def test_the_character_that_postgres_cannot_hold_is_refused_where_it_enters(
+    store: FeatureStore, payload: dict[str, Any]
+) -> None:
+    with pytest.raises(EventError, match=r"payload cannot be stored: it contains .* U\+0000"):
+        await store.publish("note", "u1", payload)
+    assert await backlog(store) == 0
+
+
+async def test_what_a_payload_contains_comes_back(store: FeatureStore) -> None:
+    payload = {"a": "\\u0000 \x01 \x7f \ufffd \ufeff", "\\u0000": ["\\\\u0000", "\u2028"]}
+    await store.publish("note", "u1", payload)
+    (logged,) = await store.bus.list()
+    assert logged.event.payload == payload
+    ((shown,),) = await query(store, "SELECT payload FROM events")
+    assert msgspec.json.decode(shown) == payload
 
 
 async def test_the_order_of_a_payloads_keys_is_not_its_content(store: FeatureStore) -> None:

@@ -13,7 +13,7 @@ HOSTILE = {
     "html": "<img src=x onerror=alert(1)><script>alert(2)</script>",
     "rtl": "\u202e\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd \u0645\u0631\u062d\u0628\u0627",
     "long": "x" * 400,
-    "control": "a\u0000b\u001bc\td",
+    "control": "a\u0001b\u001bc\td",
     "nested": {"deep": [{"er": [1, 2, {"est": None}]}] * 3},
 }
 ARABIC = "\u0645\u0631\u062d\u0628\u0627"

@@ -178,23 +178,26 @@ DurationText = Annotated[
 ]
 
 _METADATA_NAMES = {"pattern": "^[^$]"}
+_WITHOUT_ZERO = {"pattern": r"^[^\u0000]*$"}
 
 
 def _reference(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _value(name: str, description: str, **names: object) -> dict[str, object]:
+def _value(
+    name: str, description: str, names: dict[str, str], texts: dict[str, str]
+) -> dict[str, object]:
     """Return the schema of JSON values whose integers have at most 64 bits.
 
     A schema cannot limit them without also forbidding `1e300`, which is an integer to it.
     """
-    objects = {"type": "object", "additionalProperties": _reference(name), **names}
+    objects = {"type": "object", "additionalProperties": _reference(name), "propertyNames": names}
     return {
         "title": name,
         "description": description,
         "anyOf": [
-            {"type": ["null", "boolean", "number", "string"]},
+            {"type": ["null", "boolean", "number", "string"], **texts},
             {"type": "array", "items": _reference(name)},
             objects,
         ],
@@ -206,7 +209,10 @@ Payload = Annotated[
     Meta(
         description="Data for the handlers.",
         examples=[{"amount": 40}],
-        extra_json_schema={"additionalProperties": _reference("PayloadValue")},
+        extra_json_schema={
+            "propertyNames": _WITHOUT_ZERO,
+            "additionalProperties": _reference("PayloadValue"),
+        },
     ),
 ]
 
@@ -223,11 +229,17 @@ Metadata = Annotated[
 ]
 
 SCHEMAS: dict[str, dict[str, object]] = {
-    "PayloadValue": _value("PayloadValue", "Any JSON value with integers of 64 bits."),
+    "PayloadValue": _value(
+        "PayloadValue",
+        "Any JSON value with integers of 64 bits and texts without U+0000.",
+        names=_WITHOUT_ZERO,
+        texts=_WITHOUT_ZERO,
+    ),
     "MetadataValue": _value(
         "MetadataValue",
         "Any JSON value with integers of 64 bits, and names as in metadata.",
-        propertyNames=_METADATA_NAMES,
+        names=_METADATA_NAMES,
+        texts={},
     ),
 }
 """Schemas that the types above refer to and that no Struct has."""

@@ -172,6 +172,11 @@ _CHECKS: dict[type, _Check] = {
 }
 
 
+_ZERO = rb"\u0000"
+# A backslash before it may be escaped itself.
+_ZERO_CHARACTER = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
 def encode_exact(value: object, decode: Callable[[bytes], Any]) -> bytes:
     """Return the value's JSON text; raise UnstorableError unless it decodes to an equal value."""
     try:
@@ -183,6 +188,10 @@ def encode_exact(value: object, decode: Callable[[bytes], Any]) -> bytes:
         if repr(back) == repr(value):
             raise UnstorableError("it would decode to a value that is not equal: is it a NaN?")
         raise UnstorableError(f"it would decode to {reprlib.repr(back)}")
+    if _ZERO in raw and _ZERO_CHARACTER.search(raw):
+        raise UnstorableError(
+            "it contains the character U+0000, which Postgres cannot hold; remove it"
+        )
     return raw
 
 

@@ -3245,7 +3245,7 @@ export interface components {
         };
         /**
          * PayloadValue
-         * @description Any JSON value with integers of 64 bits.
+         * @description Any JSON value with integers of 64 bits and texts without U+0000.
          */
         PayloadValue: (null | boolean | number | string) | components["schemas"]["PayloadValue"][] | {
             [key: string]: components["schemas"]["PayloadValue"];
