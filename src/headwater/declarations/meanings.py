@@ -5,12 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry
+from headwater.errors import InvalidInputError
 from headwater.ports import CatalogEntry, CatalogState, DroppedFeature, Meaning
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -51,6 +53,49 @@ def as_meant(feature: FeatureDef, meaning: Meaning | None) -> FeatureDef:
         return feature if series == feature.series else replace(feature, series=series)
     default = None if meaning.default is None else feature.codec.decode(meaning.default.encode())
     return replace(feature, series=series, default=default)
+
+
+class Span(NamedTuple):
+    """A feature with the series and the default that it had from a moment on."""
+
+    since: datetime
+    feature: FeatureDef
+
+
+class PastNames:
+    """What the declared features were over time, as a catalog says."""
+
+    def __init__(self, state: CatalogState, declared: Collection[str]) -> None:
+        self._state = state
+        self._declared = declared
+        self._kept = {version.series for version in state.versions()}
+
+    def spans(self, feature: FeatureDef, start: datetime, end: datetime) -> list[Span]:
+        """Return what a feature was from one moment to another, both included.
+
+        Raise InvalidInputError if a version that was served then has been dropped.
+        """
+        entry = declared_entry(self._state, feature.name, self._declared)
+        if entry is None or not entry.meanings:
+            return [Span(start, feature)]
+        meanings = meanings_during(entry.meanings, start, end)
+        for each in meanings:
+            self._check_kept(feature, each)
+        changes = [later for before, later in pairwise(meanings) if _differs(before, later)]
+        return [Span(each.since, as_meant(feature, each)) for each in (meanings[0], *changes)]
+
+    def at(self, feature: FeatureDef, moment: datetime) -> FeatureDef:
+        """Return a feature with the series and the default of a moment; raise as ``spans`` does."""
+        return self.spans(feature, moment, moment)[0].feature
+
+    def _check_kept(self, feature: FeatureDef, meaning: Meaning) -> None:
+        is_gone = meaning.series is not None and meaning.series not in self._kept
+        if is_gone and meaning.entity == feature.entity.name:
+            raise InvalidInputError(
+                f"version {meaning.version} of feature {feature.name!r}, which was served from "
+                f"{meaning.since.isoformat()} on, was dropped with its values; leave out the rows "
+                "of that time, or read from an export that still has it, with exported="
+            )
 
 
 def named_at(
@@ -97,6 +142,10 @@ def _owners(state: CatalogState, name: str) -> Iterator[_Owner]:
         for each in feature.meanings:
             if each.name == name:
                 yield _Owner(each.since, until, feature)
+
+
+def _differs(meaning: Meaning, other: Meaning) -> bool:
+    return replace(meaning, since=other.since, name=other.name) != other
 
 
 def _since(meaning: Meaning) -> datetime:

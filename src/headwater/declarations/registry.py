@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from hashlib import sha256
 from itertools import chain
 
@@ -14,6 +16,7 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
+from headwater.declarations.meanings import PastNames
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.run_set import RunSet, declared_as
 from headwater.declarations.series import (
@@ -54,6 +57,7 @@ class Registry:
         self._catalog = CatalogState()
         self._names: dict[str, str] = {}
         """The names of the features that are stored under another one."""
+        self._changes: list[datetime] | None = None
 
     def add_entity(self, entity: EntityDef) -> None:
         self._check_unique("entity", entity.name, entity.location, self.entities)
@@ -75,7 +79,7 @@ class Registry:
 
         Workers run the same versions as before, until they take another ``run_set``.
         """
-        self._catalog = catalog
+        self._catalog, self._changes = catalog, None
         for name, feature in self.features.items():
             series = served_series(catalog, name, self.features)
             foreign = foreign_series(declared_entry(catalog, name, self.features), feature)
@@ -84,6 +88,19 @@ class Registry:
                 self.features[name] = changed
                 self.revision += 1
         self._names = {f.series: f.name for f in self.features.values() if f.series != f.name}
+
+    def era(self, moment: datetime) -> tuple[int, int]:
+        """Return a key of the time around a moment in which every feature was the same."""
+        if self._changes is None:
+            # Before it was first recorded, a feature was what that record says.
+            entries = self._catalog.features.values()
+            self._changes = sorted({each.since for entry in entries for each in entry.meanings[1:]})
+        return self._catalog.revision, bisect_right(self._changes, moment)
+
+    @property
+    def past_names(self) -> PastNames:
+        """What the features were over time."""
+        return PastNames(self._catalog, self.features)
 
     def versions(self, name: str) -> tuple[FeatureDef, ...]:
         """Return the version of a feature that is served, and the ones kept fresh next to it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -118,6 +119,11 @@ class HandlerTransaction:
         self._seen: dict[LoadedEntity, Cells] = {}
         self._is_open = True
         self.now = now
+
+    @property
+    def known_at(self) -> datetime | None:
+        """The moment whose served values it reads, if they are not those of present versions."""
+        return None
 
     async def get(
         self, entity: str, entity_ids: Sequence[str], _features: Sequence[FeatureDef]

@@ -128,6 +128,13 @@ class Frame(msgspec.Struct, frozen=True):
         return transaction.now if transaction is not None and transaction.is_past else None
 
     @property
+    def known_at(self) -> datetime | None:
+        """The moment whose served values are read here, if they are not the present ones."""
+        if self.past is not None:
+            return self.past.began
+        return None if self.transaction is None else self.transaction.known_at
+
+    @property
     def is_isolated(self) -> bool:
         """Whether results are neither taken from a cache nor stored for others."""
         return self.past is not None or self.replay is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -22,7 +24,7 @@ _CELL_FIELDS: list[tuple[str, Any] | tuple[str, Any, Any]] = [
 ]
 _MAX_PLANS = 1_000
 
-_PlanKey = tuple[int | FeatureRef | tuple[str], ...]
+_PlanKey = tuple[int | FeatureRef | tuple[str] | tuple[int, int], ...]
 
 
 def live_cell(feature: FeatureDef, cells: Cells, now: int) -> Cell | None:
@@ -109,17 +111,37 @@ class Plans:
             key = (*key, (variant.series,))
         plan = self._plans.get(key)
         if plan is None:
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            named = [feature_name(name) for name in names]
-            plan = self._plans[key] = self._make_plan(named, variant)
+            features: Mapping[str, FeatureDef] = self._registry.features
+            if variant is not None:
+                features = {**features, variant.name: variant}
+            plan = self._keep(
+                key, self._make_plan([feature_name(name) for name in names], features)
+            )
         return plan
 
-    def _make_plan(self, names: Sequence[str], variant: FeatureDef | None) -> Plan:
+    def plan_at(self, names: Sequence[FeatureRef], moment: datetime) -> Plan:
+        """Return the plan for reading features as they were served at a moment.
+
+        Raise InvalidInputError if a version that was served then has been dropped.
+        """
+        key: _PlanKey = (self._registry.revision, self._registry.era(moment), *names)
+        return self._plans.get(key) or self._keep(key, self._past_plan(names, moment))
+
+    def _past_plan(self, names: Sequence[FeatureRef], moment: datetime) -> Plan:
+        present, past = self._registry.features, self._registry.past_names
+        named = [feature_name(name) for name in names]
+        needed = chain.from_iterable(graph.levels(present, named))
+        features = {**present, **{name: past.at(present[name], moment) for name in needed}}
+        return self._make_plan(named, features)
+
+    def _keep(self, key: _PlanKey, plan: Plan) -> Plan:
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
+        return plan
+
+    def _make_plan(self, names: Sequence[str], features: Mapping[str, FeatureDef]) -> Plan:
         entity = self._registry.one_entity(names)
-        features: Mapping[str, FeatureDef] = self._registry.features
-        if variant is not None:
-            features = {**features, variant.name: variant}
         levels = graph.levels(features, names)
         needed = [features[name] for level in levels for name in level]
         for feature in needed:

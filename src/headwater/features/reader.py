@@ -94,7 +94,7 @@ class Reader:
         frame = current_frame()
         if frame.transaction is None and self.loss.is_check_due:
             await self.check(frame)
-        plan = self._plans.plan(names, frame.variant)
+        plan = self._plan(names, frame)
         if plan.computed or frame.reads is not None or frame.transaction is not None:
             rows = await self.read(names, entity_ids)
             return [{f.name: row[f.name].value for f in plan.requested} for row in rows]
@@ -126,7 +126,7 @@ class Reader:
         frame = current_frame()
         if frame.transaction is None and self.loss.is_check_due:
             await self.check(frame)
-        plan = self._plans.plan(names, frame.variant)
+        plan = self._plan(names, frame)
         ids = list(map(plan.entity.text_id, entity_ids))
         past = frame.past
         cells, now, moments = await self._cells(plan, ids, frame)
@@ -144,6 +144,12 @@ class Reader:
                     if past is not None:
                         past.advance(feature, entity_id)
         return rows
+
+    def _plan(self, names: Sequence[FeatureRef], frame: Frame) -> Plan:
+        moment = frame.known_at
+        if moment is None:
+            return self._plans.plan(names, frame.variant)
+        return self._plans.plan_at(names, moment)
 
     async def _cells(
         self, plan: Plan, ids: Sequence[str], frame: Frame

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
+from headwater.core.clock import from_micros
 from headwater.core.values import INTERNAL, Cell, Cells, EntityKey, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import HeadwaterError, InvalidInputError
@@ -38,6 +40,11 @@ class MomentTransaction(HandlerTransaction):
         """The features to load, by series and entity id."""
         self.refusal: HeadwaterError | None = None
         """The first thing that the function did and that has no past, also if it was caught."""
+
+    @property
+    def known_at(self) -> datetime | None:
+        """The moment, if the values are those that were served then."""
+        return from_micros(self._at) if self._known else None
 
     def cell(self, key: EntityKey, feature: FeatureDef) -> Cell | None:
         """Return a value that has been loaded; raise KeyError for any other one."""

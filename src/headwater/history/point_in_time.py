@@ -16,15 +16,23 @@ import msgspec
 from headwater.core.duckdb_session import headline, session
 from headwater.core.progress import OnStep
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.meanings import PastNames
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.reader import Reader
-from headwater.history.columns import ColumnPlan, ResultColumn, plan_columns, result_columns
+from headwater.history.columns import (
+    ColumnPlan,
+    Reading,
+    ResultColumn,
+    plan_columns,
+    result_columns,
+)
 from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spine
 from headwater.history.json_values import check_values
 from headwater.history.past_reads import PastQueries, PastReads
 from headwater.history.points import write_points
 from headwater.history.recomputing import Recomputation
+from headwater.history.served_spans import ServedSpans, served_spans
 from headwater.ports import FrameReader
 
 
@@ -48,12 +56,14 @@ class PastSources(msgspec.Struct, frozen=True):
     ``history`` has the values that were stored; ``reader`` computes others from them as it does for
     serving; ``queries`` runs the queries of SQL features, whose rows may be of the past. Only some
     features need these two. ``earliest`` returns the moment up to which history was pruned.
+    ``names`` says which series and default a feature had at each moment.
     """
 
     history: FrameReader
     reader: Reader | None = None
     queries: PastQueries | None = None
     earliest: Callable[[], Awaitable[datetime | None]] = _never_pruned
+    names: PastNames | None = None
 
 
 def needs_store(features: Sequence[FeatureDef], *, known: bool) -> bool:
@@ -74,7 +84,12 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
         folder = Path(name)
         points = [folder / f"points{number}.parquet" for number in range(len(plans))]
         rows = await asyncio.to_thread(_prepare, frame, spine, columns, points)
-        answering = _Answering(past, request, folder, rows, sum(map(_answers_of, plans)))
+        served = ServedSpans()
+        if request.known and past.names is not None:
+            served = await asyncio.to_thread(served_spans, request.features, past.names, points[0])
+            plans = plan_columns(served.features, known=True)
+            columns = result_columns(plans, order, with_as_of=request.with_as_of)
+        answering = _Answering(past, request, served, folder, rows, sum(map(_answers_of, plans)))
         for plan, file in zip(plans, points, strict=True):
             await answering.answer(plan, file)
         if (later := await past.earliest()) != spine.earliest:
@@ -95,9 +110,16 @@ class _Answering:
     """Answers plans one after the other, each answer in a file."""
 
     def __init__(
-        self, past: PastSources, request: HistoryRequest, folder: Path, rows: int, total: int
+        self,
+        past: PastSources,
+        request: HistoryRequest,
+        served: ServedSpans,
+        folder: Path,
+        rows: int,
+        total: int,
     ) -> None:
         self._reader = past.reader
+        self._served = served
         self._reads = PastReads(past.history, past.queries, folder)
         self._request = request
         self._folder = folder
@@ -109,7 +131,7 @@ class _Answering:
         """Answer the readings of a plan and its computed features."""
         for reading in plan.readings:
             report, answer = self._reporter(), self._new_answer()
-            await self._reads.read(points, reading, answer, report)
+            await self._read(points, reading, answer, report)
             await asyncio.to_thread(check_values, reading, points, answer)
         if plan.computed:
             assert self._reader is not None, "computed features need an open store"
@@ -118,6 +140,18 @@ class _Answering:
             )
             report = self._reporter()
             await computing.answer(plan.computed, points, self._new_answer(), report)
+
+    async def _read(
+        self, points: Path, reading: Reading, answer: Path, report: Callable[[int], None] | None
+    ) -> None:
+        """Read a reading, in each version that was served, and choose by the moment of the row."""
+        choice = self._served.choice(reading)
+        if choice is None:
+            return await self._reads.read(points, reading, answer, report)
+        every = answer.with_suffix(".every.parquet")
+        await self._reads.read(points, choice.reading, every, report)
+        await asyncio.to_thread(choice.write, points, every, answer)
+        return None
 
     def _new_answer(self) -> Path:
         self.answers.append(self._folder / f"answer{len(self.answers)}.parquet")

@@ -82,7 +82,7 @@ async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
     queries = PastQueries(offline, engine.registry, engine.clock)
     return _Past(
         requested(engine.registry, features),
-        PastSources(offline, engine.reader, queries, earliest),
+        PastSources(offline, engine.reader, queries, earliest, engine.registry.past_names),
     )
 
 

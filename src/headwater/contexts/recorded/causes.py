@@ -13,9 +13,11 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.core.clock import MICROSECOND
+from headwater.declarations.meanings import meanings_during, named_at
 from headwater.declarations.registry import Registry
+from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.causes import CausedRow, CauseEvent, events_behind
-from headwater.ports import HistoryRow, OfflineStore
+from headwater.ports import CatalogEntry, CatalogState, HistoryRow, OfflineStore
 from headwater.records.core import Core, FeatureInput, disclosed
 
 MOST_VALUES = 100
@@ -41,7 +43,8 @@ class ValueCause(msgspec.Struct, frozen=True, kw_only=True):
 class ContextCauses(msgspec.Struct, frozen=True, kw_only=True):
     """The causes of the values that a context read, where history knows them.
 
-    `is_complete` is False if the context read more values than are looked up.
+    `is_complete` is False if the causes of stored values are left out: the context read more values
+    than are looked up, ids are withheld, or history has not got the values any more.
     """
 
     context_id: str
@@ -50,9 +53,9 @@ class ContextCauses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Stored(NamedTuple):
-    """A stored value by the columns of history."""
+    """A stored value by the columns of history; one of the series has it."""
 
-    series: str
+    series: tuple[str, ...]
     entity_id: str
     as_of: datetime
     written_at: datetime
@@ -65,14 +68,16 @@ class _Place(NamedTuple):
     input: int | None
 
 
-async def causes_of(core: Core, registry: Registry, offline: OfflineStore) -> ContextCauses:
+async def causes_of(
+    core: Core, registry: Registry, catalog: CatalogState, offline: OfflineStore
+) -> ContextCauses:
     """Return the causes of all values that a context read."""
-    places: dict[_Stored, list[_Place]] = {}
+    places: dict[_Stored | None, list[_Place]] = {}
     for place, value in _values(core):
-        stored = _stored(value, registry)
-        if stored is not None:
+        if value.as_of is not None and value.written_at is not None:
+            stored = _stored(core, value, value.as_of, value.written_at, registry, catalog)
             places.setdefault(stored, []).append(place)
-    sought = list(places)[:MOST_VALUES]
+    sought = [stored for stored in places if stored is not None][:MOST_VALUES]
     rows = await asyncio.gather(*(_row(offline, stored) for stored in sought))
     found = {stored: row for stored, row in zip(sought, rows, strict=True) if row is not None}
     types = {each for feature in registry.features.values() for each in feature.triggers}
@@ -84,7 +89,7 @@ async def causes_of(core: Core, registry: Registry, offline: OfflineStore) -> Co
         for at in places[stored]
     ]
     return ContextCauses(
-        context_id=core.context_id, causes=causes, is_complete=len(places) <= MOST_VALUES
+        context_id=core.context_id, causes=causes, is_complete=len(found) == len(places)
     )
 
 
@@ -95,17 +100,35 @@ def _values(core: Core) -> Iterator[tuple[_Place, FeatureInput]]:
             yield _Place(at, number), each
 
 
-def _stored(value: FeatureInput, registry: Registry) -> _Stored | None:
-    """Return where history has a value; None if it was computed, is withheld or not declared."""
-    feature, entity_id = registry.features.get(value.feature), disclosed(value.entity_id)
-    if feature is None or entity_id is None or value.as_of is None or value.written_at is None:
-        return None
-    return _Stored(feature.series, entity_id, value.as_of, value.written_at)
+def _stored(
+    core: Core,
+    value: FeatureInput,
+    as_of: datetime,
+    written_at: datetime,
+    registry: Registry,
+    catalog: CatalogState,
+) -> _Stored | None:
+    """Return where history has a stored value; None if that is withheld or unknown."""
+    began, ended, name = core.timing.started_at, core.created_at, value.feature
+    entity_id, owner = disclosed(value.entity_id), named_at(catalog, name, began)
+    series: list[str | None] = []
+    if isinstance(owner, CatalogEntry):
+        # A process may have served the version before for a moment longer.
+        during = meanings_during(owner.meanings, began - KEPT_FRESH, ended)
+        series = [each.series for each in during]
+    elif owner is None and name in registry.features:
+        series = [registry.features[name].series]
+    found = tuple(dict.fromkeys(each for each in series if each is not None))
+    return _Stored(found, entity_id, as_of, written_at) if found and entity_id is not None else None
 
 
 async def _row(offline: OfflineStore, stored: _Stored) -> HistoryRow | None:
     start, end = stored.as_of, stored.as_of + MICROSECOND
-    rows = await offline.rows(
-        stored.series, stored.entity_id, start=start, end=end, limit=_SAME_MOMENT
-    )
-    return next((row for row in rows if row.written_at == stored.written_at), None)
+    for series in reversed(stored.series):
+        rows = await offline.rows(
+            series, stored.entity_id, start=start, end=end, limit=_SAME_MOMENT
+        )
+        for row in rows:
+            if row.written_at == stored.written_at:
+                return row
+    return None

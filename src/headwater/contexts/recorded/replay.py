@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
+from headwater.core.canonical_json import to_tagged
 from headwater.core.tokens import Tokenizer
 from headwater.errors import ReplayError
 from headwater.features.frame import ReplayedSearch
 from headwater.records.context_diff import ContextDiff
-from headwater.records.core import Core, disclosed
+from headwater.records.core import Commitment, Core, FeatureRead, disclosed
 from headwater.records.diff import diff
 from headwater.records.lineage import Context
 from headwater.records.record import content_hash, moment_text
@@ -141,8 +142,12 @@ def rerun(
     definition: str | None,
     *,
     searches: Sequence[ReplayedSearch],
+    names: Mapping[str, str | None],
 ) -> Replay:
-    """Return the replay of a function that ran again, and made these searches."""
+    """Return the replay of a function that ran again, and made these searches.
+
+    ``names`` are the present names of the features in the record.
+    """
     same = context.content_hash == core.output.content_hash
     fidelity = _rerun_fidelity(
         core,
@@ -150,6 +155,7 @@ def rerun(
         definition,
         same=same,
         searches=searches,
+        unlike=unlike(core, again, names) if mode == "as_of" else (),
         is_policy_changed=again.policy != core.policy,
     )
     if core.freshness.status == "refused":
@@ -165,6 +171,30 @@ def rerun(
         context=context,
         differences=diff(core, again),
     )
+
+
+def unlike(core: Core, again: Core, names: Mapping[str, str | None]) -> list[str]:
+    """Return the features of which a replay read other stored values than the record has.
+
+    A feature that has no name any more was not read at all.
+    """
+    stored = [each for each in core.features if each.source != "computed"]
+    recorded: dict[tuple[str | None, str], list[Any]] = {}
+    for read in stored:
+        if not _is_withheld(read):
+            key = (names[read.feature], str(read.entity_id))
+            recorded.setdefault(key, []).append(to_tagged(read.value))
+    other = {
+        read.feature
+        for read in again.features
+        if (values := recorded.get((read.feature, str(read.entity_id))))
+        and to_tagged(read.value) not in values
+    }
+    return sorted(other | {each.feature for each in stored if names[each.feature] is None})
+
+
+def _is_withheld(read: FeatureRead) -> bool:
+    return isinstance(read.entity_id, Commitment) or isinstance(read.value, Commitment)
 
 
 def _search_words(core: Core, searches: Sequence[ReplayedSearch]) -> Iterator[str]:
@@ -191,6 +221,7 @@ def _rerun_fidelity(
     *,
     same: bool,
     searches: Sequence[ReplayedSearch],
+    unlike: Sequence[str],
     is_policy_changed: bool,
 ) -> str:
     """Return how reliable a text of the current function is."""
@@ -201,6 +232,8 @@ def _rerun_fidelity(
         if mode == "as_of"
         else "features as they are now"
     )
+    if unlike:
+        words.append(f"but not the recorded values of {', '.join(unlike)}")
     words += _search_words(core, searches)
     if is_policy_changed:
         words.append("budget and rules as declared now")

@@ -22,6 +22,7 @@ from headwater.contexts.recorded.verification import decode_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
 from headwater.declarations import ContextDef, Overrides, annotations_of
+from headwater.declarations.meanings import declared_as, named_at
 from headwater.errors import FreshnessSLAError, InvalidInputError, RecordValueError, ReplayError
 from headwater.errors.hints import nearest
 from headwater.features.frame import (
@@ -76,7 +77,7 @@ class Replayer:
         clock = _StoppedClock(core.created_at) if mode == "as_of" else self._services.clock
         assembler = self._assembler(scratch, clock)
         overrides = _overrides(core, reference)
-        past = _past_of(core) if mode == "as_of" else nullcontext()
+        past = _past_of(core, self._names_now(core)) if mode == "as_of" else nullcontext()
         replay = ReplayRun(assembler.run, [])
         with replaying(replay), past:
             try:
@@ -91,18 +92,39 @@ class Replayer:
         new_core = open_core(decode_record(scratch.appended[context.context_id]))
         unrecorded = replace(context, meta={**context.meta, "recorded": False})
         return rerun(
-            core, mode, unrecorded, new_core, definition.definition, searches=replay.searches
+            core,
+            mode,
+            unrecorded,
+            new_core,
+            definition.definition,
+            searches=replay.searches,
+            names=self._names_now(core),
         )
 
     async def _check_not_pruned(self, core: Core) -> None:
         """Raise if values that the context read may have been pruned."""
-        horizon = (await self._services.backends.catalog.load()).pruned.history
+        horizon = (await self._services.catalog.follow()).pruned.history
         if horizon is not None and core.timing.started_at <= horizon:
             raise InvalidInputError(
                 f"context {core.context_id} cannot be replayed in mode 'as_of': it is of "
                 f"{core.created_at.isoformat()}, and history before {horizon.isoformat()} was "
                 "pruned; mode 'reassemble' needs nothing but its record"
             )
+
+    def _names_now(self, core: Core) -> dict[str, str | None]:
+        """Return the declared names of the features that the record names; None if there is none.
+
+        A feature may have been renamed since, and its name may mean another one.
+        """
+        state, declared = self._services.catalog.state, self._services.registry.features
+        reads = [each for read in core.features for each in (read, *read.inputs)]
+        owners = {
+            read.feature: named_at(state, read.feature, core.timing.started_at) for read in reads
+        }
+        return {
+            name: name if owner is None else declared_as(state, owner, declared)
+            for name, owner in owners.items()
+        }
 
     def _assembler(self, records: RecordLog, clock: Clock) -> Assembler:
         """Return an assembler that leaves no trace: other records, no signature, no metrics."""
@@ -159,19 +181,23 @@ class _StoppedClock:
         """Return at once."""
 
 
-def _past_of(core: Core) -> AbstractContextManager[None]:
-    """Read the values inside that the record has, or that were current at its time."""
+def _past_of(core: Core, names: Mapping[str, str | None]) -> AbstractContextManager[None]:
+    """Read the values inside that the record has, or that were current at its time.
+
+    ``names`` are the present names of the features in the record.
+    """
     began, ended = core.timing.started_at, core.created_at
     read_at: dict[tuple[str, str, str], list[PastRead]] = {}
     for read in core.features:
         if not isinstance(read.entity_id, Commitment):
             absent = ended if read.source == "computed" else began
             past = PastRead(read.written_at or absent, _current_at(read, began))
-            read_at.setdefault((read.entity, read.feature, read.entity_id), []).append(past)
+            key = (read.entity, names[read.feature] or "", read.entity_id)
+            read_at.setdefault(key, []).append(past)
     for each in (each for read in core.features for each in read.inputs):
         if not isinstance(each.entity_id, Commitment) and each.source != "computed":
             past = PastRead(each.written_at or began, _current_at(each, began))
-            read_at.setdefault((each.entity, each.feature, each.entity_id), [past])
+            read_at.setdefault((each.entity, names[each.feature] or "", each.entity_id), [past])
     return at_moment(began, ended, read_at, _searched_versions(core))
 
 

@@ -2,15 +2,16 @@
 
 A value is equal if history gives it as known when the assembly began or ended. A value becomes
 readable a moment after its ``written_at``, and may change during the assembly: where it has just
-been replaced, the moment at which the recorded value was written counts as well.
+been replaced, the moment at which the recorded value was written counts as well. After a switch or
+with a new default, a process may have served the one before for a moment longer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,23 +21,37 @@ from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import to_micros
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.hidden_inputs import hidden_of
-from headwater.declarations.series import declared_entry
-from headwater.errors import DamagedRecordError, FeatureValueError, HeadwaterError
+from headwater.declarations.meanings import declared_as, named_at
+from headwater.errors import (
+    DamagedRecordError,
+    FeatureValueError,
+    HeadwaterError,
+    InvalidInputError,
+)
 from headwater.features.cells import history_cell
 from headwater.features.reader import Reader
 from headwater.features.served_report import ServedDifference, ServedReport
 from headwater.features.services import Services
+from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.frames.kinds import open_frame
 from headwater.history.point_in_time import HistoryRequest, PastSources, read_history
-from headwater.ports import CatalogEntry, CatalogState, PastValue, Point, RecordQuery, StoredRecord
+from headwater.ports import (
+    CatalogState,
+    DroppedFeature,
+    PastValue,
+    Point,
+    RecordQuery,
+    StoredRecord,
+)
 from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead
 
 _COMMIT_DELAY = timedelta(seconds=30)
 """The longest time between the computation of a value and the commit that makes it readable."""
-_MISSING = object()
 
 WITHHELD = "withheld: recorded without content, or redacted"
 UNDECLARED = "of features that are not declared any more"
+DROPPED = "of features or versions that were dropped"
+CHANGING = "computed while another version or default began to be served"
 NO_PAST = "of on-demand features without history"
 NOT_STORED = "computed from a default, so not stored"
 PRUNED = "of a moment before history was pruned"
@@ -45,10 +60,11 @@ UNREADABLE = "of a type that has changed since"
 
 
 class _ServedValue(msgspec.Struct, frozen=True):
-    """A value that a context read, and the span of its assembly."""
+    """A value that a context read, its feature as declared now, and the span of its assembly."""
 
     context_id: str
     read: FeatureInput
+    feature: FeatureDef
     began: datetime
     ended: datetime
 
@@ -71,9 +87,20 @@ class _ServedValue(msgspec.Struct, frozen=True):
         return self.began - _COMMIT_DELAY
 
     @property
+    def before(self) -> datetime:
+        """The moment since which a process may have served what was served before a change."""
+        return self.began - KEPT_FRESH
+
+    @property
     def is_absent(self) -> bool:
         """Whether history had nothing, so that the default or nothing was served."""
         return self.read.source in ("default", "missing")
+
+
+class _Absent(NamedTuple):
+    """That history had no value, and the default that was served in its place."""
+
+    default: Any
 
 
 class ServedAudit:
@@ -83,6 +110,7 @@ class ServedAudit:
         self._registry = services.registry
         self._records = services.backends.records
         self._offline = services.backends.offline
+        self._catalog = services.catalog.state
         self._reader = reader
         self._not_compared: Counter[str] = Counter()
         self._differences: list[ServedDifference] = []
@@ -90,18 +118,19 @@ class ServedAudit:
 
     async def compare(self, records: int, limit: int, catalog: CatalogState) -> ServedReport:
         """Compare the values of some records; list at most ``limit`` differences."""
+        self._catalog = catalog
         by_feature: dict[str, list[_ServedValue]] = {}
         sampled = 0
         async for stored in self._sample(records):
             sampled += 1
-            for value in self._values(stored, catalog.pruned.history):
-                by_feature.setdefault(value.read.feature, []).append(value)
-        for name, values in by_feature.items():
-            feature = self._registry.features[name]
+            for value in self._values(stored):
+                by_feature.setdefault(value.feature.name, []).append(value)
+        for values in by_feature.values():
+            feature = values[0].feature
             if feature.derived or feature.template is not None:
                 await self._compare_computed(feature, values)
             else:
-                await self._compare_stored(feature, values, catalog)
+                await self._compare_stored(feature, values)
         return ServedReport(
             records=sampled,
             values=self._equal + len(self._differences),
@@ -133,36 +162,37 @@ class ServedAudit:
             end = min(newest - age, found[-1].created_at)
             size = max(1, count // 20)
 
-    def _values(self, stored: StoredRecord, horizon: datetime | None) -> Iterator[_ServedValue]:
+    def _values(self, stored: StoredRecord) -> Iterator[_ServedValue]:
         """Yield the values of a record that can be compared; count the others."""
         try:
             _, core = load_record(stored)
         except DamagedRecordError:
             self._not_compared[DAMAGED] += 1
             return
-        began, ended = core.timing.started_at, core.created_at
+        began, ended, horizon = (
+            core.timing.started_at,
+            core.created_at,
+            self._catalog.pruned.history,
+        )
         for read in _reads(core):
-            reason = self._obstacle(read)
+            feature = self._feature(read, began)
+            reason = feature if isinstance(feature, str) else _obstacle(read, feature)
             if reason is None and horizon is not None and began < horizon:
                 reason = PRUNED
-            if reason is None:
-                yield _ServedValue(stored.context_id, read, began, ended)
+            if reason is None and not isinstance(feature, str):
+                yield _ServedValue(stored.context_id, read, feature, began, ended)
             else:
-                self._not_compared[reason] += 1
+                self._not_compared[str(reason)] += 1
 
-    def _obstacle(self, read: FeatureInput) -> str | None:
-        """Return why a value cannot be compared, or None if it can be."""
+    def _feature(self, read: FeatureInput, moment: datetime) -> FeatureDef | str:
+        """Return the feature that a name meant at a moment, or why it cannot be compared."""
         if isinstance(read.entity_id, Commitment) or isinstance(read.value, Commitment):
             return WITHHELD
-        feature = self._registry.features.get(read.feature)
-        if feature is None:
-            return UNDECLARED
-        if feature.derived or feature.template is not None:
-            return None
-        if not feature.has_history:
-            return NO_PAST
-        is_stored = feature.log or read.source != "computed" or read.as_of is not None
-        return None if is_stored else NOT_STORED
+        owner, declared = named_at(self._catalog, read.feature, moment), self._registry.features
+        if isinstance(owner, DroppedFeature):
+            return DROPPED
+        name = read.feature if owner is None else declared_as(self._catalog, owner, declared)
+        return UNDECLARED if name is None or name not in declared else declared[name]
 
     async def _compare_computed(self, feature: FeatureDef, values: Sequence[_ServedValue]) -> None:
         """Compare values with those that are computed for the beginning and the end."""
@@ -182,56 +212,85 @@ class ServedAudit:
             return
         results = [row[feature.name] for row in found]
         for place, value in enumerate(values):
-            self._judge(value, results[3 * place : 3 * place + 3])
+            some = results[3 * place : 3 * place + 3]
+            reason = None if _is_among(value, some) else self._change(value)
+            if reason is None:
+                self._judge(value, some)
+            else:
+                self._not_compared[reason] += 1
 
-    async def _compare_stored(
-        self, feature: FeatureDef, values: Sequence[_ServedValue], catalog: CatalogState
-    ) -> None:
-        """Compare values with those that history has."""
-        by_series: dict[str, list[_ServedValue]] = {}
-        entry = declared_entry(catalog, feature.name, self._registry.features)
+    def _change(self, value: _ServedValue) -> str | None:
+        """Return what has changed about the inputs of a value, so that it is another one now."""
+        read, era = value.read, self._registry.era
+        inputs = read.inputs if isinstance(read, FeatureRead) else ()
+        owners = [named_at(self._catalog, each.feature, value.began) for each in inputs]
+        if any(isinstance(owner, DroppedFeature) for owner in owners):
+            return DROPPED
+        return None if era(value.before) == era(value.ended) else CHANGING
+
+    async def _compare_stored(self, feature: FeatureDef, values: Sequence[_ServedValue]) -> None:
+        """Compare values with those that history has, in the versions that were served then."""
+        names = self._registry.past_names
+        by_series: dict[tuple[str, ...], list[tuple[_ServedValue, list[FeatureDef]]]] = {}
         for value in values:
-            by_series.setdefault(_series_at(feature, value.began, entry), []).append(value)
+            try:
+                spans = names.spans(feature, value.before, value.ended)
+            except InvalidInputError:
+                self._not_compared[DROPPED] += 1
+                continue
+            served = [span.feature for span in spans]
+            series = tuple(dict.fromkeys(each.series for each in served))
+            by_series.setdefault(series, []).append((value, served))
         for series, some in by_series.items():
-            points = [Point(value.entity_id, moment) for value in some for moment in value.moments]
-            found = await self._offline.as_of([series], points, known=True)
-            for place, value in enumerate(some):
-                past = [row[0] for row in found[3 * place : 3 * place + 3]]
-                await self._compare_one(feature, series, value, past)
+            points = [Point(value.entity_id, at) for value, _ in some for at in value.moments]
+            found = await self._offline.as_of(series, points, known=True)
+            for place, (value, served) in enumerate(some):
+                rows = found[3 * place : 3 * place + 3]
+                past = {each: [row[n] for row in rows] for n, each in enumerate(series)}
+                await self._compare_one(value, served, past)
 
     async def _compare_one(
         self,
-        feature: FeatureDef,
-        series: str,
         value: _ServedValue,
-        past: Sequence[PastValue | None],
+        served: Sequence[FeatureDef],
+        past: Mapping[str, Sequence[PastValue | None]],
     ) -> None:
+        """Compare a value with those of the versions that may have been served."""
+        results: list[Any] = []
         try:
-            results = [
-                _live(feature, each, moment)
-                for each, moment in zip(past, value.moments, strict=True)
-            ]
-            # A value that was replaced long before was stale, although it was written then.
-            if all(each is None or each.written_at <= value.since for each in past[:2]):
-                del results[2:]
-            if feature.log:
-                end = value.ended + timedelta.resolution
-                rows = await self._offline.rows(
-                    series, value.entity_id, start=value.began, end=end, limit=100
-                )
-                results += [feature.codec.decode(row.value) for row in rows]
+            for feature in served:
+                results += await self._known(value, feature, past[feature.series])
         except FeatureValueError:
             self._not_compared[UNREADABLE] += 1
             return
         self._judge(value, results)
 
+    async def _known(
+        self, value: _ServedValue, feature: FeatureDef, past: Sequence[PastValue | None]
+    ) -> list[Any]:
+        """Return what history knows of the moments of a value in one version."""
+        results = [
+            _live(feature, each, moment) for each, moment in zip(past, value.moments, strict=True)
+        ]
+        # A value that was replaced long before was stale, although it was written then.
+        if all(each is None or each.written_at <= value.since for each in past[:2]):
+            del results[2:]
+        if feature.log:
+            end = value.ended + timedelta.resolution
+            rows = await self._offline.rows(
+                feature.series, value.entity_id, start=value.began, end=end, limit=100
+            )
+            results += [feature.codec.decode(row.value) for row in rows]
+        return results
+
     def _judge(self, value: _ServedValue, results: Sequence[Any]) -> None:
         """Count a value as equal to one of the results, or as different from all of them."""
         read = value.read
-        if any(_is_equal(value, result) for result in results):
+        if _is_among(value, results):
             self._equal += 1
             return
-        shown = None if results[-1] is _MISSING else results[-1]
+        last = results[-1]
+        shown = last.default if isinstance(last, _Absent) else last
         self._differences.append(
             ServedDifference(
                 value.context_id,
@@ -240,14 +299,24 @@ class ServedAudit:
                 value.began,
                 read.value,
                 shown,
-                self._hint(read.feature),
+                _hint(value.feature),
             )
         )
 
-    def _hint(self, name: str) -> str:
-        """Return which source of time or chance the code of a feature uses."""
-        hidden = hidden_of(self._registry.features[name])
-        return "; ".join(f"{each.location}: it {each}" for each in hidden)
+
+def _hint(feature: FeatureDef) -> str:
+    """Return which source of time or chance the code of a feature uses."""
+    return "; ".join(f"{each.location}: it {each}" for each in hidden_of(feature))
+
+
+def _obstacle(read: FeatureInput, feature: FeatureDef) -> str | None:
+    """Return why a value cannot be compared, or None if it can be."""
+    if feature.derived or feature.template is not None:
+        return None
+    if not feature.has_history:
+        return NO_PAST
+    is_stored = feature.log or read.source != "computed" or read.as_of is not None
+    return None if is_stored else NOT_STORED
 
 
 def _reads(core: Core) -> Iterator[FeatureInput]:
@@ -261,23 +330,18 @@ def _reads(core: Core) -> Iterator[FeatureInput]:
                 yield each
 
 
-def _series_at(feature: FeatureDef, moment: datetime, entry: CatalogEntry | None) -> str:
-    """Return the series that was served at a moment."""
-    versions = [] if entry is None else entry.versions
-    served = [each for each in versions if each.activated_at and each.activated_at <= moment]
-    if not served:
-        return versions[0].series if versions else feature.series
-    return max(served, key=lambda each: each.activated_at or moment).series
-
-
 def _live(feature: FeatureDef, past: PastValue | None, moment: datetime) -> Any:
     """Return the value of history unless it had expired by then."""
     if past is None or history_cell(feature, past).expired(to_micros(moment)):
-        return _MISSING
+        return _Absent(feature.default)
     return feature.codec.decode(past.value)
 
 
+def _is_among(value: _ServedValue, results: Sequence[Any]) -> bool:
+    return any(_is_equal(value, result) for result in results)
+
+
 def _is_equal(value: _ServedValue, result: Any) -> bool:
-    if result is _MISSING:
-        return value.is_absent
+    if isinstance(result, _Absent):
+        return value.is_absent and _is_equal(value, result.default)
     return bool(to_tagged(recorded_value(result)) == to_tagged(value.read.value))

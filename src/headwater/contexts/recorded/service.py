@@ -49,6 +49,7 @@ class RecordedContexts:
     def __init__(self, services: Services, reader: Reader, assembler: Assembler) -> None:
         self._records = services.backends.records
         self._offline = services.backends.offline
+        self._catalog = services.catalog
         self._cache = services.backends.cache
         self._registry = services.registry
         self._settings = services.settings
@@ -84,7 +85,8 @@ class RecordedContexts:
     async def causes(self, ref: str) -> ContextCauses:
         """Return the events behind the values that a context read."""
         _, core = await self._opened(ref)
-        return await causes_of(core, self._registry, self._offline)
+        catalog = await self._catalog.follow()
+        return await causes_of(core, self._registry, catalog, self._offline)
 
     async def record_of(self, ref: str) -> Record:
         """Return the record of a context."""

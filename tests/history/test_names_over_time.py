@@ -1,0 +1,244 @@
+"""What was served at a moment is known for it, also after switches, renames and new defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pytest
+
+from headwater import ContextItem, FeatureStore, ServiceEvent
+from headwater.contexts.recorded.served_audit import DROPPED
+from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.settings.schema import Settings
+
+pytestmark = pytest.mark.both_environments
+
+
+class Served(NamedTuple):
+    """What readers were served at a moment, and the record of a context of that moment."""
+
+    moment: datetime
+    values: dict[str, Any]
+    context_id: str
+    text: str
+
+
+def declared(
+    settings: Settings,
+    name: str = "total",
+    *,
+    factor: int = 1,
+    default: int | None = 0,
+    other: int | None = None,
+) -> FeatureStore:
+    """Return a store with a feature, and others that are computed from it.
+
+    ``other`` is the default of another feature that is now called ``total``.
+    """
+    store = FeatureStore(settings=settings)
+
+    @store.entity
+    class User:
+        user_id: str
+
+    @store.feature(User, name=name, trigger="buy", default=default)
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        before = await store.get_feature(name, user_id) or 0
+        return int(before) + factor * int(event.payload["amount"])
+
+    async def another(user_id: str, event: ServiceEvent) -> int:
+        return 100 + int(await store.get_feature("total", user_id))
+
+    if other is not None:
+        store.feature(User, name="total", trigger="buy", default=other)(another)
+
+    @store.feature(User, name="tier", derived=True)
+    async def tier(user_id: str) -> str:
+        return f"tier {await store.get_feature(name, user_id)}"
+
+    @store.feature(User, name="line", template=f"line {{{name}}}", default=f"none {default}")
+    def line(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    @store.context(name="page")
+    async def page(user_id: str) -> list[ContextItem]:
+        row = (await store.get_features([name, "tier", "line"], [user_id]))[user_id]
+        return [ContextItem(" | ".join(str(value) for value in row.values()))]
+
+    return store
+
+
+async def buy(store: FeatureStore, amount: int, user_id: str = "u1") -> None:
+    await store.publish("buy", user_id, {"amount": amount})
+    await store.drain()
+
+
+async def serve(store: FeatureStore, name: str = "total", user_id: str = "u1") -> Served:
+    """Read the present values, and record a context that reads them."""
+    values = (await store.get_features([name, "tier", "line"], [user_id]))[user_id]
+    context = await store.assemble("page", {"user_id": user_id})
+    return Served(store.clock.now(), values, context.context_id, context.content)
+
+
+async def known(
+    store: FeatureStore, served: Sequence[Served], name: str = "total", **options: Any
+) -> list[dict[str, Any]]:
+    """Return the values that history knows of the moments."""
+    rows = [{"user_id": "u1", "timestamp": each.moment} for each in served]
+    names = [name, "tier", "line"]
+    found = await store.get_historical_features(rows, names, known=True, **options)
+    return [{each: row[each] for each in names} for row in found]
+
+
+async def check(store: FeatureStore, *served: Served, name: str = "total") -> None:
+    """Check that frames, replays and the audit give what was served."""
+    expected = [each.values for each in served]
+    renamed = [{name: next(iter(row.values())), **row} for row in expected]
+    assert await known(store, served, name) == [
+        {each: row[each] for each in (name, "tier", "line")} for row in renamed
+    ]
+    for each in served:
+        replay = await store.records.replay(each.context_id, "as_of")
+        assert (replay.content, replay.matches) == (each.text, True)
+    report = (await store.admin.audit()).served
+    assert report is not None
+    assert report.differences == []
+    assert report.equal >= 3 * len(served)
+
+
+async def test_the_version_that_was_served_is_known_before_and_after_a_switch(
+    settings: Settings,
+) -> None:
+    async with declared(settings) as store:
+        await buy(store, 1)
+        await buy(store, 2)
+        first = await serve(store)
+    assert first.values == {"total": 3, "tier": "tier 3", "line": "line 3"}
+    async with declared(settings, factor=10) as store:
+        await store.backfills.run("total")
+        built = await serve(store)
+        assert built.values["total"] == 3
+        await store.backfills.switch("total")
+        switched = await serve(store)
+        assert switched.values["total"] == 30
+        await store.backfills.switch("total", version=1)
+        back = await serve(store)
+        assert back.values["total"] == 3
+        await check(store, first, built, switched, back)
+
+
+async def test_true_values_of_the_past_are_those_of_the_version_that_is_served_now(
+    settings: Settings,
+) -> None:
+    async with declared(settings) as store:
+        await buy(store, 1)
+        first = await serve(store)
+    async with declared(settings, factor=10, default=9) as store:
+        await store.backfills.run("total", switch=True)
+        rows = [{"user_id": user, "timestamp": first.moment} for user in ("u1", "u2")]
+        found = await store.get_historical_features(rows, ["total"])
+        assert [row["total"] for row in found] == [19, 9]
+
+
+async def test_the_default_that_was_served_is_known_after_it_has_changed(
+    settings: Settings,
+) -> None:
+    async with declared(settings, default=0) as store:
+        await store.drain()
+        first = await serve(store)
+    async with declared(settings, default=9) as store:
+        second = await serve(store)
+    async with declared(settings, default=None) as store:
+        third = await serve(store)
+        assert [each.values["total"] for each in (first, second, third)] == [0, 9, None]
+        assert third.values["line"] == "none None"
+        await check(store, first, second, third)
+
+
+async def test_a_default_that_no_worker_has_recorded_is_known_too(settings: Settings) -> None:
+    async with declared(settings, default=0) as store:
+        first = await serve(store)
+    async with declared(settings, default=9) as store:
+        second = await serve(store)
+        await check(store, first, second)
+
+
+async def test_a_renamed_feature_keeps_what_it_was_before(settings: Settings) -> None:
+    async with declared(settings, default=0) as store:
+        before = await serve(store)
+        await buy(store, 5)
+        first = await serve(store)
+        await store.catalog.rename("total", "spend")
+    async with declared(settings, "spend", default=7) as store:
+        second = await serve(store, "spend")
+        assert second.values["spend"] == 5
+        await check(store, before, first, second, name="spend")
+        causes = await store.records.causes(first.context_id)
+        assert causes.is_complete
+        assert [each.event.event_type for each in causes.causes if each.event] == ["buy"] * 3
+
+
+async def test_a_name_that_is_used_again_does_not_answer_for_the_feature_of_before(
+    settings: Settings,
+) -> None:
+    async with declared(settings) as store:
+        await buy(store, 5)
+        first = await serve(store)
+        await store.catalog.rename("total", "spend")
+    async with declared(settings, "spend", other=8) as store:
+        await buy(store, 1)
+        second = await serve(store, "spend")
+        assert (second.values["spend"], await store.get_feature("total", "u1")) == (6, 108)
+        await check(store, first, second, name="spend")
+        rows = [{"user_id": "u1", "timestamp": first.moment}]
+        (row,) = await store.get_historical_features(rows, ["total", "spend"], known=True)
+        assert (row["total"], row["spend"]) == (8, 5)
+        (cause,) = {each.cause for each in (await store.records.causes(first.context_id)).causes}
+        assert [each.cause for each in await store.get_feature_history("spend", "u1")][-1] == cause
+
+
+async def test_what_was_dropped_is_not_answered_by_the_next_feature_of_the_name(
+    settings: Settings,
+) -> None:
+    async with declared(settings) as store:
+        await buy(store, 5)
+        first = await serve(store)
+        await store.catalog.drop("total")
+    async with declared(settings, default=8) as store:
+        await buy(store, 1)
+        second = await serve(store)
+        assert second.values["total"] == 9
+        assert (await known(store, [first]))[0]["total"] == 8
+        causes = await store.records.causes(first.context_id)
+        assert (list(causes.causes), causes.is_complete) == ([], False)
+        replay = await store.records.replay(first.context_id, "as_of")
+        assert not replay.matches
+        assert "but not the recorded values of total" in replay.fidelity
+        report = (await store.admin.audit()).served
+        assert report is not None
+        assert report.differences == []
+        assert report.not_compared[DROPPED] >= 1
+
+
+async def test_a_version_that_was_dropped_is_not_answered_with_a_default(
+    settings: Settings,
+) -> None:
+    async with declared(settings) as store:
+        await buy(store, 5)
+        first = await serve(store)
+    async with declared(settings, factor=10) as store:
+        await store.backfills.run("total", switch=True)
+        second = await serve(store)
+        await store.catalog.drop("total", version=1)
+        for names in (["total"], ["line"]):
+            with pytest.raises(InvalidInputError, match=r"version 1 of feature 'total'.* dropped"):
+                await store.get_historical_features(
+                    [{"user_id": "u1", "timestamp": first.moment}], names, known=True
+                )
+        assert await known(store, [second]) == [second.values]
+        with pytest.raises(HeadwaterError, match=r"version 1 of feature 'total'.* dropped"):
+            await store.records.replay(first.context_id, "as_of")
+        report = (await store.admin.audit()).served
+        assert report is not None
+        assert report.differences == []
