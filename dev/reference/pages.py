@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dev.reference import commands, errors, log_events, metrics, problems, routes, settings
+from dev.reference import commands, errors, log_events, metrics, places, problems, routes, settings
 from dev.reference.tables import IncompleteReferenceError
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +39,7 @@ PARTS = {
     "errors": Part("errors.md", _one, _whole(errors.tree)),
     "events": Part("metrics.md", _one, _whole(log_events.events)),
     "metrics": Part("metrics.md", _one, _whole(metrics.metrics)),
+    "places": Part("places.md", _one, _whole(places.places)),
     "problems": Part("problems.md", _one, _whole(problems.problems)),
     "routes": Part("http.md", _one, _whole(routes.routes)),
     "settings": Part("settings.md", settings.subjects, settings.settings),

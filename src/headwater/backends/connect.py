@@ -159,6 +159,9 @@ class _ServerLifecycle:
             await self._erasures.restore()
             yield
 
+    async def scrub(self) -> None:
+        """Do nothing: the files belong to the servers."""
+
     async def close(self) -> None:
         try:
             await self._catalog.close()

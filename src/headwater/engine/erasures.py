@@ -12,11 +12,13 @@ from headwater.declarations.features import EntityDef
 from headwater.declarations.registry import Registry
 from headwater.engine.engine import Engine
 from headwater.features.derivation_cache import CACHED_DERIVATIONS
+from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.ports import DeadLetterQuery
 from headwater.records.record import Record
 from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS
 from headwater.retrieval.retrievers import CACHED_SEARCHES
 
+_CACHES = (CACHED_SEARCHES, CACHED_EMBEDDINGS, CACHED_DERIVATIONS)
 _PAGE = 500
 _LETTERS = 1_000_000
 
@@ -102,6 +104,22 @@ async def values(erasure: Erasure) -> Mapping[str, int]:
     return {"values": await online.forget(name, erasure.entity_id)}
 
 
+async def files(erasure: Erasure) -> Mapping[str, int]:
+    """Remove what the rows of the earlier steps left in files."""
+    if not erasure.dry_run:
+        await erasure.engine.backends.lifecycle.scrub()
+    return {}
+
+
+async def outcomes(erasure: Erasure) -> Mapping[str, int]:
+    """Withhold the errors of refreshes, which may quote a value."""
+    if not erasure.dry_run:
+        engine = erasure.engine
+        scheduled = [each.name for each in engine.registry.features.values() if each.refresh]
+        await RefreshOutcomes(engine.backends.notes, engine.clock).withhold_errors(scheduled)
+    return {}
+
+
 async def caches(erasure: Erasure) -> Mapping[str, int]:
     """Drop everything that may have been computed from an entity.
 
@@ -109,7 +127,5 @@ async def caches(erasure: Erasure) -> Mapping[str, int]:
     entities are cached with the inputs that they were computed from.
     """
     if not erasure.dry_run:
-        await erasure.engine.backends.cache.drop(
-            CACHED_SEARCHES, CACHED_EMBEDDINGS, CACHED_DERIVATIONS
-        )
+        await erasure.engine.backends.cache.drop(*_CACHES)
     return {}

@@ -11,18 +11,9 @@ from headwater.declarations.series import undeclared_entities
 from headwater.engine import erasures
 from headwater.engine.engine import Engine
 from headwater.engine.erased_sources import sources_of
-from headwater.engine.erasures import Erase, Erasure
+from headwater.engine.erasures import Erasure
+from headwater.engine.places import PLACES
 from headwater.history.forget_report import ForgetReport
-
-# On SQLite the last two also erase the log of the earlier ones. What is computed before the end of
-# an erasure may be made of the entity, so the caches come last.
-_STEPS: tuple[Erase, ...] = (
-    erasures.dead_letters,
-    erasures.records,
-    erasures.history_and_events,
-    erasures.values,
-    erasures.caches,
-)
 
 
 async def forget(
@@ -44,8 +35,10 @@ async def forget(
     kept = erasures.types_of_others(engine.registry, entity)
     erasure = Erasure(engine, entity, entity_id, reason, dry_run, kept)
     counts = {"waiting": await _waiting(engine, entity_id)}
-    for erase in _STEPS:
-        counts |= await erase(erasure)
+    # Places may share a step.
+    for erase in dict.fromkeys(place.erase for place in PLACES):
+        if erase is not None:
+            counts |= await erase(erasure)
     sources = await sources_of(engine, entity, entity_id)
     return msgspec.convert({**counts, **sources._asdict(), "dry_run": dry_run}, ForgetReport)
 

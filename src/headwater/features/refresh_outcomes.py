@@ -16,10 +16,14 @@ from headwater.declarations.features import FeatureDef
 from headwater.errors import BackendError
 from headwater.ports import Cache, Cached
 
+REFRESH_OUTCOMES = "refresh:"
+"""The beginning of the keys of all outcomes."""
+
 _KEPT = timedelta(days=3650)
 # A success after a success changes little, and a write costs as much as a small batch.
 _PAUSE = timedelta(seconds=10)
 _ASK_MICROS = 1_000_000
+_WITHHELD = "withheld, because an entity was erased since then; the next run shows it again"
 
 
 class RefreshOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +85,7 @@ class RefreshOutcomes:
             ended = RefreshOutcome(succeeded_at=began, query=_hash(feature.sql))
         outcome = _after(before, due, error, now, ended)
         if outcome != before:
-            value = msgspec.json.encode(outcome)
-            await self._notes.put(_key(name), Cached(value, self._clock.micros()), _KEPT)
+            await self._put(name, outcome)
         if outcome.failing_since is None:
             self._succeeded[name] = now
         else:
@@ -101,10 +104,21 @@ class RefreshOutcomes:
             known = self._successes[feature.name] = Success(outcome.succeeded_at, now)
         return known.began
 
+    async def withhold_errors(self, features: Sequence[str]) -> None:
+        """Replace the errors of features, which are written again by the next run that fails."""
+        async with self._writing:
+            for feature, outcome in (await self.read(features)).items():
+                if outcome.error:
+                    await self._put(feature, msgspec.structs.replace(outcome, error=_WITHHELD))
+
     async def read(self, features: Sequence[str]) -> dict[str, RefreshOutcome]:
         """Return the outcomes of features; nothing is known about one that never ran."""
         found = await asyncio.gather(*map(self._read_one, features))
         return dict(zip(features, found, strict=True))
+
+    async def _put(self, feature: str, outcome: RefreshOutcome) -> None:
+        value = msgspec.json.encode(outcome)
+        await self._notes.put(_key(feature), Cached(value, self._clock.micros()), _KEPT)
 
     async def _read_one(self, feature: str) -> RefreshOutcome:
         stored = await self._notes.get(_key(feature))
@@ -112,7 +126,7 @@ class RefreshOutcomes:
 
 
 def _key(feature: str) -> str:
-    return f"refresh:{feature}"
+    return f"{REFRESH_OUTCOMES}{feature}"
 
 
 def _hash(sql: str) -> str:

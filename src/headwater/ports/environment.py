@@ -63,6 +63,12 @@ class Lifecycle(Protocol):
         refused. Raises at the end if the store lost its data in the meantime.
         """
 
+    async def scrub(self) -> None:
+        """Remove what erased rows left in the files of this process's own making.
+
+        Servers do that by themselves, Postgres with its next vacuum.
+        """
+
     async def close(self) -> None:
         """Close all connections and files."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from headwater.backends.sqlite.audit import SqliteAuditLog
@@ -78,6 +79,21 @@ class SqliteEnvironment:
     async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
         """Do nothing, for the same reason."""
         yield
+
+    async def scrub(self) -> None:
+        """Write the database anew: deleted and moved rows leave bytes in the pages they were in."""
+
+        def rewrite() -> None:
+            with (
+                self.home.translated(),
+                closing(self.home.write_lock()) as lock,
+                lock,
+                closing(self.home.connect()) as connection,
+            ):
+                connection.execute("VACUUM")
+
+        await asyncio.to_thread(rewrite)
+        await self._writer.run(lambda _: None, erases=True)
 
     async def close(self) -> None:
         self.leases.close()

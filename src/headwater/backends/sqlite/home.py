@@ -206,6 +206,8 @@ class Home:
         # A restarted WAL is truncated to this size, so a larger one needs a checkpoint.
         connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
         connection.execute("PRAGMA synchronous = FULL")
+        # The default depends on how SQLite was built; what must not stay is erased explicitly.
+        connection.execute("PRAGMA secure_delete = OFF")
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA mmap_size = 1073741824")
         return connection
