@@ -128,4 +128,5 @@ async def caches(erasure: Erasure) -> Mapping[str, int]:
     """
     if not erasure.dry_run:
         await erasure.engine.backends.cache.drop(*_CACHES)
+        await erasure.engine.reader.follow_drops()
     return {}

@@ -81,14 +81,15 @@ class DerivationCache:
         self._notes = backends.notes
         self._registry = registry
         self._known: dict[tuple[str, str], tuple[int, Derivation]] = {}
-        self._drops = 0
+        self.known_drops = 0
+        """The number of drops of the cache when it was last asked for."""
 
     async def drops(self) -> int:
         """Return the number of drops of the cache; forget what is known from before the last."""
         drops = await self._cache.drops()
-        if drops != self._drops:
+        if drops != self.known_drops:
             self._known.clear()
-            self._drops = drops
+            self.known_drops = drops
         return drops
 
     async def put(
@@ -104,7 +105,7 @@ class DerivationCache:
         A value without a ttl lives until a schedule replaces it.
         """
         series = feature.series
-        if drops == self._drops:
+        if drops == self.known_drops:
             self._remember(series, entity_id, written_at, derivation)
         value = _encode(
             _CachedDerivation(

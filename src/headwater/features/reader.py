@@ -117,7 +117,11 @@ class Reader:
         if frame.past is None and self.loss.is_check_due:
             await self.loss.check()
             await self._catalog.try_to_follow()
-            await self._derivations.drops()
+            await self.follow_drops()
+
+    async def follow_drops(self) -> int:
+        """Return how often caches were dropped, and forget what is known from before the last."""
+        return await self._derivations.drops()
 
     async def read(
         self, names: Sequence[FeatureRef], entity_ids: Iterable[object]
@@ -278,7 +282,8 @@ class Reader:
         with OnFailure(lambda: current_reads().track_failure(failed)):
             try:
                 if current_frame().is_shareable:
-                    key = f"{feature.name}\0{entity_id}"
+                    # A computation that began before an erasure is not shared after it.
+                    key = f"{self._derivations.known_drops}\0{feature.name}\0{entity_id}"
                     abandoned = partial(_abandoned, feature)
                     computed = await self._flights.do(
                         key, call, compute, abandoned, is_kept=feature.kept
@@ -294,7 +299,7 @@ class Reader:
     async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
         """Call the function; return its value as JSON text, which several callers may share."""
         reads, is_stored = Reads(), feature.kept and current_frame().is_shareable
-        drops = await self._derivations.drops() if is_stored else 0
+        drops = await self.follow_drops() if is_stored else 0
         with (
             OnFailure(partial(_track_provenance, reads)),
             tracking(reads),
@@ -310,7 +315,7 @@ class Reader:
             cell = make_cell(feature, value, *times, derived=derived)
         except FeatureValueError as error:
             raise FeatureFailedError(feature.name, entity_id, str(error)) from error
-        if is_stored and as_of is not None:
+        if is_stored and as_of is not None and drops == await self.follow_drops():
             # The derivation first: a cached value is never without it.
             if derived:
                 await self._derivations.put(feature, entity_id, cell.written_at, derivation, drops)
