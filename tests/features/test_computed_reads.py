@@ -275,8 +275,8 @@ async def test_a_computed_value_that_does_not_fit_is_its_functions_failure(
         await store.get_feature("whole", "u1")
 
 
-async def test_a_value_computed_from_a_default_has_no_age_and_is_not_stored(
-    store: FeatureStore, user: type
+async def test_a_value_computed_from_a_default_has_no_age_and_lives_for_its_ttl(
+    store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     @feature(entity=user, trigger="buy", default=0.0)
     async def spent(user_id: str, event: ServiceEvent) -> float:
@@ -293,6 +293,8 @@ async def test_a_value_computed_from_a_default_has_no_age_and_is_not_stored(
     assert tier_value.provenance == provenance
     await store.publish("buy", "u1")
     await store.drain()
+    assert await store.get_feature("tier", "u1") == "new"
+    clock.advance("1h")
     assert await store.get_feature("tier", "u1") == "gold"
 
 

@@ -210,6 +210,13 @@ class Cell(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.expires_at is not None and self.expires_at <= now
 
 
+UNDATED = 0
+"""The ``as_of`` of a computed value that has no moment, because one of its inputs had no value.
+
+It is earlier than all others, so a later computation replaces it. Where it replaces an earlier
+one itself, it has the ``as_of`` of that one.
+"""
+
 Cells = dict[str, Cell]
 """All values of one entity, by feature."""
 

@@ -28,11 +28,14 @@ class Derivation(msgspec.Struct, frozen=True):
     inputs: tuple[TrackedFeature, ...] = ()
     rule: FreshnessRule = "age"
     current_at: datetime | None = None
+    is_undated: bool = False
+    """Whether the value has no moment, because an input had no value."""
 
     def of(self, value: FeatureValue) -> FeatureValue:
         """Return a value with this derivation."""
         return msgspec.structs.replace(
             value,
+            as_of=None if self.is_undated else value.as_of,
             provenance=self.provenance,
             inputs=self.inputs,
             rule=self.rule,
@@ -63,6 +66,7 @@ class _CachedDerivation(msgspec.Struct, frozen=True):
     inputs: list[_CachedInput]
     rule: FreshnessRule
     current_at: datetime | None
+    is_undated: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -113,6 +117,7 @@ class DerivationCache:
                 self._packed(derivation.inputs),
                 derivation.rule,
                 derivation.current_at,
+                derivation.is_undated,
             )
         )
         lifetime = feature.ttl or max(2 * (feature.refresh or _LEAST_KEPT), _LEAST_KEPT)
@@ -174,7 +179,9 @@ class DerivationCache:
             inputs = self._unpacked_inputs(cached.inputs)
         except (KeyError, FeatureValueError):
             return None
-        return Derivation(cached.provenance, inputs, cached.rule, cached.current_at)
+        return Derivation(
+            cached.provenance, inputs, cached.rule, cached.current_at, cached.is_undated
+        )
 
     def _unpacked_inputs(self, inputs: Sequence[_CachedInput]) -> tuple[TrackedFeature, ...]:
         return tuple(

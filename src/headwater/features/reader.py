@@ -15,6 +15,7 @@ from headwater.core.logging import log
 from headwater.core.metrics import TallyCounter
 from headwater.core.templates import as_text
 from headwater.core.values import (
+    UNDATED,
     Cell,
     Cells,
     FeatureValue,
@@ -251,7 +252,7 @@ class Reader:
         cell = live_cell(feature, cells, now)
         if feature.has_history and cell is not None:
             return self._from_cache(feature, entity_id, cell)
-        return self._missed(feature, entity_id)
+        return self._missed(feature, entity_id, cells.get(feature.series))
 
     async def _from_cache(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:
         """Return a stored value; compute it again if its derivation is needed and was lost."""
@@ -259,25 +260,30 @@ class Reader:
         if frame.reads is not None and frame.past is None and cell.derived:
             derivation = await self._derivations.get(feature.series, entity_id, cell.written_at)
             if derivation is None:
-                return await self._missed(feature, entity_id)
+                return await self._missed(feature, entity_id, cell)
             value = derivation.of(value)
         CACHE.add(feature.name, "hit")
         if feature.freshness == "caught_up":
             return msgspec.structs.replace(value, rule="caught_up", current_at=value.written_at)
         return value
 
-    def _missed(self, feature: FeatureDef, entity_id: str) -> Awaitable[FeatureValue]:
+    def _missed(
+        self, feature: FeatureDef, entity_id: str, before: Cell | None
+    ) -> Awaitable[FeatureValue]:
         if feature.kept:
             CACHE.add(feature.name, "miss")
-        return self._call_once(feature, entity_id)
+        return self._call_once(feature, entity_id, UNDATED if before is None else before.as_of)
 
-    async def _call_once(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
-        """Compute a value; concurrent readers of one missing value share the computation."""
+    async def _call_once(self, feature: FeatureDef, entity_id: str, earliest: int) -> FeatureValue:
+        """Compute a value; concurrent readers of one missing value share the computation.
+
+        ``earliest`` is the ``as_of`` under which a value without a moment is stored.
+        """
         transaction = current_frame().transaction
         if transaction is not None and not transaction.is_computable(feature):
             return _absent(feature)
         call = UserCall(feature, {feature.entity.id_field: entity_id})
-        compute = partial(self._call, feature, entity_id)
+        compute = partial(self._call, feature, entity_id, earliest)
         failed = tracked_feature(feature, entity_id, _MISSING)
         with OnFailure(lambda: current_reads().track_failure(failed)):
             try:
@@ -296,7 +302,7 @@ class Reader:
         # Each caller gets a separate object, which it may change.
         return msgspec.structs.replace(computed, value=feature.codec.decode(computed.value))
 
-    async def _call(self, feature: FeatureDef, entity_id: str) -> FeatureValue:
+    async def _call(self, feature: FeatureDef, entity_id: str, earliest: int) -> FeatureValue:
         """Call the function; return its value as JSON text, which several callers may share."""
         reads, is_stored = Reads(), feature.kept and current_frame().is_shareable
         drops = await self.follow_drops() if is_stored else 0
@@ -307,15 +313,15 @@ class Reader:
         ):
             value = await self._calls.call(slot, None, feature, entity_id)
         now, moments = self._now(), reads.as_of()
-        # A value computed from a default has no moment, so it is not cached as if it had one.
+        # A value computed from a default has no moment.
         as_of = None if moments.incomplete else moments.oldest or now
         derivation = derivation_of(feature, reads, now)
-        times, derived = (to_micros(as_of or now), to_micros(now)), bool(derivation.provenance)
+        about, derived = to_micros(as_of) if as_of else earliest, bool(derivation.provenance)
         try:
-            cell = make_cell(feature, value, *times, derived=derived)
+            cell = make_cell(feature, value, about, to_micros(now), derived=derived)
         except FeatureValueError as error:
             raise FeatureFailedError(feature.name, entity_id, str(error)) from error
-        if is_stored and as_of is not None and drops == await self.follow_drops():
+        if is_stored and drops == await self.follow_drops():
             # The derivation first: a cached value is never without it.
             if derived:
                 await self._derivations.put(feature, entity_id, cell.written_at, derivation, drops)
@@ -394,9 +400,10 @@ def _readable(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
 
 
 def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
-    return FeatureValue(
-        feature.codec.decode(cell.value), as_of_time(cell), "online", from_micros(cell.written_at)
-    )
+    is_undated = cell.as_of == UNDATED and not feature.stored
+    as_of = None if is_undated else as_of_time(cell)
+    value, written_at = feature.codec.decode(cell.value), from_micros(cell.written_at)
+    return FeatureValue(value, as_of, "online", written_at)
 
 
 def _absent(feature: FeatureDef) -> FeatureValue:

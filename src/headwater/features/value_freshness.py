@@ -19,14 +19,16 @@ from headwater.features.read_tracking import Reads
 def derivation_of(feature: FeatureDef, reads: Reads, now: datetime) -> Derivation:
     """Return how a value was computed from the reads of its function."""
     provenance, inputs = frozenset(reads.provenance), tuple(reads.features)
+    is_undated = reads.as_of().incomplete
     if feature.freshness == "caught_up":
-        return Derivation(provenance, inputs, "caught_up", now)
+        return Derivation(provenance, inputs, "caught_up", now, is_undated)
     if not inputs:
-        return Derivation(provenance)
+        return Derivation(provenance, is_undated=is_undated)
     if not reads.retrievals and not reads.contexts:
-        return Derivation(provenance, inputs, "inputs")
+        return Derivation(provenance, inputs, "inputs", None, is_undated)
     others = reads.other_moments()
-    return Derivation(provenance, inputs, "age", None if others.incomplete else others.oldest)
+    current_at = None if others.incomplete else others.oldest
+    return Derivation(provenance, inputs, "age", current_at, is_undated)
 
 
 def apply_rules(

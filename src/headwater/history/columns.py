@@ -10,6 +10,7 @@ import msgspec
 
 from headwater.core.clock import from_micros
 from headwater.core.sql_literals import text
+from headwater.core.values import UNDATED
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.history.column_types import column_type, from_json
 from headwater.history.one_value import check_has_past, check_has_values
@@ -150,6 +151,8 @@ def _value_column(column: PlannedColumn) -> ResultColumn:
 
 def _as_of_column(column: PlannedColumn) -> ResultColumn:
     micros = f"e{column.answer}.a{column.place}"
+    if is_of_its_computation(column.feature) and not column.is_computed:
+        micros = f"nullif({micros}, {UNDATED})"
     name, moment = f"{column.feature.name}{AS_OF}", f"make_timestamptz({micros})"
     return ResultColumn(name, "TIMESTAMPTZ", moment, micros, _from_micros)
 

@@ -53,7 +53,6 @@ UNDECLARED = "of features that are not declared any more"
 DROPPED = "of features or versions that were dropped"
 CHANGING = "computed while another version or default began to be served"
 NO_PAST = "of on-demand features without history"
-NOT_STORED = "computed from a default, so not stored"
 PRUNED = "of a moment before history was pruned"
 DAMAGED = "of damaged records"
 UNREADABLE = "of a type that has changed since"
@@ -176,7 +175,7 @@ class ServedAudit:
         )
         for read in _reads(core):
             feature = self._feature(read, began)
-            reason = feature if isinstance(feature, str) else _obstacle(read, feature)
+            reason = feature if isinstance(feature, str) else _obstacle(feature)
             if reason is None and horizon is not None and began < horizon:
                 reason = PRUNED
             if reason is None and not isinstance(feature, str):
@@ -309,14 +308,10 @@ def _hint(feature: FeatureDef) -> str:
     return "; ".join(f"{each.location}: it {each}" for each in hidden_of(feature))
 
 
-def _obstacle(read: FeatureInput, feature: FeatureDef) -> str | None:
-    """Return why a value cannot be compared, or None if it can be."""
-    if feature.derived or feature.template is not None:
-        return None
-    if not feature.has_history:
-        return NO_PAST
-    is_stored = feature.log or read.source != "computed" or read.as_of is not None
-    return None if is_stored else NOT_STORED
+def _obstacle(feature: FeatureDef) -> str | None:
+    """Return why values of a feature cannot be compared, or None if they can be."""
+    has_past = feature.derived or feature.template is not None or feature.has_history
+    return None if has_past else NO_PAST
 
 
 def _reads(core: Core) -> Iterator[FeatureInput]:
