@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -242,3 +243,44 @@ async def test_a_version_that_was_dropped_is_not_answered_with_a_default(
         report = (await store.admin.audit()).served
         assert report is not None
         assert report.differences == []
+
+
+async def test_an_export_knows_the_versions_and_defaults_that_were_served(
+    settings: Settings, tmp_path: Path
+) -> None:
+    async with declared(settings) as store:
+        before = await serve(store)
+        await buy(store, 3)
+        first = await serve(store)
+    async with declared(settings, factor=10, default=None) as store:
+        await store.backfills.run("total", switch=True)
+        second = await serve(store)
+        await store.history.export(tmp_path / "export")
+        served = [before, first, second]
+        assert [each.values["total"] for each in served] == [0, 3, 30]
+        found = await known(store, served, exported=tmp_path / "export")
+        assert found == [each.values for each in served]
+    closed = declared(settings, factor=10, default=9)
+    rows = [{"user_id": "u1", "timestamp": each.moment} for each in served]
+    options: dict[str, Any] = {"known": True, "exported": tmp_path / "export"}
+    found = await closed.get_historical_features(rows, ["total"], **options)
+    assert [row["total"] for row in found] == [0, 3, 30]
+    with pytest.raises(InvalidInputError, match=r"has no feature 'spend'.* export .* again"):
+        await declared(settings, "spend").get_historical_features(rows, ["spend"], **options)
+
+
+async def test_an_export_is_read_under_the_names_of_now(settings: Settings, tmp_path: Path) -> None:
+    async with declared(settings) as store:
+        await buy(store, 5)
+        first = await serve(store)
+        await store.history.export(tmp_path / "export")
+        await store.catalog.rename("total", "spend")
+    rows = [{"user_id": "u1", "timestamp": first.moment}]
+    async with declared(settings, "spend", other=8) as store:
+        await buy(store, 1)
+        for is_known in (False, True):
+            options: dict[str, Any] = {"known": is_known, "exported": tmp_path / "export"}
+            (row,) = await store.get_historical_features(rows, ["spend"], **options)
+            assert row["spend"] == 5
+            with pytest.raises(InvalidInputError, match="has no feature 'total'"):
+                await store.get_historical_features(rows, ["total"], **options)

@@ -63,12 +63,17 @@ class Span(NamedTuple):
 
 
 class PastNames:
-    """What the declared features were over time, as a catalog says."""
+    """What the declared features were over time, as a catalog says.
 
-    def __init__(self, state: CatalogState, declared: Collection[str]) -> None:
+    ``kept`` has the versions whose values can be read, if these are not those of the catalog.
+    """
+
+    def __init__(
+        self, state: CatalogState, declared: Collection[str], kept: CatalogState | None = None
+    ) -> None:
         self._state = state
         self._declared = declared
-        self._kept = {version.series for version in state.versions()}
+        self._kept = {version.series for version in (kept or state).versions()}
 
     def spans(self, feature: FeatureDef, start: datetime, end: datetime) -> list[Span]:
         """Return what a feature was from one moment to another, both included.

@@ -16,9 +16,10 @@ from headwater.backends.inline_runner import InlineRunner
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import glob_literal, headline, scalar, session
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.series import declared_entry, foreign_series, served_series
+from headwater.declarations.meanings import PastNames, meaning_at
+from headwater.declarations.series import declared_entry, served_series
 from headwater.errors import BackendError, InvalidInputError
-from headwater.ports import CatalogState, FrameQuery, Runner, Segment
+from headwater.ports import CatalogEntry, CatalogState, FrameQuery, Runner, Segment
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -115,16 +116,51 @@ class ExportedHistory:
         return manifest
 
     def versions_of(
-        self, features: Sequence[FeatureDef], declared: Collection[str]
+        self,
+        features: Sequence[FeatureDef],
+        declared: Collection[str],
+        present: CatalogState | None = None,
     ) -> list[FeatureDef]:
-        """Return features in the version that was served at the time of the export."""
-        catalog, found = self.manifest().catalog, []
-        for each in features:
-            series = served_series(catalog, each.name, declared)
-            foreign = foreign_series(declared_entry(catalog, each.name, declared), each)
-            found.append(msgspec.structs.replace(each, series=series, foreign=foreign))
-            found[-1].check_entity()
-        return found
+        """Return features in the version that was served at the time of the export.
+
+        The present catalog, if it is known, has also the names that features were given since.
+        Raise InvalidInputError if the export has not got a feature.
+        """
+        manifest = self.manifest()
+        state = present or manifest.catalog
+        return [
+            self._exported(each, declared_entry(state, each.name, declared), manifest)
+            if each.is_stored
+            else each
+            for each in features
+        ]
+
+    def _exported(
+        self, feature: FeatureDef, entry: CatalogEntry | None, manifest: ExportManifest
+    ) -> FeatureDef:
+        end = manifest.exported_at
+        created = [] if entry is None else [each.created_at for each in entry.versions]
+        since = [*created, *(each.since for each in (entry.meanings if entry else ()))]
+        if entry is None or end is None or not since or min(since) > end:
+            raise InvalidInputError(
+                f"the export in {self._folder} has no feature {feature.name!r}, which was declared "
+                f"or renamed after it was made; run `headwater history export {self._folder}` again"
+            )
+        meaning = meaning_at(entry.meanings, end)
+        if meaning is None or meaning.series is None:
+            series = served_series(manifest.catalog, feature.name, [feature.name])
+            return msgspec.structs.replace(feature, series=series)
+        foreign = (
+            None if meaning.entity == feature.entity.name else (meaning.series, meaning.entity)
+        )
+        exported = msgspec.structs.replace(feature, series=meaning.series, foreign=foreign)
+        exported.check_entity()
+        return exported
+
+    def names(self, declared: Collection[str], present: CatalogState | None = None) -> PastNames:
+        """Return what features were over time; versions that were dropped since are kept here."""
+        exported = self.manifest().catalog
+        return PastNames(present or exported, declared, exported)
 
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None

@@ -137,7 +137,9 @@ class History:
     async def read_catalog(self) -> HistoryCatalog:
         """Read the versions of all features, whose rows an export has."""
         engine = await runtime_of(self._store).open()
-        return HistoryCatalog(await engine.catalog.follow(), engine.clock.now())
+        await engine.catalog.follow()
+        await engine.catalog.declare()
+        return HistoryCatalog(engine.catalog.state, engine.clock.now())
 
     async def export_history(self, body: ExportBody) -> ProgressResponse:
         """Send the rows of history after a sequence number.

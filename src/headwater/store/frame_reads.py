@@ -22,6 +22,7 @@ from headwater.history.point_in_time import (
     needs_store,
     read_history,
 )
+from headwater.ports import CatalogState
 from headwater.store.runtime import Runtime
 from headwater.store.validation import requested
 
@@ -56,7 +57,7 @@ async def read_frame(
         export = ExportedHistory(options.exported)
         is_open = is_query or needs_store(definitions, known=options.known)
         sources = (await _stored(runtime, features)).sources if is_open else None
-        past = _exported(export, definitions, runtime, sources)
+        past = await _exported(export, definitions, runtime, sources)
     if is_query:
         engine = await runtime.open()
         frame = relation_of(await engine.backends.offline.query(frame, engine.registry.sources))
@@ -86,19 +87,29 @@ async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
     )
 
 
-def _exported(
+async def _exported(
     export: ExportedHistory,
     features: Sequence[FeatureDef],
     runtime: Runtime,
     sources: PastSources | None,
 ) -> _Past:
-    """Read stored values from an export; only computed ones and queries need the store."""
+    """Read stored values from an export; only computed ones and queries need the store.
+
+    A store that is open knows the names that features were given since the export.
+    """
 
     async def earliest() -> datetime | None:
         return export.manifest().earliest
 
+    engine, declared = runtime.current(), runtime.registry.features
+    present: CatalogState | None = None
+    if engine is not None:
+        await engine.catalog.try_to_follow()
+        present = engine.catalog.state
     past = sources or PastSources(export)
     return _Past(
-        export.versions_of(features, runtime.registry.features),
-        msgspec.structs.replace(past, history=export, earliest=earliest),
+        export.versions_of(features, declared, present),
+        msgspec.structs.replace(
+            past, history=export, earliest=earliest, names=export.names(declared, present)
+        ),
     )

@@ -57,6 +57,7 @@ class HistoryVerbs:
         check_not_replaying("import_file")
         engine = await self._runtime.open()
         await engine.catalog.follow()
+        await engine.catalog.declare()
         definitions = requested(engine.registry, features)
         engine.registry.one_entity([feature.name for feature in definitions])
         for feature in definitions:
@@ -85,6 +86,8 @@ class HistoryVerbs:
 
         engine = await self._runtime.open()
         catalog = engine.catalog.follow
+        await catalog()
+        await engine.catalog.declare()
         export = HistoryExport(engine.backends.offline, catalog, Path(folder), engine.clock.now())
         return await export.run()
 
