@@ -88,6 +88,14 @@ async def test_the_title_says_how_things_are_and_the_subtitle_why(
         }.items()
     )
     assert overview.status == "attention"
+    assert (overview.waiting, overview.dead_letters) == (0, 1)
+    # Both numbers are of now, as the sentences are, and not of the last sample.
+    await store.publish("purchase", "eve", {"amount": "none"})
+    await store.drain()
+    await store.publish("purchase", "eve", {"amount": 1})
+    later = await overview_of(store, hour)
+    assert (later.waiting, later.dead_letters) == (1, 2)
+    assert found(later)["dead letters"] == "2 dead letters of `total_spend`"
     (contexts,) = overview.contexts
     assert (contexts.name, contexts.total, contexts.fresh_percent) == ("support", 2, 50)
     assert contexts.per_minute == 0.03  # two in an hour, of which few samples are known

@@ -80,7 +80,8 @@ def test_one_letter_of_many_is_settled_after_a_question(failed: Site, open_tab: 
     axe(page)
     # All of the group: they fail again, and come back.
     confirm(page, "Redrive all")
-    expect(page.get_by_text("4 letters queued for the worker.")).to_be_visible()
+    expect(page.get_by_text("4 letters published again, 4 failed again.")).to_be_visible()
+    expect(results.get_by_text("Failed again")).to_have_count(4)
     until(lambda: failed.get("/v1/dead-letters/groups")["letters"] == 7)
     expect(rows(page)).to_have_count(4)
     # A letter of a redrive leads to the original event.

@@ -101,6 +101,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     unowned: int
     """Partitions without a worker."""
+    waiting: int | None
+    """Events that wait now; None if the store does not answer."""
+    dead_letters: int | None
+    """Dead letters now; None if the store does not answer."""
     workers: Sequence[WorkerState]
     stores: Sequence[StoreState]
     contexts: Sequence[ContextState]

@@ -72,6 +72,8 @@ def overview_of(
         findings=concerns,
         partitions=len(workload.lags),
         unowned=sum(lag.owner is None for lag in workload.lags),
+        waiting=workload.waiting,
+        dead_letters=workload.letters.letters,
         workers=_workers(workload, samples),
         stores=[*(_part(each, inspected) for each in workload.health), *map(_index, indexes)],
         contexts=_contexts(samples),

@@ -63,6 +63,8 @@ class StoreOverview:
         if observed.problem and all(part.ok for part in health):
             found += _unanswered(observed.problem)
         overview = overview_of(observed.workload, found, inspected, observed.indexes, samples)
+        if observed.problem:
+            overview = replace(overview, waiting=None, dead_letters=None)
         return replace(overview, since=await self._since(overview))
 
     async def _observe(self, health: Sequence[Health]) -> _Observed:

@@ -3173,6 +3173,7 @@ export interface components {
         Overview: {
             at: string;
             contexts: components["schemas"]["ContextState"][];
+            dead_letters: number | null;
             findings: components["schemas"]["OverviewFinding"][];
             partitions: number;
             since: string | null;
@@ -3182,6 +3183,7 @@ export interface components {
             subtitle: string;
             title: string;
             unowned: number;
+            waiting: number | null;
             workers: components["schemas"]["WorkerState"][];
         };
         /**

@@ -8,9 +8,10 @@ const settled = (done: number, gone: number) => [
 ];
 
 it("says what happened to the letters", () => {
-  expect(summary("redrive", settled(1, 0))).toBe("1 letter queued for the worker.");
-  expect(summary("redrive", settled(1_200, 2))).toBe(
-    "1,200 letters queued for the worker, 2 were gone.",
+  expect(summary("redrive", settled(1, 0))).toBe("1 letter published again.");
+  expect(summary("redrive", settled(1_200, 2))).toBe("1,200 letters published again, 2 were gone.");
+  expect(summary("redrive", settled(3, 1), 2)).toBe(
+    "3 letters published again, 2 failed again, 1 was gone.",
   );
   expect(summary("discard", settled(0, 1))).toBe("No letter discarded, 1 was gone.");
   expect(summary("discard", [])).toMatch(/another call was faster/);

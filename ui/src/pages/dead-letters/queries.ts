@@ -17,6 +17,7 @@ export type Verb = "redrive" | "discard";
 export type Target = { ids: readonly string[] } | { feature: string; error: string };
 
 const PAGE = 100;
+const NEWEST = 200;
 const REFRESH_MS = 5_000;
 /** A redriven letter that fails again is back soon. */
 const SOON_MS = 1_000;
@@ -48,6 +49,15 @@ export function useFreshLetters(lastRedrive: object | null): void {
     return () => clearTimeout(timer);
   }, [client, lastRedrive]);
 }
+
+/** The newest letters of all groups, among which redriven ones are that have failed again. */
+export const newestLetters = queryOptions({
+  queryKey: ["dead-letters", "newest"],
+  queryFn: async ({ signal }) => {
+    const query = { newest_first: true, limit: NEWEST };
+    return body(await api.GET("/v1/dead-letters", { params: { query }, signal })).dead_letters;
+  },
+});
 
 /** The letters of a group, the newest first. */
 export function lettersOf(feature: string, error: string) {

@@ -16,6 +16,8 @@ type TileProps = {
   series: Series;
   values: Numbers;
   show: (value: number) => readonly [value: string, unit: string];
+  /** The number of this moment, which the newest point may be ten seconds older than. */
+  now?: number | null;
   /** The number of the last hour; without one, the newest point stands there. */
   hour?: readonly [value: string, unit: string];
   note: ReactNode;
@@ -23,10 +25,16 @@ type TileProps = {
   top?: number;
 };
 
+/** Return the number of a selected time, otherwise the present one. */
+function numberOf(values: Numbers, selected: number | null, now?: number | null): number | null {
+  return selected === null ? (now ?? latest(values)) : (values[selected] ?? null);
+}
+
 /** One number, what it means, and its last hour; a pointer reads the number of any time. */
-function Tile({ name, series, values, show, hour, note, state = null, top }: TileProps) {
+function Tile(props: TileProps) {
+  const { name, series, values, show, now, hour, note, state = null, top } = props;
   const [selected, select] = useState<number | null>(null);
-  const value = selected === null ? latest(values) : (values[selected] ?? null);
+  const value = numberOf(values, selected, now);
   const whole = selected === null ? hour : undefined;
   const [text, unit] = whole ?? (value === null ? ["—", ""] : show(value));
   const when = hour === undefined ? "now" : "last hour";
@@ -68,7 +76,7 @@ const SLOW_SECONDS = 5;
 /** The six numbers of the whole store. */
 export function Tiles({ series, overview }: { series: Series; overview: Overview }) {
   const oldest = latest(series.oldest_seconds) ?? 0;
-  const letters = latest(series.dead_letters) ?? 0;
+  const letters = overview.dead_letters ?? latest(series.dead_letters) ?? 0;
   const total = overview.contexts.reduce((sum, each) => sum + each.total, 0);
   const fresh = freshShare(overview);
   return (
@@ -84,6 +92,7 @@ export function Tiles({ series, overview }: { series: Series; overview: Overview
         name="Waiting"
         series={series}
         values={series.waiting}
+        now={overview.waiting}
         show={(value) => [count(value), value === 1 ? "event" : "events"]}
         note={`in ${plural(overview.partitions, "partition")}`}
       />
@@ -99,6 +108,7 @@ export function Tiles({ series, overview }: { series: Series; overview: Overview
         name="Dead letters"
         series={series}
         values={series.dead_letters}
+        now={overview.dead_letters}
         show={(value) => [count(value), ""]}
         note={`${count(Math.max(0, growth(series.dead_letters)))} new in the last hour`}
         state={letters > 0 ? "failed" : null}
