@@ -165,7 +165,8 @@ async def fill(store: FeatureStore, folder: Path) -> None:
     await store.dead_letters.redrive(letter.id)
     await store.admin.refresh("scheduled")
     await store.drain()
-    await store.backfills.run("counted")
+    for name in ("counted", "broken"):
+        await store.backfills.run(name)
     table = folder / "imported.csv"
     table.write_text(f"user_id,timestamp,imported\n{USER},2025-12-31T00:00:00Z,{Canary.IMPORTED}\n")
     await store.history.import_file(table, ["imported"])

@@ -306,6 +306,75 @@ async def test_a_backfill_brings_nothing_of_an_erased_id_back(
     assert await _is_gone(shop)
 
 
+async def test_the_folder_of_an_interrupted_backfill_keeps_nothing_of_an_erased_id(
+    opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = await _failing_shop(opened)
+    with monkeypatch.context() as patched:
+        patched.setattr(BackfillRun, "_add_history", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            await shop.backfills.run("bought")
+    assert await _exported(home) == {ADA, "bob"}
+    await _forget(shop)
+    assert (await shop.backfills.status("bought")).failures == []
+    assert await _exported(home) == set()
+    report = await shop.backfills.run("bought", switch=True)
+    assert (report.replayed and report.replayed.events, report.failures) == (1, [])
+    assert await shop.get_feature("bought", "bob") == 10
+    assert await _is_gone(shop)
+    assert not await asyncio.to_thread(_files_with, home / "backfills", ADA.encode())
+
+
+async def test_an_unswitched_backfill_shows_no_failure_of_an_erased_id(
+    opened: Open, home: Path
+) -> None:
+    shop = await _failing_shop(opened)
+    failures = (await shop.backfills.run("bought")).failures
+    assert [each.event.entity_id for each in failures] == [ADA]
+    assert await _exported(home) == set()
+    await _forget(shop)
+    assert not await asyncio.to_thread(_files_with, home / "backfills", ADA.encode())
+    await shop.backfills.switch("bought")
+    assert await _is_gone(shop)
+
+
+async def test_a_backfill_that_runs_removes_the_events_of_an_erased_id_at_its_end(
+    opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = await _failing_shop(opened)
+    replayed = BackfillRun._run_handlers  # noqa: SLF001
+
+    async def forget_first(run: BackfillRun, *job: Any) -> None:
+        await _forget(shop)
+        await replayed(run, *job)
+
+    monkeypatch.setattr(BackfillRun, "_run_handlers", forget_first)
+    assert (await shop.backfills.run("bought", switch=True)).failures == []
+    assert not await asyncio.to_thread(_files_with, home / "backfills", ADA.encode())
+    assert await _is_gone(shop)
+
+
+async def _failing_shop(opened: Open) -> FeatureStore:
+    """Return a store with a new function, after an event of each user, of which one fails."""
+    old = opened()
+    await old.publish("buy", ADA)
+    await old.publish("buy", ADA, {"fails": True})
+    await old.publish("buy", "bob")
+    await old.drain()
+    return opened(is_new=True)
+
+
+async def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+async def _exported(home: Path) -> set[str]:
+    """Return the ids of the events that are in folders of backfills."""
+    files = await asyncio.to_thread(lambda: [*home.glob("backfills/*/events/*.parquet")])
+    frames = [pd.read_parquet(file) for file in files if file.stat().st_size]
+    return {entity_id for frame in frames for entity_id in frame["entity_id"]}
+
+
 async def test_a_context_in_flight_is_recorded_without_what_it_read(opened: Open) -> None:
     meanwhile, other = Meanwhile(), opened()
     shop = opened(meanwhile=meanwhile)

@@ -89,7 +89,7 @@ async def test_every_text_that_a_store_was_given_is_in_one_place_of_the_list(
     # The test would miss a place that it does not reach.
     erased = {place.name for place in PLACES if place.erase is not None}
     reached = named(found) | ({"pages of the database"} if small.redis.url else set())
-    assert erased | {"documents of indexes", "audit log", "backfills"} <= reached
+    assert erased | {"documents of indexes", "audit log"} <= reached
     assert set().union(*found.values()) == CANARIES
 
 
@@ -105,7 +105,7 @@ async def test_after_an_erasure_its_texts_are_only_where_the_list_says_that_they
     of_user = {at: texts - OF_DOCUMENTS for at, texts in stored(found)}
     left = {at: texts for at, texts in of_user.items() if texts}
     assert {at: left[at] for at in left if any(place.erase for place in places_of(at))} == {}
-    assert named(left) <= {"ids of events", "audit log", "backfills", "documents of indexes"}
+    assert named(left) <= {"ids of events", "audit log", "documents of indexes"}
     # No page of the database has more than its tables.
     rows = set().union(*(texts for at, texts in found.items() if at.startswith("sqlite:")))
     for location, texts in found.items():

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from shutil import rmtree
 
@@ -32,7 +31,6 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import declared_as, series_of
 from headwater.declarations.runtime import HasRuntime
 from headwater.engine.backfills import (
-    SHOWN_FAILURES,
     backfill_folder,
     backfill_of,
     backfills_folder,
@@ -41,12 +39,14 @@ from headwater.engine.backfills import (
     exported_files,
     group_named,
     replay_job,
+    shown_failures,
 )
 from headwater.engine.catch_up import CatchUp, catching_up
 from headwater.engine.engine import Engine
 from headwater.engine.worker import Opens, Worker
 from headwater.errors import BackfillRefusedError
 from headwater.history.backfill.copying import copied_changes
+from headwater.history.backfill.erasing import begin, in_use, install, is_installed
 from headwater.history.backfill.job import (
     ReplayJob,
     ReplayProgress,
@@ -56,7 +56,6 @@ from headwater.history.backfill.replay import (
     check_replayable,
     last_cells,
     replay,
-    replay_failures,
     replayed_changes,
 )
 from headwater.history.backfill.reports import BackfillProgress, OnProgress, ReplayReport
@@ -121,17 +120,24 @@ class BackfillRun:
     async def _replay(self, variant: FeatureDef, version: FeatureVersion) -> None:
         backfill = backfill_of(version)
         folder = backfill_folder(self._engine, backfill)
-        if (folder / "installed").exists():
+        if is_installed(folder):
             return
-        await self._export(folder, variant, backfill.start, backfill.since)
-        if backfill.since is not None:
-            await self._copy(folder, variant, backfill.since)
-        job = replay_job(self._engine, variant, version, self._source)
-        with step(self._engine.tracer, "replay", {FEATURE: variant.name}):
-            await self._run_handlers(job)
-        await self._add_history(replayed_changes(job, variant))
-        await self._serve_last(job, variant)
-        (folder / "installed").touch()
+        with in_use(folder):
+            await self._begin(folder)
+            await self._export(folder, variant, backfill.start, backfill.since)
+            if backfill.since is not None:
+                await self._copy(folder, variant, backfill.since)
+            job = replay_job(self._engine, variant, version, self._source)
+            with step(self._engine.tracer, "replay", {FEATURE: variant.name}):
+                await self._run_handlers(job)
+            await self._add_history(replayed_changes(job, variant))
+            await self._serve_last(job, variant)
+            ledger = await self._engine.backends.erasures.refresh()
+            await asyncio.to_thread(install, folder, variant.entity.name, ledger)
+
+    async def _begin(self, folder: Path) -> None:
+        ledger = await self._engine.backends.erasures.refresh()
+        await asyncio.to_thread(begin, folder, self._feature.entity.name, ledger)
 
     async def fill(self, since: datetime | None, until: datetime) -> None:
         """Add values of before a time to history, for each entity before its first value.
@@ -144,6 +150,14 @@ class BackfillRun:
         group = self._engine.settings.worker.consumer_group
         upto = await self._engine.backends.groups.positions(group)
         await self._check_kept(folder, since)
+        with in_use(folder):
+            await self._fill(folder, upto, since, until)
+        await asyncio.to_thread(rmtree, folder)
+
+    async def _fill(
+        self, folder: Path, upto: Mapping[int, str], since: datetime | None, until: datetime
+    ) -> None:
+        await self._begin(folder)
         await self._export(folder, self._feature, upto, since)
         job = ReplayJob(
             source=self._source,
@@ -159,7 +173,6 @@ class BackfillRun:
         await self._check_kept(folder, since)
         await self._add_history(_before(until, replayed_changes(job, self._feature)))
         await self._serve_last(job, self._feature)
-        await asyncio.to_thread(rmtree, folder)
 
     async def _check_kept(self, folder: Path, since: datetime | None) -> None:
         """Raise an error, and remove the folder, if events or values it needs were pruned."""
@@ -173,8 +186,7 @@ class BackfillRun:
 
     async def _run_handlers(self, job: ReplayJob) -> None:
         self.report = await replay(job, self._runner, self._show_replay)
-        failures = islice(replay_failures(job), SHOWN_FAILURES)
-        self.failures = await asyncio.to_thread(list, failures)
+        self.failures = await shown_failures(self._engine, job)
 
     def _show_replay(self, progress: ReplayProgress) -> None:
         self._show(

@@ -22,6 +22,7 @@ from headwater.errors import (
     UnknownGroupError,
 )
 from headwater.history import versions
+from headwater.history.backfill.erasing import is_installed
 from headwater.history.backfill.job import ReplayJob, StoreSource
 from headwater.history.backfill.replay import (
     check_replayable,
@@ -34,11 +35,12 @@ from headwater.ports import (
     BackfillState,
     CatalogState,
     ConsumerGroup,
+    DeadLetter,
     FeatureVersion,
 )
 
 _PAUSE = 0.05
-SHOWN_FAILURES = 100
+_SHOWN_FAILURES = 100
 
 
 async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> BackfillStatus:
@@ -57,8 +59,15 @@ async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> 
         waiting=group.waiting if group else 0,
         joined=len(backfill.joined),
         partitions=engine.backends.bus.partitions,
-        failures=[*islice(replay_failures(job), SHOWN_FAILURES)],
+        failures=await shown_failures(engine, job),
     )
+
+
+async def shown_failures(engine: Engine, job: ReplayJob) -> list[DeadLetter]:
+    """Return the first events that failed in a replay, except those of erased entities."""
+    ledger, subjects = await engine.backends.erasures.refresh(), engine.registry.subjects
+    found = (each for each in replay_failures(job) if not ledger.voiding(each.event, subjects))
+    return await asyncio.to_thread(lambda: list(islice(found, _SHOWN_FAILURES)))
 
 
 def replay_job(
@@ -196,8 +205,15 @@ def backfill_folder(engine: Engine, backfill: BackfillState) -> Path:
 
 
 def exported_files(folder: Path) -> list[Path]:
-    """Return the files of events that were exported for a backfill."""
-    return sorted((folder / "events").glob("*.parquet"))
+    """Return the files of events that were exported for a backfill.
+
+    When its results are in the store, the files are gone, and the tasks of its replay name them.
+    """
+    events = folder / "events"
+    if is_installed(folder):
+        tasks = {commit.parent.name for commit in folder.glob("replay/*/commit-*")}
+        return [events / f"{task}.parquet" for task in sorted(tasks)]
+    return sorted(events.glob("*.parquet"))
 
 
 async def group_named(engine: Engine, name: str) -> ConsumerGroup | None:

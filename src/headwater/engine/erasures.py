@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
 
 from headwater.contexts.recorded.search import ContextQuery
 from headwater.core.callers import current_actor
+from headwater.core.logging import log
 from headwater.declarations.features import EntityDef
 from headwater.declarations.registry import Registry
+from headwater.engine.backfills import backfills_folder
 from headwater.engine.engine import Engine
 from headwater.features.derivation_cache import CACHED_DERIVATIONS
 from headwater.features.refresh_outcomes import RefreshOutcomes
+from headwater.history.backfill.erasing import erase
 from headwater.ports import DeadLetterQuery
 from headwater.records.record import Record
 from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS
@@ -93,6 +97,16 @@ async def history_and_events(erasure: Erasure) -> Mapping[str, int]:
         erasure.entity.name, erasure.entity_id, keep=erasure.kept, dry_run=erasure.dry_run
     )
     return {"history": removed.history, "events": removed.events}
+
+
+async def backfill_folders(erasure: Erasure) -> Mapping[str, int]:
+    """Remove the events and failures of an entity from the folders of backfills on this machine."""
+    folder = backfills_folder(erasure.engine)
+    if not erasure.dry_run and folder.exists():
+        for each in sorted(folder.iterdir()):
+            if not await asyncio.to_thread(erase, each, erasure.entity_id):
+                log.info("running backfill keeps erased events until it ends", folder=str(each))
+    return {}
 
 
 async def values(erasure: Erasure) -> Mapping[str, int]:

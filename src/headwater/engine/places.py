@@ -92,6 +92,15 @@ PLACES = (
         private="hashed",
     ),
     Place(
+        name="erasures",
+        keeps="keyed hashes of erased entities, with the time",
+        where=("sqlite:erasures", "redis:erasures", "postgres:_erasures"),
+        erased="stay: they keep the entity from coming back, and reveal nothing without the key",
+        pruned="never",
+        exported="–",
+        private="hashed",
+    ),
+    Place(
         name="history",
         keeps="every value that a feature had",
         where=(
@@ -129,7 +138,8 @@ PLACES = (
         name="backfills",
         keeps="the events that an unfinished backfill replays, and its results",
         where=("file:backfills/*",),
-        erased="removed when the version is switched or cancelled",
+        erased="removed on this machine, by a running backfill at its end",
+        erase=erasures.backfill_folders,
         pruned="when the version is switched or cancelled",
         exported="–",
         private="clear",

@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from headwater.core.values import Cell, new_id
+from headwater.core.values import Cell, ServiceEvent, new_id
 from headwater.history.backfill.reports import ReplayReport
 from headwater.ports import DeadLetter
 
@@ -126,6 +126,19 @@ class Commits:
         for commit in self.all():
             for failures in self._lines(commit.failures, _decode_failures):
                 yield from failures
+
+    def keep_failures(self, is_kept: Callable[[ServiceEvent], bool]) -> None:
+        """Remove the committed values, and the failures of events that are not kept."""
+        for commit in self.all():
+            for name in (commit.values, commit.state):
+                if name is not None:
+                    (self.folder / name).unlink(missing_ok=True)
+            if commit.failures is not None:
+                kept = self.new_file("failures")
+                kept.write([])  # so that there is a file
+                for letters in self._lines(commit.failures, _decode_failures):
+                    kept.write([each for each in letters if is_kept(each.event)])
+                os.replace(self.folder / str(kept.finish()), self.folder / commit.failures)
 
     def _lines(self, name: str | None, decode: Callable[[bytes], T]) -> Iterator[T]:
         if name is not None:
