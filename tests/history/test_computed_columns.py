@@ -418,7 +418,7 @@ async def test_values_of_an_earlier_type_are_converted(
     await store.close()
     later = FeatureStore(settings=settings, clock=clock)
 
-    @entity(later)
+    @entity(later, name="User")
     class Customer:
         user_id: str
 
@@ -426,6 +426,7 @@ async def test_values_of_an_earlier_type_are_converted(
     def new_score(user_id: str, event: ServiceEvent) -> str: ...  # type: ignore[empty-body]
 
     async with later:
+        await later.drain()  # a worker enters the type
         await later.set_feature("score", "u1", "six")
         rows = await columns(later, ["score"], -5, 5, 10, with_as_of=True)
         assert rows == [("none", None), ("5", at(0)), ("six", at(10))]
@@ -453,7 +454,7 @@ async def test_values_of_an_earlier_type_without_a_conversion_are_refused(
     await store.close()
     later = FeatureStore(settings=settings, clock=clock)
 
-    @entity(later)
+    @entity(later, name="User")
     class Customer:
         user_id: str
 

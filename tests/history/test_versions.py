@@ -115,12 +115,16 @@ def test_the_next_series_is_one_that_no_version_has() -> None:
     assert states(state)[-1] == (3, "total@3", "building")
 
 
-def test_a_converted_version_has_the_same_series_and_is_served() -> None:
-    state = versions.convert(entered("total"), "total", shape_of(total(str)), LATER)
-    assert states(state) == [(1, "total", "retired"), (2, "total", "active")]
+def test_a_converted_version_has_a_series_of_its_own_and_names_the_earlier_ones() -> None:
+    state = versions.convert(entered("total"), "total", total(str), LATER)
+    assert states(state) == [(1, "total", "retired"), (2, "total@2", "active")]
     assert state.features["total"].versions[1].type == "str"
-    assert versions.convert(state, "total", shape_of(total(str)), LATER) is state
-    assert series_run(declared("total", annotation=str), state) == ["total"]
+    assert versions.convert(state, "total", total(str), LATER) is state
+    assert series_run(declared("total", annotation=str), state) == ["total@2"]
+    state = versions.convert(state, "total", total(float), LATER)
+    assert state.features["total"].versions[2].converts == ["total@2", "total"]
+    with pytest.raises(InvalidInputError, match="a later version converts its values"):
+        versions.drop(state, "total", 1, now=LATER)
 
 
 def test_a_type_that_all_values_fit_changes_the_version_that_is_served() -> None:

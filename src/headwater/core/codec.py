@@ -294,10 +294,19 @@ def _alternative(kind: type) -> str:
     return "annotate a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
 
 
+_UNCONVERTED = b'{"headwater:unconverted":'
+
+
+def unconverted(raw: bytes | msgspec.Raw) -> bytes:
+    """Return a value of an earlier type, marked as one that could not be converted."""
+    return _UNCONVERTED + bytes(raw) + b"}"
+
+
 class Codec:
     """Encodes the values of one feature as JSON text and decodes them.
 
     ``convert`` makes a value of the annotated type from the plain JSON value of an earlier one.
+    Which values these are is known from where they are stored, never from how they look.
     """
 
     __slots__ = ("_decode", "_simple", "annotation", "convert", "expected", "feature", "kind")
@@ -336,12 +345,12 @@ class Codec:
             ) from error
 
     def decode(self, raw: bytes | msgspec.Raw) -> Any:
-        """Return the value in its annotated type, converted if it was stored with another."""
+        """Return the value in its annotated type."""
+        if self.convert is not None and bytes(raw).startswith(_UNCONVERTED):
+            raw = self.converted(bytes(raw)[len(_UNCONVERTED) : -1])
         try:
             return self._decode(raw)
         except msgspec.ValidationError as error:
-            if self.convert is not None:
-                return self._converted(self.convert, raw)
             raise FeatureValueError(
                 self.feature,
                 f"was stored as {_shown(raw)}, which is not {self.expected}: {error}; change the "
@@ -356,9 +365,19 @@ class Codec:
             return False
         return True
 
-    def _converted(self, convert: Callable[[Any], Any], raw: bytes | msgspec.Raw) -> Any:
+    def converted(self, raw: bytes | msgspec.Raw) -> bytes:
+        """Return the text of a value of an earlier type in the annotated one.
+
+        Raises FeatureValueError if it cannot be converted.
+        """
+        if self.convert is None:
+            raise FeatureValueError(
+                self.feature,
+                f"was stored as {_shown(raw)} with another type than {self.expected}; declare the "
+                "feature with convert=, or change the annotation back",
+            )
         try:
-            value = convert(msgspec.json.decode(raw))
+            value = self.convert(msgspec.json.decode(raw))
         except Exception as error:  # user code
             raise FeatureValueError(
                 self.feature,
@@ -366,14 +385,13 @@ class Codec:
                 f"{type(error).__name__}: {error}; correct that function",
             ) from error
         try:
-            encode_exact(value, self._decode)
+            return encode_exact(value, self._decode)
         except UnstorableError as error:
             raise FeatureValueError(
                 self.feature,
                 f"was stored as {_shown(raw)}, which convert= converts to {reprlib.repr(value)}, "
                 f"and that is not {self.expected}: {error}; correct that function",
             ) from error
-        return value
 
 
 def _shown(raw: bytes | msgspec.Raw) -> str:

@@ -62,6 +62,12 @@ def definition_of(feature: FeatureDef) -> str:
 
 
 @lru_cache(_MOST_FUNCTIONS)
+def code_of(function: Callable[..., Any] | None) -> str:
+    """Return the hash of the code of a function; empty for none."""
+    return "" if function is None else _definition(function, None)
+
+
+@lru_cache(_MOST_FUNCTIONS)
 def _definition(
     function: Callable[..., Any], convert: Callable[..., Any] | None, *options: object
 ) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
 from types import NoneType
@@ -14,7 +14,12 @@ import msgspec
 from headwater.core.codec import Codec
 from headwater.core.templates import Template
 from headwater.core.values import LONGEST_ID, is_whole_number
-from headwater.errors import EntityChangedError, InvalidInputError, UnknownReferenceError
+from headwater.errors import (
+    EntityChangedError,
+    FeatureValueError,
+    InvalidInputError,
+    UnknownReferenceError,
+)
 from headwater.errors.hints import Location
 
 DEFAULT_MAX_RETRIES = 3
@@ -99,6 +104,8 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the handler may have its effects again for every past event."""
     series: str = ""
     """The name that values are stored under; that of the feature, unless the catalog names one."""
+    lineage: tuple[tuple[str, bool], ...] = ()
+    """The series that its values are in, the last one first, and whether they are converted."""
     foreign: tuple[str, str] | None = None
     """A series of it with the values of another entity, and that entity."""
     mode: Mode
@@ -111,12 +118,35 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "series", self.name)
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether its series has the values of another entity."""
-        return self.foreign is not None and self.foreign[0] == self.series
+    def chain(self) -> Sequence[tuple[str, bool]]:
+        """The series whose last value counts under its own, and whether they are converted."""
+        for place, (series, _) in enumerate(self.lineage):
+            if series == self.series:
+                return self.lineage[place:]
+        return ((self.series, False),)
 
-    def check_entity(self) -> None:
-        """Raise EntityChangedError if its series has the values of another entity."""
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its series has the values of another entity, or of a type that it cannot read."""
+        is_of_another = self.foreign is not None and self.foreign[0] == self.series
+        return is_of_another or self._is_outdated
+
+    @property
+    def _is_outdated(self) -> bool:
+        return self.codec.convert is None and any(converts for _, converts in self.chain)
+
+    def check_stored(self) -> None:
+        """Raise EntityChangedError if its series has the values of another entity.
+
+        Raise FeatureValueError if some are of another type and this process has no convert=.
+        """
+        if self._is_outdated:
+            raise FeatureValueError(
+                self.name,
+                f"has values of other types than {self.codec.expected}, and this process declares "
+                "no convert= for them; load the present features file, declare convert= again, or "
+                f"compute the values again with `headwater backfill {self.name}`",
+            )
         if self.foreign is not None and self.foreign[0] == self.series:
             raise EntityChangedError(self.name, self.foreign[1], self.entity.name, self.location)
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -47,12 +47,20 @@ def as_meant(feature: FeatureDef, meaning: Meaning | None) -> FeatureDef:
     if meaning is None:
         return feature
     if meaning.entity != feature.entity.name:
-        return replace(feature, series=f"{feature.name}@0", default=None)
+        return replace(feature, series=f"{feature.name}.none", default=None)
     series = meaning.series or feature.series
     if meaning.default == default_text(feature):
         return feature if series == feature.series else replace(feature, series=series)
-    default = None if meaning.default is None else feature.codec.decode(meaning.default.encode())
-    return replace(feature, series=series, default=default)
+    return replace(feature, series=series, default=_default(feature, series, meaning.default))
+
+
+def _default(feature: FeatureDef, series: str, default: str | None) -> Any:
+    """Return a default of another time; that of an earlier type is converted as values are."""
+    if default is None:
+        return None
+    is_converted = feature.codec.convert is not None and dict(feature.lineage).get(series, False)
+    text = default.encode()
+    return feature.codec.decode(feature.codec.converted(text) if is_converted else text)
 
 
 class Span(NamedTuple):

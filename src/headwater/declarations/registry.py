@@ -16,6 +16,7 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
+from headwater.declarations.lineage import lineage_of
 from headwater.declarations.meanings import PastNames
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.run_set import RunSet, declared_as
@@ -54,6 +55,8 @@ class Registry:
         """The types of events that trigger a feature."""
         self._subjects: dict[str, set[str]] = {}
         self.revision = 0
+        self.is_converting = False
+        """Whether the open store converts values of earlier types."""
         self._catalog = CatalogState()
         self._names: dict[str, str] = {}
         """The names of the features that are stored under another one."""
@@ -66,6 +69,12 @@ class Registry:
 
     def add_feature(self, feature: FeatureDef) -> None:
         self._check_unique("feature", feature.name, feature.location, self.features)
+        if self._catalog.revision and feature.codec.convert and not self.is_converting:
+            raise DeclarationError(
+                f"feature {feature.name!r} declares convert= after the store was opened; declare "
+                "it before",
+                feature.location,
+            )
         self.features[feature.name] = feature
         if self._catalog.revision:
             self.serve(self._catalog)
@@ -81,11 +90,14 @@ class Registry:
         """
         self._catalog, self._changes = catalog, None
         for name, feature in self.features.items():
-            series = served_series(catalog, name, self.features)
+            lineage = lineage_of(catalog, name, feature, self.features)
+            series = lineage[0][0] if lineage else served_series(catalog, name, self.features)
             foreign = foreign_series(declared_entry(catalog, name, self.features), feature)
-            if (series, foreign) != (feature.series, feature.foreign):
-                changed = msgspec.structs.replace(feature, series=series, foreign=foreign)
-                self.features[name] = changed
+            served = (series, lineage, foreign)
+            if served != (feature.series, feature.lineage, feature.foreign):
+                self.features[name] = msgspec.structs.replace(
+                    feature, series=series, lineage=lineage, foreign=foreign
+                )
                 self.revision += 1
         self._names = {f.series: f.name for f in self.features.values() if f.series != f.name}
 
@@ -162,6 +174,14 @@ class Registry:
         named = [msgspec.structs.replace(each, series=each.name) for each in handlers]
         texts = sorted(chain.from_iterable(map(declared_as, named)))
         return sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+    def check_writable(self, feature: FeatureDef) -> None:
+        """Raise InvalidInputError if no worker has entered the type of a feature's values yet."""
+        if feature.lineage and all(v.series != feature.series for v in self._catalog.versions()):
+            raise InvalidInputError(
+                f"feature {feature.name!r} has values of another type than {feature.codec.expected}"
+                ", and no worker has started that converts them; start one before you write values"
+            )
 
     def built_series(self) -> set[str]:
         """Return the series of versions that not all workers run, because a backfill makes them."""

@@ -118,10 +118,10 @@ def unfit_series(entry: CatalogEntry | None, feature: FeatureDef) -> set[str]:
     had before still fits: workers of the older file run on, and no event may be lost.
     """
     if entry is None or len(entry.versions) == 1:
-        return set()
+        return {series for series, _ in feature.lineage if entry and series == feature.series}
     structure = shape_of(feature).structure
-    # A converted version has the series of the one before it.
     latest = {each.series: (each.structure, *each.earlier_structures) for each in entry.versions}
     misfits = {series for series, fitting in latest.items() if structure not in fitting}
     entity = feature.entity.name
-    return misfits | {each.series for each in entry.versions if entry.entity_of(each) != entity}
+    misfits |= {each.series for each in entry.versions if entry.entity_of(each) != entity}
+    return misfits if feature.series in latest else {feature.series, *misfits}

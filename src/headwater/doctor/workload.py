@@ -72,7 +72,7 @@ def _misplaced(registry: Registry, state: CatalogState) -> list[str]:
     found = []
     for feature in registry.features.values():
         try:
-            feature.check_entity()
+            feature.check_stored()
         except EntityChangedError as error:
             found.append(str(error))
     for entity, features in undeclared_entities(state, registry.entities).items():

@@ -226,7 +226,7 @@ class BackfillRun:
         await self._engine.backends.offline.export_history(file, after=0)
         if not file.exists():
             return  # there is no history
-        for page in copied_changes(file, folder, self._feature.series, variant, since):
+        for page in copied_changes(file, folder, self._feature, variant, since):
             await self._engine.backends.offline.append(page)
             last = {change.entity_id: {change.feature: change.cell} for change in page}
             await self._engine.backends.online.restore(variant.entity.name, last)

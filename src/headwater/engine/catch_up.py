@@ -17,6 +17,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.lanes import Lane
 from headwater.engine.quarantine import run_quarantined
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
+from headwater.features.conversions import convert_reads
 from headwater.ports import BackfillState, Batch, Delivery, Lease, Outcome, position_order
 
 _MAX_HEARTBEAT_SECONDS = 0.5
@@ -144,6 +145,7 @@ async def catching_up(
     """Join the consumer group of a backfill for the code inside."""
     settings = engine.settings.replace(worker={"consumer_group": backfill.group})
     async with connect_group(settings, engine.clock) as backends:
+        convert_reads(backends, engine.registry)
         own = replace(engine, settings=settings, backends=backends)
         member = CatchUp(own, variant, backfill)
         async with member.registered():

@@ -20,6 +20,7 @@ from headwater.core.tracing import Tracer
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
 from headwater.engine.tracing import trace_backends, trace_parts
+from headwater.features.conversions import convert_reads
 from headwater.features.event_handlers import EventHandlers
 from headwater.features.followed_catalog import FollowedCatalog
 from headwater.features.reader import Reader
@@ -85,6 +86,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     check_signing(settings)
     choose_library(settings.context.tokenizer)
     backends = await connect(settings, clock)
+    convert_reads(backends, registry)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(backends.lifecycle.close)
         engine = _wire(registry, settings, clock, backends)

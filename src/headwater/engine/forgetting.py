@@ -51,7 +51,7 @@ async def _check_entity(engine: Engine, entity: EntityDef) -> None:
     state = await engine.catalog.follow()
     for feature in engine.registry.features.values():
         if feature.entity.name == entity.name:
-            feature.check_entity()
+            feature.check_stored()
     if undeclared := undeclared_entities(state, engine.registry.entities):
         log.warning(
             "values of entities that are not declared stay",

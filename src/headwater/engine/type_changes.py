@@ -5,6 +5,7 @@ from __future__ import annotations
 from headwater.core.logging import log
 from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.lineage import is_converting
 from headwater.declarations.series import declared_entry, shape_of
 from headwater.engine.engine import Engine
 from headwater.errors import EntityChangedError, TypeChangedError
@@ -30,7 +31,9 @@ async def check_types(engine: Engine) -> None:
             continue
         if entry.entity_of(entry.active) != feature.entity.name:
             await _change_entity(engine, feature, entry)
-        if entry.active.structure != shape_of(feature).structure:
+        if entry.active.structure == shape_of(feature).structure:
+            engine.registry.feature(feature.name).check_stored()
+        else:
             await _change_type(engine, feature, entry, entry.active)
 
 
@@ -49,10 +52,11 @@ async def _change_entity(engine: Engine, feature: FeatureDef, entry: CatalogEntr
 async def _change_type(
     engine: Engine, feature: FeatureDef, entry: CatalogEntry, before: FeatureVersion
 ) -> None:
-    cells = await _sample(engine, entry.entity, before.series)
+    cells = await _sample(engine, entry.entity_of(before), before.series)
     unfit = [cell for cell in cells if not feature.codec.fits(cell.value)]
+    is_converted = is_converting(feature, before)
     names, name, shape = _names(before, feature), entry.feature, shape_of(feature)
-    if not unfit:
+    if not (unfit or is_converted):
         await engine.catalog.change(lambda state: versions.change_type(state, name, shape))
         log.warning(
             "feature has another type",
@@ -64,15 +68,15 @@ async def _change_type(
         raise TypeChangedError(
             feature.name,
             (names["before"], names["now"]),
-            bytes(unfit[0].value).decode(),
+            bytes((unfit or cells)[0].value).decode() if cells else "",
             feature.location,
             is_triggered=bool(feature.triggers),
         )
     else:
-        for cell in unfit:
-            feature.codec.decode(cell.value)
+        for cell in cells:
+            feature.codec.converted(cell.value)
         now = engine.clock.now()
-        await engine.catalog.change(lambda state: versions.convert(state, name, shape, now))
+        await engine.catalog.change(lambda state: versions.convert(state, name, feature, now))
         log.info("feature is converted", **names)
 
 

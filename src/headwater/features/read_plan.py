@@ -43,6 +43,7 @@ class View:
 
     def __init__(self, features: Sequence[FeatureDef]) -> None:
         self._features = features
+        self._is_converted = any(feature.lineage for feature in features)
         # A feature may have any name, and a field of a struct may not.
         names = [f"f{number}" for number in range(len(features))]
         fields = [
@@ -57,8 +58,10 @@ class View:
     def values(self, packed: bytes | msgspec.Raw, now: int) -> dict[str, Any]:
         """Return the bare values in an entity's packed state."""
         try:
-            cells = self._cells(self._decode(packed))
+            cells = None if self._is_converted else self._cells(self._decode(packed))
         except msgspec.ValidationError:
+            cells = None
+        if cells is None:
             # A stored value does not fit an edited annotation; this way the error names it.
             stored = decode_cells(packed)
             return {f.name: _bare_value(f, stored, now) for f in self._features}
@@ -145,7 +148,7 @@ class Plans:
         levels = graph.levels(features, names)
         needed = [features[name] for level in levels for name in level]
         for feature in needed:
-            feature.check_entity()
+            feature.check_stored()
         computed = [
             tuple(features[name] for name in level if not features[name].stored) for level in levels
         ]

@@ -172,7 +172,7 @@ class Reconciler:
         stored: dict[str, dict[str, FeatureDef]] = {}
         for feature in self._registry.features.values():
             if feature.kept:
-                feature.check_entity()
+                feature.check_stored()
                 stored.setdefault(feature.entity.name, {})[feature.series] = feature
         return dict(stored)
 

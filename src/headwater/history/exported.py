@@ -154,7 +154,7 @@ class ExportedHistory:
             None if meaning.entity == feature.entity.name else (meaning.series, meaning.entity)
         )
         exported = msgspec.structs.replace(feature, series=meaning.series, foreign=foreign)
-        exported.check_entity()
+        exported.check_stored()
         return exported
 
     def names(self, declared: Collection[str], present: CatalogState | None = None) -> PastNames:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from headwater.core.clock import from_micros
 from headwater.core.values import INTERNAL, Cell, Cells, EntityKey, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.features.batch_state import BatchState, HandlerTransaction
+from headwater.features.conversions import last_cell
 from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger
 
 LoadedValues = Mapping[tuple[str, str, int], Cell | None]
@@ -48,7 +51,10 @@ class MomentTransaction(HandlerTransaction):
 
     def cell(self, key: EntityKey, feature: FeatureDef) -> Cell | None:
         """Return a value that has been loaded; raise KeyError for any other one."""
-        return self._values[feature.series, key[1], self._at]
+        if not feature.lineage:
+            return self._values[feature.series, key[1], self._at]
+        chain = [series for series, _ in feature.chain]
+        return last_cell(feature, {s: self._values[s, key[1], self._at] for s in chain})
 
     async def get(
         self, entity: str, entity_ids: Sequence[str], features: Sequence[FeatureDef]
@@ -66,7 +72,8 @@ class MomentTransaction(HandlerTransaction):
             try:
                 cell = self.cell(key, feature)
             except KeyError:
-                self.missing[feature.series, key[1]] = feature
+                for series, _ in feature.chain:
+                    self.missing[series, key[1]] = replace(feature, series=series)
             else:
                 if cell is not None:
                     cells[feature.series] = cell

@@ -12,7 +12,7 @@ from datetime import datetime
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from headwater.declarations.definitions import definition_of
+from headwater.declarations.definitions import code_of, definition_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import default_text
 from headwater.declarations.series import (
@@ -180,6 +180,7 @@ def _first_version(
         state="active",
         type=shape.type,
         structure=shape.structure,
+        conversion=code_of(feature.codec.convert),
         created_at=now,
         activated_at=now,
     )
@@ -209,6 +210,7 @@ def add_version(
         type=shape.type,
         structure=shape.structure,
         definition=definition_of(feature),
+        conversion=code_of(feature.codec.convert),
         entity=feature.entity.name,
         created_at=now,
         backfill=backfill,
@@ -246,18 +248,23 @@ def change_type(state: CatalogState, name: str, shape: TypeShape) -> CatalogStat
     return _with_version(state, entry, changed)
 
 
-def convert(state: CatalogState, name: str, shape: TypeShape, now: datetime) -> CatalogState:
-    """Serve a version of another type whose older values are converted when they are read."""
+def convert(state: CatalogState, name: str, feature: FeatureDef, now: datetime) -> CatalogState:
+    """Serve a version of another type; values of earlier ones are converted when they are read."""
     entry = entry_of(state, name)
-    version = entry.active
+    version, shape = entry.active, shape_of(feature)
     if version is None or version.structure == shape.structure:
         return state
+    number = _next_number(entry)
     converted = FeatureVersion(
-        number=_next_number(entry),
-        series=version.series,
+        number=number,
+        series=unused_series(state, f"{entry.feature}@{number}"),
         state="active",
         type=shape.type,
         structure=shape.structure,
+        definition=definition_of(feature) if feature.triggers else "",
+        conversion=code_of(feature.codec.convert),
+        entity=entry.entity_of(version),
+        converts=[version.series, *version.converts],
         created_at=now,
         activated_at=now,
     )
@@ -293,6 +300,12 @@ def drop(
         dropped = DroppedFeature(meanings=entry.meanings, dropped_at=now)
         return replace(state, features=rest, dropped=[*state.dropped, dropped])
     version = version_numbered(entry, number)
+    if any(version.series in each.converts for each in entry.versions):
+        raise InvalidInputError(
+            f"version {number} of feature {name!r} cannot be dropped alone: a later version "
+            "converts its values; run `headwater backfill` to compute them again first, or drop "
+            f"the feature with all versions: `headwater features drop {name}`"
+        )
     if version.state == "active":
         raise InvalidInputError(
             f"version {number} of feature {name!r} is served and cannot be dropped alone; "

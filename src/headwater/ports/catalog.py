@@ -46,9 +46,13 @@ class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     earlier_structures: Sequence[str] = []
     """Those of the types that it had before, which workers of an older file still declare."""
     definition: str = ""
-    """A hash of the code that a backfill made it with, which alone may run it; else empty."""
+    """A hash of the code that made it, which alone may run it; empty if that does not matter."""
     entity: str = ""
     """The entity that its series belongs to; empty for that of the entry."""
+    converts: Sequence[str] = []
+    """The series of earlier versions whose values are converted, the last one first."""
+    conversion: str = ""
+    """A hash of the function that converts values of earlier types, if one was declared."""
     created_at: datetime
     activated_at: datetime | None = None
     retired_at: datetime | None = None

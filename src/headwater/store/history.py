@@ -62,6 +62,7 @@ class HistoryVerbs:
         engine.registry.one_entity([feature.name for feature in definitions])
         for feature in definitions:
             check_stored(feature)
+            engine.registry.check_writable(feature)
         return await import_file(
             Path(file),
             definitions,

@@ -117,7 +117,7 @@ async def page_of_history(
 def _checked(runtime: Runtime, name: FeatureRef, entity_id: str | int) -> tuple[FeatureDef, str]:
     """Return a feature and an id whose history the caller may read, and track the read."""
     feature = runtime.registry.feature(feature_name(name))
-    feature.check_entity()
+    feature.check_stored()
     text_id = feature.entity.text_id(entity_id)
     limited = limited_caller()
     if limited is not None:

@@ -37,7 +37,7 @@ def requested(registry: Registry, features: Sequence[FeatureRef]) -> list[Featur
         raise InvalidInputError(f"feature {twice[0]!r} is named twice; name it once")
     found = [registry.feature(name) for name in names]
     for feature in found:
-        feature.check_entity()
+        feature.check_stored()
     return found
 
 

@@ -23,7 +23,8 @@ async def set_value(
 ) -> None:
     """Write a value; inside a handler as part of the handler's transaction."""
     check_stored(feature)
-    feature.check_entity()
+    feature.check_stored()
+    runtime.registry.check_writable(feature)
     text_id = feature.entity.text_id(entity_id)
     frame = current_frame()
     if frame.transaction is not None:

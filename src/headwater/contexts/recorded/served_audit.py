@@ -256,6 +256,9 @@ class ServedAudit:
     ) -> None:
         """Compare a value with those of the versions that may have been served."""
         results: list[Any] = []
+        if any(dict(each.lineage).get(each.series) for each in served):
+            self._not_compared[UNREADABLE] += 1  # the record has a value of an earlier type
+            return
         try:
             for feature in served:
                 results += await self._known(value, feature, past[feature.series])

@@ -10,8 +10,9 @@ import msgspec
 
 from headwater.backends.duckdb.segment_schema import VALUE_AS_JSON
 from headwater.core.clock import MICROSECOND, to_micros
+from headwater.core.codec import Kind
 from headwater.core.duckdb_session import glob_literal, session
-from headwater.core.sql_literals import text
+from headwater.core.sql_literals import texts
 from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.ports import Change
@@ -20,17 +21,24 @@ _PAGE = 5_000
 
 
 def copied_changes(
-    file: Path, scratch: Path, series: str, variant: FeatureDef, since: datetime
+    file: Path, scratch: Path, served: FeatureDef, variant: FeatureDef, since: datetime
 ) -> Iterator[list[Change]]:
-    """Yield the values of a series as values of another version, those of an entity in order.
+    """Yield the values of a version as values of another one, those of an entity in order.
 
     ``file`` is what `OfflineStore.export_history` has written.
     """
+    is_converted = dict(served.chain)
     rows = f"""
-SELECT entity_id, kind, {VALUE_AS_JSON}, epoch_us(as_of), epoch_us(written_at), cause
+SELECT entity_id, feature, kind, {VALUE_AS_JSON}, epoch_us(as_of), epoch_us(written_at), cause
 FROM read_parquet({glob_literal(file)})
-WHERE feature = {text(series)} AND as_of < make_timestamptz({to_micros(since)})
+WHERE feature IN ({texts(list(is_converted))}) AND as_of < make_timestamptz({to_micros(since)})
 ORDER BY entity_id, as_of, written_at, seq"""
+
+    def own(series: str, kind: Kind, value: str) -> tuple[Kind, bytes]:
+        if not is_converted[series]:
+            return kind, value.encode()
+        return served.codec.kind, served.codec.converted(value.encode())
+
     lasting = None if variant.ttl is None else variant.ttl // MICROSECOND
     with session(scratch) as duck:
         found = duck.run(rows)
@@ -40,14 +48,14 @@ ORDER BY entity_id, as_of, written_at, seq"""
                     variant.series,
                     variant.entity.name,
                     entity_id,
-                    kind,
+                    own(series, kind, value)[0],
                     Cell(
-                        msgspec.Raw(value.encode()),
+                        msgspec.Raw(own(series, kind, value)[1]),
                         as_of,
                         written_at,
                         None if lasting is None else written_at + lasting,
                     ),
                     cause,
                 )
-                for entity_id, kind, value, as_of, written_at, cause in page
+                for entity_id, series, kind, value, as_of, written_at, cause in page
             ]

@@ -149,12 +149,16 @@ class PastValues:
             cell = _cell(feature, found)
             if cell is not None:
                 rows[point.entity_id].append(_Row(cell))
-        span = await self._offline.query(_span(feature.series, page), {})
-        for entity_id, value, as_of, written_at, cause in span.rows:
-            past = PastValue(value.encode(), as_of, written_at)
-            cell = _cell(feature, past)
-            if cell is not None:
-                rows[entity_id].append(_Row(cell, cause))
+        for series, is_converted in feature.chain:
+            span = await self._offline.query(_span(series, page), {})
+            for entity_id, value, as_of, written_at, cause in span.rows:
+                own = feature.codec.converted(value.encode()) if is_converted else value.encode()
+                cell = _cell(feature, PastValue(own, as_of, written_at))
+                if cell is not None:
+                    rows[entity_id].append(_Row(cell, cause))
+        if len(feature.chain) > 1:
+            for of_entity in rows.values():
+                of_entity.sort(key=lambda row: (row.cell.as_of, row.cell.written_at))
         return rows
 
 

@@ -1,0 +1,187 @@
+"""Values of an earlier type, converted wherever they are read from a store.
+
+A converted version has a series of its own and names those of the versions before it. What is read
+under it is the last value of any of them, and one of an earlier type is converted: because of the
+series that it is in, whether or not it would fit the declared type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from headwater.core.codec import unconverted
+from headwater.core.values import Cell, Cells, EntityKey, decode_cells, encode_cells
+from headwater.core.wrapping import wrap_method
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
+from headwater.errors import FeatureValueError
+from headwater.ports import Backends, Batch, EntityState, HistoryRow, PastValue
+
+
+class _Stored(Protocol):
+    """A stored value: a cell, or a value of history."""
+
+    @property
+    def as_of(self) -> Any: ...
+
+
+V = TypeVar("V", bound=_Stored)
+Call = Callable[..., Awaitable[Any]]
+
+
+def last_of(feature: FeatureDef, values: Mapping[str, V | None]) -> tuple[V, bool] | None:
+    """Return the last value of a feature's series, and whether it has to be converted.
+
+    Of values of one moment, that of the later version counts.
+    """
+    found: tuple[V, bool] | None = None
+    for series, is_converted in feature.chain:
+        value = values.get(series)
+        if value is not None and (found is None or value.as_of > found[0].as_of):
+            found = value, is_converted
+    return found
+
+
+def last_cell(feature: FeatureDef, values: Mapping[str, Cell | None]) -> Cell | None:
+    """Return the last cell of a feature's series; one that cannot be converted is marked."""
+    found = last_of(feature, values)
+    if found is None or not found[1]:
+        return None if found is None else found[0]
+    cell = found[0]
+    try:
+        value = feature.codec.converted(cell.value)
+    except FeatureValueError:
+        # Others of the entity can be read; a read of this one raises the same error again.
+        value = unconverted(cell.value)
+    return replace(cell, value=msgspec.Raw(value))
+
+
+def convert_reads(backends: Backends, registry: Registry) -> None:
+    """Let every read of an open store return converted values, if features declare convert=."""
+    if not any(each.codec.convert for each in registry.features.values()):
+        return
+    registry.is_converting = True
+    reads = _Conversions(registry)
+    wrap_method(backends.online, "get", reads.get)
+    wrap_method(backends.online, "get_packed", reads.get_packed)
+    wrap_method(backends.online, "get_with_waiting", reads.get_with_waiting)
+    wrap_method(backends.online, "get_state", reads.get_state)
+    wrap_method(backends.bus, "read", reads.read)
+    wrap_method(backends.offline, "as_of", reads.as_of)
+    wrap_method(backends.offline, "rows", reads.rows)
+    wrap_method(backends.offline, "latest", reads.latest)
+
+
+class _Conversions:
+    """The reads of ports, with the converted values of earlier versions."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def _of_entity(self, entity: str) -> list[FeatureDef]:
+        declared = self._registry.features.values()
+        return [each for each in declared if each.lineage and each.entity.name == entity]
+
+    def _of_series(self, series: str) -> FeatureDef | None:
+        """Return a feature that reads a series, perhaps converted, as it is read there."""
+        for each in self._registry.features.values():
+            if any(series == one for one, _ in each.lineage):
+                return each if each.series == series else replace(each, series=series)
+        return None
+
+    def _cells(self, entity: str, cells: Cells) -> Cells:
+        found = dict(cells)
+        for feature in self._of_entity(entity):
+            cell = last_cell(feature, cells)
+            if cell is not None:
+                found[feature.series] = cell
+        return found
+
+    async def get(self, inner: Call, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
+        return [self._cells(entity, cells) for cells in await inner(entity, entity_ids)]
+
+    async def get_packed(
+        self, inner: Call, entity: str, entity_ids: Sequence[str]
+    ) -> list[bytes | msgspec.Raw]:
+        packed: list[bytes | msgspec.Raw] = await inner(entity, entity_ids)
+        if not self._of_entity(entity):
+            return packed
+        return [encode_cells(self._cells(entity, decode_cells(each))) for each in packed]
+
+    async def get_with_waiting(
+        self, inner: Call, entity: str, entity_ids: Sequence[str]
+    ) -> list[tuple[Cells, int | None]]:
+        found = await inner(entity, entity_ids)
+        return [(self._cells(entity, cells), since) for cells, since in found]
+
+    async def get_state(self, inner: Call, key: EntityKey) -> EntityState:
+        return self._state(key, await inner(key))
+
+    async def read(self, inner: Call, *arguments: Any) -> list[Batch]:
+        return [
+            replace(
+                batch, states={key: self._state(key, each) for key, each in batch.states.items()}
+            )
+            for batch in await inner(*arguments)
+        ]
+
+    def _state(self, key: EntityKey, state: EntityState) -> EntityState:
+        return replace(state, cells=self._cells(key[0], state.cells))
+
+    async def as_of(
+        self, inner: Call, features: Sequence[str], points: Sequence[Any], *, known: bool = False
+    ) -> list[list[PastValue | None]]:
+        readers = {series: self._of_series(series) for series in features}
+        earlier = [one for each in readers.values() if each for one, _ in each.chain]
+        wanted = list(dict.fromkeys([*features, *earlier]))
+        found = await inner(wanted, points, known=known)
+        rows = [dict(zip(wanted, row, strict=True)) for row in found]
+        return [[_past(readers[series], series, row) for series in features] for row in rows]
+
+    async def latest(
+        self, inner: Call, entity: str, **page: Any
+    ) -> list[tuple[str, dict[str, PastValue]]]:
+        found, features = await inner(entity, **page), self._of_entity(entity)
+        for _, values in found:
+            last = {each.series: _past(each, each.series, values) for each in features}
+            values |= {series: value for series, value in last.items() if value is not None}
+        return list(found)
+
+    async def rows(
+        self,
+        inner: Call,
+        series: str,
+        entity_id: str,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int,
+    ) -> list[HistoryRow]:
+        feature = self._of_series(series)
+        found: list[HistoryRow] = []
+        for one, is_converted in feature.chain if feature else ((series, False),):
+            rows = await inner(one, entity_id, start=start, end=end, limit=limit)
+            found += [_converted(feature, row) if is_converted and feature else row for row in rows]
+        return sorted(found, key=lambda row: (row.as_of, row.written_at), reverse=True)[:limit]
+
+
+R = TypeVar("R", PastValue, HistoryRow)
+
+
+def _past(
+    feature: FeatureDef | None, series: str, values: Mapping[str, PastValue | None]
+) -> PastValue | None:
+    """Return a value of history under a series, converted if it is of an earlier type."""
+    found = None if feature is None else last_of(feature, values)
+    if feature is None or found is None:
+        return values.get(series)
+    return _converted(feature, found[0]) if found[1] else found[0]
+
+
+def _converted(feature: FeatureDef, past: R) -> R:
+    return replace(past, value=feature.codec.converted(past.value))
