@@ -132,7 +132,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         retrievers=Retrievers(services, IndexSearches(registry, reader, searcher)),
         assembler=assembler,
         recorded=RecordedContexts(services, reader, assembler),
-        reconciler=Reconciler(registry, backends.online, backends.offline, clock),
+        reconciler=Reconciler(registry, backends, clock),
         feature_catalog=FeatureCatalog(services),
         tracer=tracer,
     )

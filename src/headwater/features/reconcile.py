@@ -18,7 +18,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.features.cells import history_cell, is_same_value
 from headwater.features.served_report import ServedReport
-from headwater.ports import OfflineStore, OnlineStore, PastValue, Point
+from headwater.ports import Backends, PastValue, Point
 
 _PAGE = 5_000
 _BATCH = 500
@@ -115,20 +115,22 @@ class _Counter:
 class Reconciler:
     """Rebuilds and compares the values of all declared features that are stored."""
 
-    def __init__(
-        self, registry: Registry, online: OnlineStore, offline: OfflineStore, clock: Clock
-    ) -> None:
+    def __init__(self, registry: Registry, backends: Backends, clock: Clock) -> None:
         self._registry = registry
-        self._online = online
-        self._offline = offline
+        self._online = backends.online
+        self._offline = backends.offline
+        self._erasures = backends.erasures
         self._clock = clock
 
     async def rebuild(self, progress: OnStep | None = None) -> RebuildReport:
         """Write the last values of history online, except where the online value is newer.
 
-        Expired values are left out: no read would return them.
+        Expired values are left out: no read would return them. Values of erased entities, which an
+        older copy of the online store may have, are removed.
         """
         stored = self._stored_features()
+        for entity in stored:
+            await self._remove_erased(entity)
         counter = _Counter(progress, await self._count(stored) if progress else 0)
         for entity, features in stored.items():
             after = ""
@@ -139,6 +141,19 @@ class Reconciler:
                     counter.step(len(batch), sum(map(len, values.values())))
                 after = page[-1][0]
         return RebuildReport(counter.entity_ids, counter.values)
+
+    async def _remove_erased(self, entity: str) -> None:
+        ledger, after = await self._erasures.refresh(), ""
+        if not ledger.revision:
+            return
+        while ids := await self._online.entity_ids(entity, after=after, limit=_PAGE):
+            erased = [entity_id for entity_id in ids if ledger.find(entity, entity_id)]
+            for entity_id, cells in zip(
+                erased, await self._online.get(entity, erased), strict=True
+            ):
+                if ledger.admitted_cells((entity, entity_id), cells) != cells:
+                    await self._online.forget(entity, entity_id)
+            after = ids[-1]
 
     async def audit(self, limit: int, progress: OnStep | None = None) -> AuditReport:
         """Compare the online values with the last ones of history, up to ``limit`` differences.
