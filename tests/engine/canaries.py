@@ -42,14 +42,17 @@ class Canary:
     HANDLED_ID = "zqhandledid17"
     SCHEDULED = "zqscheduled18"
     COUNTED = "zqcounted19"
+    EXTERNAL = "zqexternal20"
 
 
 CANARIES = {text for name, text in vars(Canary).items() if name.isupper()}
 OF_CONTEXTS = {
-    *(Canary.PARAMETER, Canary.REFERENCE, Canary.SEARCHED, Canary.RETRIEVED),
+    *(Canary.PARAMETER, Canary.REFERENCE, Canary.SEARCHED, Canary.RETRIEVED, Canary.EXTERNAL),
 }
-OF_DOCUMENTS = {
-    *(Canary.DOCUMENT, Canary.DOCUMENT_ID, Canary.METADATA, Canary.HANDLED, Canary.HANDLED_ID)
+OF_OTHERS = {
+    # What no feature of the user was read for: documents, and a text that was assembled elsewhere.
+    Canary.EXTERNAL,
+    *(Canary.DOCUMENT, Canary.DOCUMENT_ID, Canary.METADATA, Canary.HANDLED, Canary.HANDLED_ID),
 }
 USER, OTHER = Canary.ENTITY_ID, "somebody"
 
@@ -174,6 +177,7 @@ async def fill(store: FeatureStore, folder: Path) -> None:
     await store.index(
         "notes", Canary.DOCUMENT_ID, f"about {Canary.DOCUMENT}", metadata={"name": Canary.METADATA}
     )
+    await store.record_external(name="letter", content=f"Dear {Canary.EXTERNAL}")
     for user_id in (USER, OTHER):
         question, call = own(Canary.PARAMETER, user_id), own(Canary.REFERENCE, user_id)
         overrides = Overrides(interaction_ref={"call_id": call})

@@ -19,7 +19,7 @@ from headwater.testing import ManualClock
 from tests.engine.canaries import (
     CANARIES,
     OF_CONTEXTS,
-    OF_DOCUMENTS,
+    OF_OTHERS,
     USER,
     declare,
     fill,
@@ -102,7 +102,7 @@ async def test_after_an_erasure_its_texts_are_only_where_the_list_says_that_they
         clock.advance("1h")  # longer than the grace of Parquet files
         await maintained(store)
         found = await find(small, CANARIES)
-    of_user = {at: texts - OF_DOCUMENTS for at, texts in stored(found)}
+    of_user = {at: texts - OF_OTHERS for at, texts in stored(found)}
     left = {at: texts for at, texts in of_user.items() if texts}
     assert {at: left[at] for at in left if any(place.erase for place in places_of(at))} == {}
     assert named(left) <= {"ids of events", "audit log", "documents of indexes"}
