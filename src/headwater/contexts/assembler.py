@@ -190,7 +190,7 @@ class Assembler:
             first = len(reads.features)
             items = await self._render(returned, request)
             of_templates = range(first, len(reads.features))
-            _track_sources(items, reads)
+            await self._track_sources(items, reads)
         reads.close()
         if limited is not None:
             # Nothing that the function has read reaches the caller, also not by an error below.
@@ -265,6 +265,15 @@ class Assembler:
         values = await self._references.read(names, request.inputs, owner)
         return {name: "" if value is None else as_text(value) for name, value in values.items()}
 
+    async def _track_sources(self, items: Sequence[ContextItem], reads: Reads) -> None:
+        """Track the contexts whose text was used here but which were assembled earlier."""
+        known = {tracked.context.context_id for tracked in reads.contexts}
+        for source in (item.source for item in items):
+            if isinstance(source, Context) and source.context_id not in known:
+                known.add(source.context_id)
+                reads.track_context(_tracked(source))
+                reads.provenance |= await self._recorder.inherited(source.context_id)
+
 
 def _request(
     definition: ContextDef,
@@ -337,15 +346,6 @@ def _used(
     return [
         place not in of_templates or read.feature in emitted for place, read in enumerate(features)
     ]
-
-
-def _track_sources(items: Sequence[ContextItem], reads: Reads) -> None:
-    """Track the contexts whose text was used here but which were assembled earlier."""
-    known = {tracked.context.context_id for tracked in reads.contexts}
-    for source in (item.source for item in items):
-        if isinstance(source, Context) and source.context_id not in known:
-            known.add(source.context_id)
-            reads.track_context(_tracked(source))
 
 
 def _tracked(context: Context) -> TrackedContext:

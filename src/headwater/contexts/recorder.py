@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.backends.erased_writes import count_erased
 from headwater.core.logging import log
-from headwater.core.values import Part
+from headwater.core.values import EVERYTHING, Part
 from headwater.errors import (
     BackendUnavailableError,
     ConfigError,
@@ -54,19 +54,23 @@ class ProvenanceIndex:
     def keys(self, provenance: Iterable[Part]) -> set[bytes]:
         """Return all keys of a record: of its features, entities, chunks and documents."""
         found: set[Part] = set()
+        inherited: set[bytes] = set()
         for part in provenance:
-            if part[0] == "feature":
-                _, entity, feature, entity_id = part
-                found |= {("feature", feature), ("feature", feature, entity_id)}
-                found |= {("id", entity_id), ("entity", entity, entity_id)}
-            elif part[0] == "document":
-                _, index, document = part
-                found |= {("document", document), ("indexed", index, document)}
-            elif part[0] == "index":
-                found.add(part[:2])
-            elif part[0] == "chunk":
-                found.add(part)
-        return {self.key(*part) for part in found}
+            match part:
+                case ("feature", entity, feature, entity_id):
+                    found |= {("feature", feature), ("feature", feature, entity_id)}
+                    found |= {("id", entity_id), ("entity", entity, entity_id)}
+                case ("entity" | "event", *_, entity_id):
+                    found |= {part, ("id", entity_id)}
+                case ("document", index, document):
+                    found |= {("document", document), ("indexed", index, document)}
+                case ("index", _, _):
+                    found.add(part[:2])
+                case ("chunk", _) | ("everything",):
+                    found.add(part)
+                case ("key", key):
+                    inherited.add(bytes.fromhex(key))
+        return {self.key(*part) for part in found} | inherited
 
     def key(self, *part: str) -> bytes:
         """Return the key of one feature, entity, chunk, document or index."""
@@ -74,6 +78,14 @@ class ProvenanceIndex:
         # Successive contexts mostly read the same features and chunks.
         keyed_hash = _cached_key if len(text) <= _LONGEST_CACHED else _key
         return keyed_hash(self._secret, text)
+
+
+def inherited(record: StoredRecord | None) -> set[Part]:
+    """Return the sources of a context that has read a record; everything if it is not stored."""
+    if record is None:
+        return {EVERYTHING}
+    starts = range(0, len(record.keys), _KEY_BYTES)
+    return {("key", record.keys[start : start + _KEY_BYTES].hex()) for start in starts}
 
 
 def index_of(settings: Settings) -> ProvenanceIndex | None:
@@ -146,7 +158,7 @@ class Recorder:
             erased = ledger.erased_since(known, provenance) if checked > known else None
             kept = record if erased is None else _without_disclosures(record, core.created_at)
             try:
-                await self._records.append(self._stored(core, kept), keys, checked=checked)
+                await self._records.append(self._stored(core, kept, keys), keys, checked=checked)
             except ErasedMeanwhileError:
                 await self._erasures.refresh()
             else:
@@ -154,7 +166,11 @@ class Recorder:
                     count_erased("record", {erased: 1})
                 return
 
-    def _stored(self, core: Core, record: Record) -> StoredRecord:
+    async def inherited(self, context_id: str) -> set[Part]:
+        """Return the sources of a context that uses an earlier one."""
+        return inherited(await self._records.get(context_id))
+
+    def _stored(self, core: Core, record: Record, keys: Iterable[bytes]) -> StoredRecord:
         stored = record if self._settings.record.include_content else record.private()
         return StoredRecord(
             context_id=record.context_id,
@@ -176,6 +192,7 @@ class Recorder:
             disclosures=encode_disclosures(stored.disclosures),
             signature=None if record.signature is None else msgspec.json.encode(record.signature),
             redactions=encode_redactions(record.redactions),
+            keys=b"".join(keys),
         )
 
 

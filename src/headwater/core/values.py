@@ -44,7 +44,14 @@ EntityKey = tuple[str, str]
 Part = tuple[str, ...]
 """A source of a value: ``("feature", entity, feature, entity_id)``, ``("chunk", id)``,
 ``("document", index or "", id)``, for a search ``("index", name, version)``, or ``("other", what)``
-for a source that names no entity or index, such as the log of events."""
+for one to which no limits of keys apply, such as the log of events.
+
+What such a source is about follows: ``("entity", entity, entity_id)``, ``("event", entity_id)`` for
+an event that may be about any entity, ``("key", hash)`` for each key of a record that was read, or
+`EVERYTHING`."""
+
+EVERYTHING: Part = ("everything",)
+"""The source of what may be about any entity: a query, or more rows than are listed."""
 
 
 def is_utf8(text: str) -> bool:

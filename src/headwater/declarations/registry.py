@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from hashlib import sha256
 from itertools import chain
@@ -256,6 +256,10 @@ class Registry:
             )
         self.sources[name] = location
         self.revision += 1
+
+    def triggered_entities(self, event_type: str) -> Set[str]:
+        """Return the entities of the features that a type of events triggers."""
+        return self._subjects.get(event_type, set())
 
     def subjects(self, event_type: str) -> Collection[str]:
         """Return the entities that events of a type may be about: all, if it triggers nothing."""

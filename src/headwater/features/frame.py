@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime
@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
+from headwater.core.values import EVERYTHING, Part
 from headwater.declarations import ContextDef, Overrides
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ReplayWriteError
@@ -20,6 +21,9 @@ from headwater.features.batch_state import HandlerTransaction
 from headwater.features.read_tracking import Reads, RetrievalKey
 from headwater.features.running_calls import RunningCall, UserCall
 from headwater.records.lineage import Context
+
+MOST_SOURCES = 2_000
+"""How many rows of one read are listed in a provenance; each is a few keys of a record."""
 
 AssembleContext = Callable[
     [ContextDef, Sequence[Any], Mapping[str, Any], Overrides], Awaitable[Context]
@@ -215,6 +219,14 @@ def track_source(*part: str) -> None:
         reads.provenance.add(part)
 
 
+def track_sources(parts: Iterable[Part]) -> None:
+    """Add the sources of many rows to the provenance; of too many rows, everything."""
+    reads = current_frame().reads
+    if reads is not None:
+        found = set(parts)
+        reads.provenance |= found if len(found) <= MOST_SOURCES else {EVERYTHING}
+
+
 @contextmanager
 def at_moment(
     began: datetime,
@@ -234,9 +246,9 @@ def in_present() -> _Replaced:
     return _Replaced(past=None)
 
 
-def replaying(replay: ReplayRun) -> _Replaced:
-    """Assemble contexts inside by the replay; the tracker around does not see its reads."""
-    return _Replaced(replay=replay, reads=Reads())
+def replaying(replay: ReplayRun, reads: Reads) -> _Replaced:
+    """Assemble contexts inside by the replay, and track its reads apart from those around it."""
+    return _Replaced(replay=replay, reads=reads)
 
 
 def begin_call(call: UserCall) -> RunningCall:

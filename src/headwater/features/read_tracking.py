@@ -183,6 +183,7 @@ class Reads:
 
     def track_all(self, inner: Reads) -> None:
         """Track everything that another tracker has."""
+        self.provenance |= inner.provenance
         for read in inner.features:
             self.track_read(read)
         for retrieval in inner.retrievals:

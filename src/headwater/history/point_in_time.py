@@ -13,12 +13,13 @@ from typing import Any
 import duckdb
 import msgspec
 
-from headwater.core.duckdb_session import headline, session
+from headwater.core.duckdb_session import headline, parquet, session
 from headwater.core.progress import OnStep
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import PastNames
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
+from headwater.features.frame import MOST_SOURCES, current_frame, track_sources
 from headwater.features.reader import Reader
 from headwater.history.columns import (
     ColumnPlan,
@@ -89,6 +90,7 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
             served = await asyncio.to_thread(served_spans, request.features, past.names, points[0])
             plans = plan_columns(served.features, known=True)
             columns = result_columns(plans, order, with_as_of=request.with_as_of)
+        await _track_rows(plans, points)
         answering = _Answering(past, request, served, folder, rows, sum(map(_answers_of, plans)))
         for plan, file in zip(plans, points, strict=True):
             await answering.answer(plan, file)
@@ -100,6 +102,24 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
         attached = await asyncio.to_thread(_attach, frame, result, folder)
         undo.pop_all()
         return attached
+
+
+async def _track_rows(plans: Sequence[ColumnPlan], points: Sequence[Path]) -> None:
+    """Track the entities of a frame, if the reads of a function are tracked."""
+    if current_frame().reads is None:
+        return
+    for plan, file in zip(plans, points, strict=True):
+        ids = await asyncio.to_thread(_ids, file)
+        names = [each.name for some in plan.readings for each in some.features]
+        names += [each.name for each in plan.computed]
+        track_sources(("feature", plan.entity.name, name, each) for name in names for each in ids)
+
+
+def _ids(points: Path) -> list[str]:
+    """Return the ids of points, as many as a provenance may list and one more."""
+    sql = f"SELECT DISTINCT entity_id FROM ({parquet([points])}) LIMIT {MOST_SOURCES + 1}"
+    with session(points.parent) as duck:
+        return [entity_id for (entity_id,) in duck.run(sql).fetchall()]
 
 
 def _answers_of(plan: ColumnPlan) -> int:

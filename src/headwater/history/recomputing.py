@@ -21,7 +21,7 @@ from headwater.core.sql_literals import text
 from headwater.core.values import Cell, FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
-from headwater.features.frame import Frame, enter, leave
+from headwater.features.frame import Frame, enter, leave, track_sources
 from headwater.features.reader import FeatureRow, Reader
 from headwater.history.columns import Reading, is_of_its_computation
 from headwater.history.moments import MomentTransaction
@@ -152,6 +152,9 @@ class Recomputation:
             for group in missing.values():
                 await self._load_missing(group)
             left = [moment for moment in left if moment not in done]
+        track_sources(
+            part for row in done.values() for value in row.values() for part in value.provenance
+        )
         return done
 
     async def _one(

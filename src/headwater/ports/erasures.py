@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
@@ -90,10 +90,12 @@ class Ledger:
             return cells
         return {series: cell for series, cell in cells.items() if tombstone.admits(cell)}
 
-    def erased_since(self, revision: int, read: Iterable[Part]) -> Tombstone | None:
-        """Return a later erasure of an entity whose values were read, or None."""
-        entities = {(part[1], part[3]) for part in read if part[0] == "feature"}
-        found = (self.find(*key) for key in entities)
+    def erased_since(self, revision: int, read: Collection[Part]) -> Tombstone | None:
+        """Return a later erasure of an entity that was read, or may have been, or None."""
+        entities = {(part[1], part[-1]) for part in read if part[0] in ("feature", "entity")}
+        found = [self.find(*key) for key in entities]
+        if any(part[0] in _OF_ANYONE for part in read):
+            found += list(self._tombstones.values())  # another thread may add one
         return next((each for each in found if each and each.revision > revision), None)
 
     def voiding(
@@ -110,6 +112,10 @@ class Ledger:
             if tombstone is not None and not tombstone.admits_event(event, position):
                 return tombstone
         return None
+
+
+_OF_ANYONE = frozenset({"event", "key", "everything"})
+"""The kinds of sources that may be about an entity without its name."""
 
 
 class Admitted(msgspec.Struct, frozen=True):

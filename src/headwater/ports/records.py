@@ -47,6 +47,8 @@ class StoredRecord(RecordSummary, frozen=True, kw_only=True):
     disclosures: bytes
     signature: bytes | None = None
     redactions: bytes = b"[]"
+    keys: bytes = b""
+    """The search keys, one after the other: a context that reads this record inherits them."""
 
     def check(self) -> None:
         """Raise InvalidInputError if a text cannot be stored in every log."""

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from headwater.core.durations import Duration
 from headwater.core.progress import OnStep
+from headwater.core.values import EVERYTHING
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import check_not_replaying
+from headwater.features.frame import check_not_replaying, track_source
 from headwater.features.schedule import tick_now
 from headwater.history.forget_report import ForgetReport
 from headwater.history.retention import PruneReport, Retention, prune
@@ -188,6 +189,8 @@ class AdminVerbs:
         """
         from headwater.contexts.recorded.served_audit import ServedAudit  # noqa: PLC0415 - loaded with the engine
 
+        track_source("other", "an audit")
+        track_source(*EVERYTHING)
         engine = await self._runtime.open()
         report = await engine.reconciler.audit(limit, progress)
         catalog = await engine.catalog.follow()

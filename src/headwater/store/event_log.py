@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from headwater.core.values import INTERNAL, ServiceEvent
+from headwater.core.values import INTERNAL, Part, ServiceEvent
+from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.ports import EventFilter, LoggedEvent, OfflineStore
 
@@ -65,6 +66,16 @@ def followed(event_type: str | None, entity_id: str | None) -> EventFilter:
 
 def _is_possible(*texts: str | None) -> bool:
     return not any(text and _IMPOSSIBLE.search(text) for text in texts)
+
+
+def sources_of(registry: Registry, events: Iterable[ServiceEvent]) -> Iterator[Part]:
+    """Yield what events are about: the entities whose features they trigger, or any entity."""
+    for event_type, entity_id in {(event.event_type, event.entity_id) for event in events}:
+        entities = registry.triggered_entities(event_type)
+        for entity in entities:
+            yield ("entity", entity, entity_id)
+        if not entities:
+            yield ("event", entity_id)
 
 
 def sql_of(query: EventQuery) -> str:

@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from headwater.core.progress import OnStep
+from headwater.core.values import EVERYTHING
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
+from headwater.features.frame import track_source
 from headwater.history.exported import ExportedHistory
 from headwater.history.frames.kinds import is_sql, open_frame
 from headwater.history.frames.rows import relation_of
@@ -59,6 +61,7 @@ async def read_frame(
         sources = (await _stored(runtime, features)).sources if is_open else None
         past = await _exported(export, definitions, runtime, sources)
     if is_query:
+        track_source(*EVERYTHING)
         engine = await runtime.open()
         frame = relation_of(await engine.backends.offline.query(frame, engine.registry.sources))
     request = HistoryRequest(

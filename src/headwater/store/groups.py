@@ -10,12 +10,12 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from headwater.core.logging import log
-from headwater.core.values import ServiceEvent
+from headwater.core.values import EVERYTHING, ServiceEvent
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
 from headwater.errors import EventConflict, EventConflictError
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import check_not_replaying, track_source
+from headwater.features.frame import check_not_replaying, track_source, track_sources
 from headwater.ports import (
     DeadLetter,
     DeadLetterQuery,
@@ -23,7 +23,14 @@ from headwater.ports import (
     LoggedEvent,
     PublishResult,
 )
-from headwater.store.event_log import FOLLOWED, EventQuery, check_limit, find_events, followed
+from headwater.store.event_log import (
+    FOLLOWED,
+    EventQuery,
+    check_limit,
+    find_events,
+    followed,
+    sources_of,
+)
 from headwater.store.letter_groups import MOST_GROUPED, LetterGroups, group_letters
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
@@ -117,7 +124,9 @@ class EventBus:
             limit=limit,
         )
         track_source("other", "the log of events")
-        return await find_events((await self._runtime.open()).backends.offline, query)
+        found = await find_events((await self._runtime.open()).backends.offline, query)
+        self._track([each.event for each in found])
+        return found
 
     async def follow(
         self,
@@ -140,7 +149,12 @@ class EventBus:
         track_source("other", "the log of events")
         only = followed(event_type, None if entity_id is None else str(entity_id))
         offline = (await self._runtime.open()).backends.offline
-        return await offline.events_after(position, only, within=FOLLOWED, limit=limit)
+        page = await offline.events_after(position, only, within=FOLLOWED, limit=limit)
+        self._track([each.logged.event for each in page.events])
+        return page
+
+    def _track(self, events: Sequence[ServiceEvent]) -> None:
+        track_sources(sources_of(self._runtime.registry, events))
 
 
 def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:
@@ -199,6 +213,7 @@ class DeadLetterVerbs:
             limit=limit,
         )
         letters = await engine.backends.dead_letters.letters(query)
+        track_sources(sources_of(engine.registry, [each.event for each in letters]))
         return [replace(each, feature=catalog.name_of(each.feature)) for each in letters]
 
     async def groups(self) -> LetterGroups:
@@ -210,6 +225,7 @@ class DeadLetterVerbs:
         [('last_item', 1)]
         """
         track_source("other", "dead letters")
+        track_source(*EVERYTHING)  # errors may name anything, and are not listed by entity
         engine = await self._runtime.open()
         letters = engine.backends.dead_letters
         total, newest = await letters.count(), await letters.summaries(1)

@@ -123,4 +123,7 @@ def _checked(runtime: Runtime, name: FeatureRef, entity_id: str | int) -> tuple[
     if limited is not None:
         limited.check_entity(feature.entity.name, text_id)
     track_source("feature", feature.entity.name, feature.name, text_id)
+    if not feature.stored:
+        # History does not say what a value was computed from.
+        track_source("other", "past values of a computed feature")
     return feature, text_id

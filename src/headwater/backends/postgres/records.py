@@ -29,7 +29,7 @@ _COLUMNS = StoredRecord.__struct_fields__
 _ALL = ", ".join(_COLUMNS)
 _TYPES = (
     *(*["text"] * 4, "timestamptz", "text", "text", "bigint", "text"),
-    *(*["bigint"] * 4, *["boolean"] * 2, *["bytea"] * 4),
+    *(*["bigint"] * 4, *["boolean"] * 2, *["bytea"] * 5),
 )
 _KEYS = len(_TYPES) + 1
 

@@ -197,12 +197,14 @@ CREATE TABLE _records (
     core             bytea NOT NULL,
     disclosures      bytea NOT NULL,
     signature        bytea,
-    redactions       bytea NOT NULL
+    redactions       bytea NOT NULL,
+    keys             bytea NOT NULL
 );
 -- Not compressed: compression takes longer than the rest of an append.
 ALTER TABLE _records
     ALTER core SET STORAGE EXTERNAL,
-    ALTER disclosures SET STORAGE EXTERNAL;
+    ALTER disclosures SET STORAGE EXTERNAL,
+    ALTER keys SET STORAGE EXTERNAL;
 CREATE INDEX _records_by_time ON _records (created_at, context_id);
 -- The included column lets contexts be counted by freshness without reading their rows.
 CREATE INDEX _records_by_name ON _records (name, created_at, context_id)

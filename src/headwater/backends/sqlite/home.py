@@ -24,7 +24,7 @@ from headwater.errors import (
     StoreLostError,
 )
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 """The version of schema.sql; raise it with every change of the tables."""
 
 CHECKPOINT_BYTES = 8 << 20

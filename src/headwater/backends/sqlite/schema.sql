@@ -163,7 +163,8 @@ CREATE TABLE records (
     core             BLOB NOT NULL,
     disclosures      BLOB NOT NULL,
     signature        BLOB,
-    redactions       BLOB NOT NULL
+    redactions       BLOB NOT NULL,
+    keys             BLOB NOT NULL
 );
 CREATE INDEX records_by_time ON records (created_at, context_id);
 -- The last column lets contexts be counted by freshness without reading their rows.

@@ -94,10 +94,12 @@ class Histograms:
             return _histogram(edges, await self._by_status(query, edges))
         if len(groups) > 1 or query != _without_columns(query):
             return await self._of_read(query, buckets)
-        counts = await self._of_keys(groups[0], edges)
-        if sum(counts.contexts) <= _MOST_READ:
+        counted = [await self._of_keys(keys, edges) for keys in groups[0]]
+        counted = [counts for counts in counted if any(counts.contexts)]
+        # A context may be found by several of them.
+        if len(counted) != 1 or sum(counted[0].contexts) <= _MOST_READ:
             return await self._of_read(query, buckets)
-        return _histogram(edges, counts)
+        return _histogram(edges, counted[0])
 
     async def _extent(self, query: ContextQuery) -> tuple[datetime, datetime] | None:
         """Return the first and the last moment of the histogram."""

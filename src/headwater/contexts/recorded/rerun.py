@@ -29,9 +29,10 @@ from headwater.features.frame import (
     PastRead,
     ReplayRun,
     at_moment,
+    current_reads,
     replaying,
 )
-from headwater.features.read_tracking import RetrievalKey
+from headwater.features.read_tracking import Reads, RetrievalKey
 from headwater.features.reader import Reader
 from headwater.features.running_calls import argument_key
 from headwater.features.services import Services
@@ -78,8 +79,9 @@ class Replayer:
         assembler = self._assembler(scratch, clock)
         overrides = _overrides(core, reference)
         past = _past_of(core, self._names_now(core)) if mode == "as_of" else nullcontext()
-        replay = ReplayRun(assembler.run, [])
-        with replaying(replay), past:
+        replay, around = ReplayRun(assembler.run, []), current_reads()
+        reads = Reads()
+        with replaying(replay, reads), past:
             try:
                 context = await assembler.run(definition, call.args, call.kwargs, overrides)
             except FreshnessSLAError as refusal:
@@ -89,6 +91,8 @@ class Replayer:
                     # A replay is not recorded, so its refusal has no record either.
                     raise FreshnessSLAError(refusal.context, refusal.violations) from refusal
                 context = scratch.refused(refusal.context_id)
+            finally:
+                around.provenance |= reads.provenance
         new_core = open_core(decode_record(scratch.appended[context.context_id]))
         unrecorded = replace(context, meta={**context.meta, "recorded": False})
         return rerun(

@@ -11,7 +11,8 @@ import msgspec
 
 from headwater.contexts.recorded.keyed_lists import KeyedList, in_all
 from headwater.contexts.recorded.visibility import Visibility
-from headwater.contexts.recorder import ProvenanceIndex, index_of
+from headwater.contexts.recorder import ProvenanceIndex, index_of, inherited
+from headwater.core.values import EVERYTHING, Part
 from headwater.errors import (
     AmbiguousRefError,
     BackendError,
@@ -20,7 +21,7 @@ from headwater.errors import (
 )
 from headwater.errors.hints import nearest
 from headwater.features.caller_limits import LimitedCaller, limited_caller
-from headwater.features.frame import track_source
+from headwater.features.frame import track_source, track_sources
 from headwater.ports import (
     HASH_PREFIX,
     Catalog,
@@ -115,6 +116,15 @@ class ContextQuery(msgspec.Struct, frozen=True):
             yield ("chunk", self.chunk)
         yield from _document_parts(self.document, self.index)
 
+    def sources(self) -> Iterator[Part]:
+        """Yield what a function learns about that gets the contexts of the query."""
+        for part in self.parts():
+            match part:
+                case ("entity", _, _):
+                    yield part
+                case ("id", entity_id) | ("feature", _, entity_id):
+                    yield ("event", entity_id)
+
     def admits(self, found: RecordSummary) -> bool:
         """Return whether a context matches all fields besides the provenance."""
         return (
@@ -162,6 +172,7 @@ class ContextSearch:
             stored = await self._records.get(ids[0]) if ids else None
         if stored is None:
             raise UnknownContextError(spelling, await self._pruned_before())
+        track_sources(inherited(stored))
         return stored
 
     async def beginning(self, text: str, limit: int) -> list[RecordSummary]:
@@ -255,6 +266,7 @@ class ContextSearch:
         """
         query.check()
         track_source(*_RECORDS)
+        track_sources(query.sources())
         limited = limited_caller()
         async for summary, is_found in await self._found(query, order):
             is_listed = (
@@ -282,7 +294,10 @@ class ContextSearch:
             limit=order.size,
         )
         if groups := await self.keys(query):
-            lists = [[KeyedList(self._records, key, wanted) for key in keys] for keys in groups]
+            lists = [
+                [KeyedList(self._records, key, wanted) for keys in group for key in keys]
+                for group in groups
+            ]
             return in_all(lists, oldest_first=order.reverse)
         if query.prefix is not None:
             return self._beginning(spelled_prefix(query.prefix), order)
@@ -314,13 +329,16 @@ class ContextSearch:
                     yield summary, True
                 before, prefixes[1:] = page[-1].context_id, []
 
-    async def keys(self, query: ContextQuery) -> list[list[bytes]]:
-        """Return the keys of each part of the provenance, in every index."""
+    async def keys(self, query: ContextQuery) -> list[list[list[bytes]]]:
+        """Return for each part of the provenance its alternatives, each with a key per index."""
         parts = list(query.parts())
         if not parts:
             return []
         indexes = await self._indexes()
-        return [[index.key(*part) for index in indexes] for part in parts]
+        return [
+            [[index.key(*each) for index in indexes] for each in _alternatives(part)]
+            for part in parts
+        ]
 
     async def _indexes(self) -> list[ProvenanceIndex]:
         """Return the index of the settings, if any, and that of the log.
@@ -332,6 +350,14 @@ class ContextSearch:
             index_of(self._settings),
         )
         return [of_log] if configured is None else [configured, of_log]
+
+
+def _alternatives(part: Part) -> Iterator[Part]:
+    """Yield the parts by which a context is found that read something."""
+    yield part
+    if part[0] == "entity":
+        yield ("event", part[2])
+    yield EVERYTHING
 
 
 def _document_parts(document: str | None, index: str | None) -> Iterator[tuple[str, ...]]:

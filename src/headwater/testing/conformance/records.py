@@ -55,6 +55,7 @@ def record(
         core=core,
         disclosures=disclosures,
         signature=signature,
+        keys=b"\x00key\xff",
     )
 
 
