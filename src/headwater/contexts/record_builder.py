@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -18,7 +18,7 @@ from headwater.contexts.freshness import age_ms, judge, search_reason, search_sl
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
 from headwater.core.tokens import Tokenizer
-from headwater.core.values import TrackedFeature
+from headwater.core.values import Part, TrackedFeature
 from headwater.declarations import Chunk, ContextDef, ContextItem
 from headwater.errors import RecordValueError
 from headwater.features.read_tracking import (
@@ -30,6 +30,8 @@ from headwater.features.read_tracking import (
 )
 from headwater.records import core as crs
 from headwater.records.lineage import Context
+
+_SourceFields = tuple[Literal["entity", "index", "other"], str, str | None]
 
 _RECORDED_TYPES = (datetime, date, timedelta, Decimal, UUID, bytes)
 
@@ -68,6 +70,10 @@ def build_core(
     """Return the core of the record of an assembly."""
     request, fitted, definition = result.request, result.fitted, result.request.definition
     sla_ms, now = request.sla_ms, result.created_at
+    features = [
+        _feature(read, sla_ms, now, used=used)
+        for read, used in zip(result.reads.features, result.used, strict=True)
+    ]
     decisions = [choice.decision for choice in fitted.choices]
     return crs.Core(
         context_id=context_id,
@@ -96,14 +102,10 @@ def build_core(
             margin_percent=result.tokenizer.margin_percent,
         ),
         items=tuple(map(_item, result.items, fitted.choices)),
-        features=tuple(
-            [
-                _feature(read, sla_ms, now, used=used)
-                for read, used in zip(result.reads.features, result.used, strict=True)
-            ]
-        ),
+        features=tuple(features),
         retrievals=tuple([_retrieval(call, sla_ms, now) for call in result.reads.retrievals]),
         contexts=tuple(map(_nested, result.reads.contexts)),
+        sources=tuple(_sources(result.reads, features)),
         freshness=result.freshness,
         output=crs.Output(
             content=fitted.content,
@@ -265,3 +267,29 @@ def _nested(tracked: TrackedContext) -> crs.NestedContext:
         name=context.name,
         freshness_status=context.freshness_status,
     )
+
+
+def _sources(reads: Reads, features: Sequence[crs.FeatureRead]) -> list[crs.Source]:
+    """Return what was read and is not listed otherwise, here or by the contexts inside."""
+    values = [value for each in features for value in (each, *each.inputs)]
+    listed: set[object] = {("entity", each.entity, each.entity_id) for each in values}
+    listed |= {("index", each.searched.name, None) for each in reads.retrievals if each.searched}
+    inside = {part for context in reads.contexts for part in context.provenance}
+    found = {_source_of(part) for part in reads.provenance - inside}
+    unlisted = {each for each in found - listed if each is not None}
+    return [
+        crs.Source(kind=kind, name=name, entity_id=entity_id)
+        for kind, name, entity_id in sorted(unlisted, key=lambda each: (each[:2], each[2] or ""))
+    ]
+
+
+def _source_of(part: Part) -> _SourceFields | None:
+    """Return a part of the provenance as a record lists it; None if another part implies it."""
+    match part:
+        case ("feature", entity, _, entity_id) | ("entity", entity, entity_id):
+            return "entity", entity, entity_id
+        case ("index", index, _) | ("document", index, _) if index:
+            return "index", index, None
+        case ("other", source):
+            return "other", source, None
+    return None

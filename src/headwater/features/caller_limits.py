@@ -34,16 +34,22 @@ class LimitedCaller:
 
     def check_entity(self, entity: str, entity_id: str) -> None:
         """Check an entity by the name of its class and its id."""
+        self._check_class(entity, f"the entity {quoted(entity)}")
+        self.check_id(entity_id)
+
+    def _check_class(self, entity: str, subject: str) -> None:
         entities = self.limits.entities
         if entities is not None and entity not in entities:
-            raise self._error(f"the entity {quoted(entity)} is not among {_listed(entities)}")
-        self.check_id(entity_id)
+            raise self._error(f"{subject} is not among {_listed(entities)}")
 
     def check_id(self, entity_id: str) -> None:
         """Check that an entity or a document belongs to the tenant."""
+        self._check_id(entity_id, f"the id {quoted(entity_id)}")
+
+    def _check_id(self, entity_id: str, subject: str) -> None:
         tenant = self.limits.tenant
         if not entity_id.startswith(tenant):
-            raise self._error(f"the id {quoted(entity_id)} does not begin with {tenant!r}")
+            raise self._error(f"{subject} does not begin with {tenant!r}")
 
     def check_features(
         self, registry: Registry, names: Iterable[str], entity_ids: Sequence[str | int]
@@ -66,7 +72,7 @@ class LimitedCaller:
         self.check_id(event.entity_id)
         entities = self.limits.entities
         if entities is not None:
-            triggered = _triggered(registry, event.event_type)
+            triggered = registry.triggered_entities(event.event_type)
             if not triggered or not triggered <= entities:
                 raise self._error(
                     f"events of the type {quoted(event.event_type)} do not only trigger "
@@ -75,14 +81,16 @@ class LimitedCaller:
 
     def check_index(self, index: str) -> None:
         """Check an index; a tenant may use only indexes that its key names."""
+        self._check_index(index, f"the index {quoted(index)}")
+
+    def _check_index(self, index: str, subject: str) -> None:
         indexes = self.limits.indexes
         if indexes is None and self.limits.tenant:
             raise self._error(
-                f"the index {quoted(index)} may hold documents of other tenants, and the key does "
-                "not name it"
+                f"{subject} may hold documents of other tenants, and the key does not name it"
             )
         if indexes is not None and index not in indexes:
-            raise self._error(f"the index {quoted(index)} is not among {_listed(indexes)}")
+            raise self._error(f"{subject} is not among {_listed(indexes)}")
 
     def may_search(self, index: str) -> bool:
         """Return whether the limits allow an index."""
@@ -116,15 +124,25 @@ class LimitedCaller:
         self.check_provenance(provenance)
 
     def check_provenance(self, provenance: Iterable[Part]) -> None:
-        """Check everything that an assembly has read."""
-        for part in provenance:
+        """Check everything that an assembly has read.
+
+        An error names the limit, and not what was read: the caller may not know of it.
+        """
+        # The name of a source first: it tells more than what the source is about.
+        for part in sorted(provenance, key=lambda part: part[0] != "other"):
             match part:
-                case ("feature", entity, _, entity_id):
-                    self.check_entity(entity, entity_id)
-                case ("index", index, _) | ("document", index, _) if index:
-                    self.check_index(index)
+                case ("feature", entity, _, entity_id) | ("entity", entity, entity_id):
+                    self._check_class(entity, "an entity that the function reads")
+                    self._check_id(entity_id, "the id of an entity that the function reads")
+                case ("index", index, _) | ("document", index, _):
+                    if index:
+                        self._check_index(index, "an index that the function reads")
                 case ("other", source):
                     raise self._error(f"limits do not apply to {source}, which the function reads")
+                case ("chunk", _):
+                    pass  # its index is another part
+                case _:
+                    raise self._error("limits do not apply to something that the function reads")
 
     def refuse(self, verb: str) -> CallerLimitError:
         """Return the error of a verb that does not apply limits."""
@@ -184,15 +202,6 @@ def _text(entity: EntityDef, value: Any) -> str:
         return entity.text_id(value)
     except InvalidInputError:
         return str(value)
-
-
-def _triggered(registry: Registry, event_type: str) -> set[str]:
-    """Return the entities of the features that a type of events triggers."""
-    return {
-        feature.entity.name
-        for feature in registry.features.values()
-        if event_type in feature.triggers
-    }
 
 
 def _listed(names: Iterable[str]) -> str:

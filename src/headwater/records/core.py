@@ -192,6 +192,17 @@ class NestedContext(msgspec.Struct, frozen=True, kw_only=True):
     freshness_status: FreshnessStatus
 
 
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was read behind the features, retrievals and contexts of a record.
+
+    `name` is that of the entity or the index, or says what else was read.
+    """
+
+    kind: Literal["entity", "index", "other"]
+    name: str
+    entity_id: Committed[str] | None = None
+
+
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """Something used that was older than its freshness SLA, missing or a default.
 
@@ -256,6 +267,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[FeatureRead, ...] = ()
     retrievals: tuple[Retrieval, ...] = ()
     contexts: tuple[NestedContext, ...] = ()
+    sources: tuple[Source, ...] = ()
     freshness: Freshness
     output: Output
     timing: Timing

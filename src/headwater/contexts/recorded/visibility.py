@@ -10,16 +10,20 @@ from headwater.declarations.registry import Registry
 from headwater.errors import CallerLimitError, DamagedRecordError, UnknownContextError
 from headwater.features.caller_limits import LimitedCaller, named_entities
 from headwater.ports import RecordLog, RecordSummary, StoredRecord
-from headwater.records.core import Core, FeatureInput, disclosed
+from headwater.records.core import Commitment, Core, FeatureInput, Source, disclosed
+
+_WITHHELD = ""
+"""In place of an id that a record withholds: no tenant's ids begin like this."""
 
 
 class Visibility:
     """Decides by the cores of records, and by those of the contexts inside them.
 
-    A record is visible if its context is allowed and everything that it names is: entities, indexes
-    and inner contexts. Not visible are records of other callers in which a function was the
-    retriever, because its reads are not recorded, and to callers of a tenant or of some entities
-    those that name no entity or withhold an id.
+    A record is visible if its context is allowed and everything that it names is: entities,
+    indexes, inner contexts and the sources behind them. Not visible are records of other callers in
+    which a function was the retriever, because what it read elsewhere is not recorded, and to
+    callers of a tenant or of some entities those that name no entity. An id that is withheld counts
+    as that of another tenant.
     """
 
     def __init__(self, records: RecordLog, registry: Registry) -> None:
@@ -62,10 +66,13 @@ class Visibility:
 
     def _check(self, caller: LimitedCaller, core: Core) -> None:
         """Raise CallerLimitError if a core names something that the limits do not allow."""
-        inputs = {name: disclosed(value) for name, value in core.inputs.items()}
+        inputs = {
+            name: _WITHHELD if type(value) is Commitment else value
+            for name, value in core.inputs.items()
+        }
         entities = [
             *named_entities(self._registry.entities.values(), inputs),
-            *((read.entity, disclosed(read.entity_id) or "") for read in _reads(core)),
+            *((read.entity, disclosed(read.entity_id) or _WITHHELD) for read in _reads(core)),
         ]
         if not (entities or core.contexts) and caller.is_limited_to_entities:
             raise caller.refuse("a record without entities")
@@ -77,10 +84,21 @@ class Visibility:
             elif core.caller != caller.name:
                 # The caller's own assemblies were checked by everything that they had read.
                 raise caller.refuse("a record of a retriever function")
+        for source in core.sources:
+            _check_source(caller, source)
 
 
 def _allows_context(caller: LimitedCaller, name: str) -> bool:
     return caller.limits.contexts is None or name in caller.limits.contexts
+
+
+def _check_source(caller: LimitedCaller, source: Source) -> None:
+    if source.kind == "entity":
+        caller.check_entity(source.name, disclosed(source.entity_id) or _WITHHELD)
+    elif source.kind == "index":
+        caller.check_index(source.name)
+    else:
+        raise caller.refuse(f"a record of {source.name}")
 
 
 def _reads(core: Core) -> Iterator[FeatureInput]:
