@@ -11,6 +11,7 @@ import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent
 from headwater.contexts.recorded.served_audit import DROPPED
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.settings.schema import Settings
 
@@ -284,3 +285,30 @@ async def test_an_export_is_read_under_the_names_of_now(settings: Settings, tmp_
             assert row["spend"] == 5
             with pytest.raises(InvalidInputError, match="has no feature 'total'"):
                 await store.get_historical_features(rows, ["total"], **options)
+
+
+KNOWN_IN_SQL = """
+SELECT value_int FROM feature_history AS history
+JOIN feature_names AS names ON names.series = history.feature AND names.entity = history.entity
+WHERE names.feature = 'total' AND names.since <= {at} AND coalesce(names.until > {at}, true)
+AND history.entity_id = 'u1' AND history.written_at <= {at}
+ORDER BY history.as_of DESC, history.written_at DESC LIMIT 1
+"""
+
+
+async def test_a_query_finds_the_value_that_was_served_by_the_names_of_that_moment(
+    settings: Settings,
+) -> None:
+    async with declared(settings) as store:
+        await buy(store, 3)
+        first = await serve(store)
+    async with declared(settings, factor=10) as store:
+        await store.backfills.run("total")
+        built = await serve(store)
+        await store.backfills.switch("total")
+        second = await serve(store)
+        offline = (await runtime_of(store).open()).backends.offline
+        for each in (first, built, second):
+            at = f"TIMESTAMPTZ '{each.moment.isoformat()}'"
+            found = await offline.query(KNOWN_IN_SQL.format(at=at), {})
+            assert [row[0] for row in found.rows] == [each.values["total"]]

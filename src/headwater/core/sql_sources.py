@@ -24,6 +24,8 @@ HAS_PARAMETERS = "the query has parameters, which are not supported; write value
 SEVERAL_STATEMENTS = (
     "the query has several statements; make it one SELECT, with WITH for intermediate results"
 )
+FEATURE_NAMES = "feature_names"
+"""The built-in view of what features were over time."""
 _COMPRESSED = (".gz", ".zst")
 
 
@@ -31,7 +33,7 @@ def check_name(name: str) -> None:
     """Raise DeclarationError if a query could not use this name for a source."""
     if not name.isidentifier():
         raise DeclarationError(f"source name {name!r} is not a plain identifier")
-    if name in ("events", "feature_history"):
+    if name in ("events", "feature_history", FEATURE_NAMES):
         raise DeclarationError(f"source {name!r} is built in and cannot be replaced")
 
 

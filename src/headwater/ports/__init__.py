@@ -39,10 +39,12 @@ from headwater.ports.catalog import (
     FeatureVersion,
     Horizons,
     Meaning,
+    NamedSpan,
     NightlyRun,
     VersionState,
     decode_catalog,
     encode_catalog,
+    named_spans,
 )
 from headwater.ports.environment import Backends, Health, HealthCheck, Lifecycle
 from headwater.ports.erasures import (
@@ -194,6 +196,7 @@ __all__ = [
     "LogKind",
     "LoggedEvent",
     "Meaning",
+    "NamedSpan",
     "NightlyRun",
     "Not",
     "OfflineStore",
@@ -232,6 +235,7 @@ __all__ = [
     "history_rows",
     "is_storable",
     "misfit_error",
+    "named_spans",
     "newest",
     "no_subjects",
     "position_order",

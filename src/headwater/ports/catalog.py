@@ -135,6 +135,30 @@ class CatalogState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             yield from entry.versions
 
 
+class NamedSpan(msgspec.Struct, frozen=True):
+    """A row of ``feature_names``: what a feature was from one moment to another."""
+
+    feature: str
+    entity: str
+    version: int | None
+    series: str | None
+    default_value: str | None
+    since: datetime
+    until: datetime | None
+
+
+def named_spans(state: CatalogState) -> Iterator[NamedSpan]:
+    """Yield what all features were over time, also those that were dropped."""
+    lives = [(entry.meanings, None) for entry in state.features.values()]
+    for meanings, end in (*lives, *((each.meanings, each.dropped_at) for each in state.dropped)):
+        ends = [*(each.since for each in meanings[1:]), end]
+        for each, until in zip(meanings, ends, strict=True):
+            yield NamedSpan(
+                *(each.name, each.entity, each.version, each.series, each.default),
+                *(each.since, until),
+            )
+
+
 encode_catalog = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(CatalogState).decode
 

@@ -229,6 +229,8 @@ class OfflineStore(FrameReader, Protocol):
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         """Run a query over sources, the event log (``events``) and ``feature_history``.
 
+        ``feature_names`` has what features were over time, as `named_spans` of the catalog.
+
         Raises QueryError unless it is one statement that returns rows, InvalidInputError if it
         cannot be run for another reason, such as an unknown column.
         """

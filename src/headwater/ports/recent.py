@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from headwater.core.partitioning import BUCKETS
+from headwater.ports.catalog import CatalogState
 from headwater.ports.erasures import Ledger
 from headwater.ports.event_pages import EventFilter, EventPage
 from headwater.ports.history import LogKind
@@ -66,6 +67,9 @@ class RecentHistory(Protocol):
         self, position: str | None, only: EventFilter, *, since: datetime, limit: int
     ) -> EventPage:
         """Return the next events of the tail as ``OfflineStore.events_after`` does."""
+
+    def catalog(self) -> CatalogState:
+        """Return the catalog of features, whose names queries read."""
 
     def manifest(self) -> list[Segment]:
         """Return all segments, including retired ones."""

@@ -1900,7 +1900,8 @@ export interface components {
          * ContextCauses
          * @description The causes of the values that a context read, where history knows them.
          *
-         *         `is_complete` is False if the context read more values than are looked up.
+         *         `is_complete` is False if the causes of stored values are left out: the context read more values
+         *         than are looked up, ids are withheld, or history has not got the values any more.
          */
         ContextCauses: {
             causes: components["schemas"]["ValueCause"][];

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import asdict
+
+from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import Session, parquet
-from headwater.ports import LogKind, Snapshot
+from headwater.ports import LogKind, NamedSpan, Snapshot
 
 
 class SegmentLog(NamedTuple):
@@ -112,6 +115,28 @@ FROM headwater.history""",
     ),
 }
 """The built-in views of queries, each with its log and its definition."""
+
+
+NAME_COLUMNS = {
+    "feature": "VARCHAR",
+    "entity": "VARCHAR",
+    "version": "BIGINT",
+    "series": "VARCHAR",
+    "default_value": "VARCHAR",
+    "since": "BIGINT",
+    "until": "BIGINT",
+}
+NAMES_VIEW = """
+CREATE VIEW feature_names AS
+SELECT feature, entity, version, series, default_value, make_timestamptz(since) AS since,
+       make_timestamptz(until) AS until
+FROM headwater.names"""
+
+
+def name_row(span: NamedSpan) -> dict[str, str | int | None]:
+    """Return a row of the table behind ``feature_names``."""
+    until = None if span.until is None else to_micros(span.until)
+    return {**asdict(span), "since": to_micros(span.since), "until": until}
 
 
 def open_log(session: Session, log: SegmentLog, snapshot: Snapshot, folder: Path) -> None:

@@ -21,8 +21,11 @@ from headwater.backends.duckdb.segment_schema import (
     EVENTS,
     HISTORY,
     LOGS,
+    NAME_COLUMNS,
+    NAMES_VIEW,
     VALUE_AS_JSON,
     VIEWS,
+    name_row,
     open_log,
 )
 from headwater.backends.duckdb.segment_writer import SegmentWriter
@@ -31,7 +34,7 @@ from headwater.backends.duckdb.user_queries import Relation, check_query, fetch
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.duckdb_session import Session, headline, session
 from headwater.core.sql_literals import text, texts
-from headwater.core.sql_sources import mentioned
+from headwater.core.sql_sources import FEATURE_NAMES, mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
 from headwater.ports import (
     Change,
@@ -45,6 +48,7 @@ from headwater.ports import (
     RecentHistory,
     Rows,
     Runner,
+    named_spans,
 )
 from headwater.settings.groups import OfflineSettings
 
@@ -315,6 +319,11 @@ class DuckdbOfflineStore:
         """Use the result of a query, which is computed when it is fetched."""
         check_query(duck, sql)
         self._create_views(duck, mentioned(sql, VIEWS))
+        if mentioned(sql, [FEATURE_NAMES]):
+            duck.run("CREATE SCHEMA IF NOT EXISTS headwater")
+            rows = [name_row(each) for each in named_spans(self._tail.catalog())]
+            duck.load_rows("headwater.names", rows, NAME_COLUMNS)
+            duck.run(NAMES_VIEW)
         for name in mentioned(sql, sources):
             add_source(duck, name, sources[name])
         try:

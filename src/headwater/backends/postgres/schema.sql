@@ -176,6 +176,26 @@ SELECT feature, entity, entity_id, as_of, written_at, cause, kind,
        CASE form WHEN 'json' THEN value::text END AS value_json
 FROM _history;
 
+-- What each feature was over time: the series of its values, and its default as JSON text.
+CREATE VIEW feature_names AS
+WITH features AS (
+    SELECT entry.value -> 'meanings' AS meanings, NULL::timestamptz AS dropped_at
+    FROM _catalog CROSS JOIN LATERAL json_each(_catalog.state::json -> 'features') AS entry
+    UNION ALL
+    SELECT dropped.value -> 'meanings', (dropped.value ->> 'dropped_at')::timestamptz
+    FROM _catalog
+    CROSS JOIN LATERAL json_array_elements(_catalog.state::json -> 'dropped') AS dropped
+)
+SELECT span.meaning ->> 'name' AS feature, span.meaning ->> 'entity' AS entity,
+       (span.meaning ->> 'version')::bigint AS version, span.meaning ->> 'series' AS series,
+       span.meaning ->> 'default' AS default_value, span.since,
+       coalesce(span.next, features.dropped_at) AS until
+FROM features CROSS JOIN LATERAL (
+    SELECT value AS meaning, (value ->> 'since')::timestamptz AS since,
+           lead((value ->> 'since')::timestamptz) OVER (ORDER BY place) AS next
+    FROM json_array_elements(features.meanings) WITH ORDINALITY AS listed (value, place)
+) AS span;
+
 -- Records of contexts, byte for byte. Not partitioned: ids and hashes are unique over all records,
 -- and a unique index of a partitioned table would have to include the partition key.
 CREATE TABLE _records (

@@ -15,7 +15,16 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import erasing
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.partitioning import bucket_of, partition_of
-from headwater.ports import EventFilter, EventPage, Ledger, LogKind, Segment, Snapshot
+from headwater.ports import (
+    CatalogState,
+    EventFilter,
+    EventPage,
+    Ledger,
+    LogKind,
+    Segment,
+    Snapshot,
+    decode_catalog,
+)
 
 # One line of JSON per row, written by SQLite and read by DuckDB. This is faster than passing Python
 # objects, and DuckDB's SQLite library must not open the database file.
@@ -86,6 +95,11 @@ class SqliteRecentHistory:
         self._home = home
         self._erasures = erasures
         self._pruned_to = _START
+
+    def catalog(self) -> CatalogState:
+        with self._reading() as db:
+            row = db.execute("SELECT state FROM catalog").fetchone()
+        return CatalogState() if row is None else decode_catalog(row[0])
 
     def snapshot(
         self,

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from headwater.errors import InvalidInputError, QueryError
 from headwater.ports import Point
+from headwater.testing.conformance.catalog import full_catalog
 from headwater.testing.conformance.suite import (
     START,
     Connect,
@@ -225,6 +227,26 @@ class OfflineStoreConformance(Suite):
             {},
         )
         assert [tuple(row) for row in rows.rows] == [("u1", 2)]
+
+    async def test_query_runs_over_what_features_were_over_time(self, store: Opened) -> None:
+        sql = (
+            "SELECT feature, entity, version, series, default_value, since, until"
+            " FROM feature_names ORDER BY until, since"
+        )
+        assert (await store.offline.query(sql, {})).rows == []
+        state = full_catalog(1)
+        entry = state.features["clicks"]
+        renamed = msgspec.structs.replace(entry.meanings[0], since=after(1), name="clicks")
+        entry = msgspec.structs.replace(entry, meanings=[*entry.meanings, renamed])
+        assert await store.catalog.replace(
+            msgspec.structs.replace(state, features={"clicks": entry})
+        )
+        rows = (await store.offline.query(sql, {})).rows
+        assert [tuple(row) for row in rows] == [
+            ("taps", "User", 1, "clicks", "0", START, after(1)),
+            ("taps", "User", 1, "clicks", "0", START, after(2)),
+            ("clicks", "User", 1, "clicks", "0", after(1), None),
+        ]
 
     async def test_query_runs_over_sources(self, store: Opened, orders: Mapping[str, str]) -> None:
         rows = await store.offline.query(
