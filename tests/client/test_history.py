@@ -84,7 +84,7 @@ async def test_files_and_relations_get_a_column_for_each_feature(
     assert written == tmp_path / "rows.features.parquet"
     found = polars.read_parquet(written)
     assert found["total_spend"].to_list() == [25.0, None, None]
-    assert found["label"].to_list() == [1, 0, 1]
+    assert found["label"].to_list() == ["1", "0", "1"]  # as CSV has them
     relation = duckdb.sql(f"FROM '{written}'").select("user_id, timestamp")
     read = await client.get_historical_features(relation, ["total_spend"], known=True)
     assert read.columns == ["user_id", "timestamp", "total_spend"]

@@ -23,7 +23,7 @@ from headwater.history.column_types import JSON, column_type
 from headwater.history.columns import is_of_its_computation
 from headwater.history.erased_rows import without_erased
 from headwater.history.frames.entity_frame import Spine, TimeRemedies
-from headwater.history.frames.files import rows_of
+from headwater.history.frames.files import CSV, rows_of, typed_rows
 from headwater.history.import_report import ImportReport
 from headwater.history.points import check_rows
 from headwater.ports import Backends, Change
@@ -36,6 +36,36 @@ _MAX_SHOWN = 3
 _MAX_TEXT = 40
 _AWARE = "TIMESTAMP WITH TIME ZONE"
 _NAIVE = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
+
+# The texts of CSV that are numbers, truth values and times, and the JSON of each.
+_LITERALS = {
+    "BIGINT": [
+        (
+            r"regexp_full_match({0}, '[+-]?[0-9]+(\.0*)?')",
+            "CAST(CAST(split_part({0}, '.', 1) AS HUGEINT) AS VARCHAR)",
+        ),
+        ("isnan(TRY_CAST({0} AS DOUBLE))", "NULL"),
+    ],
+    "DOUBLE": [
+        (r"regexp_full_match({0}, '-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?')", "{0}"),
+        ("isnan(TRY_CAST({0} AS DOUBLE))", "NULL"),
+        (
+            "isfinite(TRY_CAST({0} AS DOUBLE))",
+            "CAST(to_json(TRY_CAST({0} AS DOUBLE)) AS VARCHAR)",
+        ),
+    ],
+    "BOOLEAN": [
+        ("TRY_CAST({0} AS BOOLEAN) IS NOT NULL", "CAST(TRY_CAST({0} AS BOOLEAN) AS VARCHAR)")
+    ],
+    "TIMESTAMPTZ": [
+        (
+            "regexp_matches({0}, '([zZ]|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$')"
+            " AND TRY_CAST({0} AS TIMESTAMPTZ) IS NOT NULL",
+            "strftime(CAST(TRY_CAST({0} AS TIMESTAMPTZ) AS TIMESTAMP),"
+            " '\"%Y-%m-%dT%H:%M:%S.%fZ\"')",
+        )
+    ],
+}
 
 IMPORT = "import"
 """The cause of imported values; with a colon and their write time, if the file has one."""
@@ -114,22 +144,28 @@ def _open(
     """Check the rows of a file and create the view ``import``; return the number of rows."""
     if columns.time_zone is not None:
         _check_time_zone(duck, columns.time_zone)
-    source = duck.connection.sql(f"SELECT * FROM {rows_of(file)}")
-    types = dict(zip(source.columns, map(str, source.types), strict=True))
-    chosen = _choose(list(types), features, columns)
+    given = duck.connection.sql(f"SELECT * FROM {rows_of(file)}").columns
+    chosen = _choose(given, features, columns)
     written = chosen.written
+    typed = {name for name in (chosen.at, written) if name is not None}
+    if features[0].entity.id_type is int:
+        typed.add(chosen.id)
+    rows = typed_rows(file, given, typed)
+    source = duck.connection.sql(f"SELECT * FROM {rows}")
+    types = dict(zip(source.columns, map(str, source.types), strict=True))
+    as_json = _text_as_json if file.suffix == CSV else _as_json
     selected = [
         f"{identifier(chosen.id)} AS id0",
         f"{_moment(chosen.at, types, columns)} AS moment",
         f"{_moment(written, types, columns) if written else 'NULL::TIMESTAMPTZ'} AS written",
         *(
-            f"{_as_json(identifier(name), types[name], feature)} AS v{number}"
+            f"{as_json(identifier(name), types[name], feature)} AS v{number}"
             for number, (name, feature) in enumerate(zip(chosen.values, features, strict=True))
         ),
     ]
     duck.run(
         f"CREATE VIEW frame AS SELECT row_number() OVER () - 1 AS row, {', '.join(selected)}"
-        f" FROM {rows_of(file)}"
+        f" FROM {rows}"
     )
     entity = msgspec.structs.replace(features[0].entity, id_field=chosen.id)
     count = check_rows(duck, Spine([entity], chosen.at, latest=latest), _REMEDIES)
@@ -206,12 +242,34 @@ def _moment(name: str, types: Mapping[str, str], columns: ImportColumns) -> str:
     return f"CAST({column} AS TIMESTAMP) AT TIME ZONE {text(columns.time_zone)}"
 
 
+def _text_as_json(column: str, _: str, feature: FeatureDef) -> str:
+    """Return the SQL of a text of CSV as the JSON text of a value; NULL for NaN.
+
+    A text that does not look like the feature's type becomes a JSON text, which is refused.
+    """
+    kind, quoted = column_type(feature), f"CAST(to_json({column}) AS VARCHAR)"
+    if kind == JSON or kind.endswith("[]"):
+        return column
+    if kind not in _LITERALS:
+        return quoted
+    cases = (
+        f"WHEN {condition.format(column)} THEN {value.format(column)}"
+        for condition, value in _LITERALS[kind]
+    )
+    return f"CASE {' '.join(cases)} ELSE {quoted} END"
+
+
 def _as_json(column: str, kind: str, feature: FeatureDef) -> str:
     """Return the SQL of a value as JSON text, which the feature's type decodes; NULL for NaN."""
     if kind == "VARCHAR" and column_type(feature) == JSON:
         return column
     if kind == _AWARE:
         return f"strftime(CAST({column} AS TIMESTAMP), '\"%Y-%m-%dT%H:%M:%S.%fZ\"')"
+    if kind.startswith("DECIMAL"):
+        number = f"CAST({column} AS VARCHAR)"  # as it is, and not through a float
+        return (
+            f"CAST(to_json({number}) AS VARCHAR)" if column_type(feature) == "VARCHAR" else number
+        )
     if kind not in ("FLOAT", "DOUBLE"):
         return f"CAST(to_json({column}) AS VARCHAR)"
     number = f"CAST(to_json({column}) AS VARCHAR)"

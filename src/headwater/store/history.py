@@ -42,7 +42,8 @@ class HistoryVerbs:
         The columns, unless they are named: ``id`` is the entity's id field, ``value`` the name of
         the feature or ``value``, ``at`` is ``event_timestamp`` or ``timestamp``, and ``written``
         is ``created`` or ``created_timestamp``; without such a column, values are written now.
-        Times without a time zone are refused unless ``time_zone`` is given.
+        Times without a time zone are refused unless ``time_zone`` is given. Values in CSV are read
+        by the type of their feature; an empty text is written as ``""``.
 
         Rows that history has already are left out, so an import that was interrupted is simply
         run again. `store.admin.rebuild` takes the last values over as online values.

@@ -1,7 +1,8 @@
 """The columns of history and events in segments, and the conversion of recent rows to them.
 
 A value is stored in the column of its kind. A value that does not fit its column is stored as JSON,
-so nothing is lost; a JSON null leaves all columns empty. A time with an offset is stored as both.
+so nothing is lost; a JSON null leaves all columns empty. A time with an offset is stored as both,
+and so is -0.0, whose sign a column of floats may lose.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ SELECT seq, feature, entity, entity_id, bucket, kind,
        CASE WHEN kind = 'text' AND value[1] = '"' THEN value ->> '$' END AS value_text,
        CASE WHEN kind = 'time' AND value[1] = '"'
             THEN TRY_CAST(value ->> '$' AS TIMESTAMPTZ) END AS value_time,
-       CASE WHEN value <> 'null' AND value_int IS NULL AND value_float IS NULL
+       CASE WHEN value <> 'null' AND value_int IS NULL
+                 AND (value_float IS NULL OR value_float = 0 AND starts_with(value, '-'))
                  AND value_bool IS NULL AND value_text IS NULL
                  AND (value_time IS NULL OR NOT ends_with(value, 'Z"'))
             THEN value END AS value_json
@@ -110,7 +112,7 @@ CREATE VIEW feature_history AS
 SELECT feature, entity, entity_id, as_of, written_at, cause, kind,
        CAST({VALUE_AS_JSON} AS JSON) AS value,
        value_int, value_float, value_bool, value_text, value_time,
-       CASE WHEN value_time IS NULL THEN value_json END AS value_json
+       CASE WHEN value_time IS NULL AND value_float IS NULL THEN value_json END AS value_json
 FROM headwater.history""",
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,20 +15,34 @@ from headwater.core.sql_literals import text
 from headwater.errors import InvalidInputError
 from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
 
-_READERS = {
-    ".parquet": "read_parquet({}, hive_partitioning = false)",
-    ".csv": "read_csv({}, hive_partitioning = false)",
-}
-SUFFIXES = tuple(_READERS)
+CSV = ".csv"
+SUFFIXES = (".parquet", CSV)
+# An empty text in quotes is a text; without quotes, the value is missing.
+_CSV = "read_csv({}, hive_partitioning = false, header = true, allow_quoted_nulls = false, {})"
 
 
 def rows_of(file: Path) -> str:
-    """Return the SQL of the rows of a file; raise InvalidInputError if it cannot have any."""
+    """Return the SQL of the rows of a file; raise InvalidInputError if it cannot have any.
+
+    The columns of CSV are the texts of the file, as they are.
+    """
     if not file.is_file():
         raise InvalidInputError(f"there is no file {file}")
-    if file.suffix not in _READERS:
+    if file.suffix not in SUFFIXES:
         raise InvalidInputError(f"{file} is not a file that ends with {' or '.join(SUFFIXES)}")
-    return _READERS[file.suffix].format(glob_literal(file))
+    if file.suffix == CSV:
+        return _CSV.format(glob_literal(file), "all_varchar = true")
+    return f"read_parquet({glob_literal(file)}, hive_partitioning = false)"
+
+
+def typed_rows(file: Path, columns: Sequence[str], typed: Collection[str]) -> str:
+    """Return the SQL of the rows of a file; in CSV, only some columns get types, as they look."""
+    rows = rows_of(file)
+    if file.suffix != CSV:
+        return rows
+    texts = ", ".join(f"{text(name)}: 'VARCHAR'" for name in columns if name not in typed)
+    types = f"types = {{{texts}}}" if texts else "auto_detect = true"
+    return _CSV.format(glob_literal(file), types)
 
 
 class FileFrame:
@@ -43,7 +57,7 @@ class FileFrame:
     def __init__(self, file: Path, output: Path | None) -> None:
         self._file = file
         self.output = output or file.with_name(f"{file.stem}.features.parquet")
-        self._rows = rows_of(file)
+        self._rows = self._given = rows_of(file)
         self._check_output(is_given=output is not None)
 
     def _check_output(self, *, is_given: bool) -> None:
@@ -57,9 +71,9 @@ class FileFrame:
                     f"{self.output} exists already; remove it, or name the file to write or to "
                     "replace with output="
                 )
-        if self.output.suffix not in _READERS:
+        if self.output.suffix not in SUFFIXES:
             raise InvalidInputError(
-                f"the output {self.output} must end with {' or '.join(_READERS)}"
+                f"the output {self.output} must end with {' or '.join(SUFFIXES)}"
             )
         if not self.output.parent.is_dir():
             raise InvalidInputError(
@@ -69,7 +83,7 @@ class FileFrame:
     def columns(self) -> Sequence[str]:
         try:
             with duckdb.connect(":memory:") as connection:
-                return list(connection.sql(f"FROM {self._rows}").columns)
+                return list(connection.sql(f"FROM {self._given}").columns)
         except duckdb.Error as error:
             raise InvalidInputError(f"{self._file} cannot be read: {headline(error)}") from error
 
@@ -77,6 +91,8 @@ class FileFrame:
         pass
 
     def load(self, duck: Session, spine: Spine) -> None:
+        texts = {entity.id_field for entity in spine.entities if entity.id_type is str}
+        self._rows = typed_rows(self._file, self.columns(), {*spine.columns.values()} - texts)
         selected = ", ".join(
             f"{identifier(name)} AS {column}" for column, name in spine.columns.items()
         )
@@ -90,10 +106,12 @@ class FileFrame:
             f"c{number} AS {identifier(column.name)}"
             for number, column in enumerate(result.columns)
         )
+        # A text of CSV stays as it is; in Parquet, ids and times have their types.
+        rows = self._given if self.output.suffix == CSV else self._rows
         partial = self.output.with_name(f".{self.output.name}.{uuid4().hex}")
         try:
             duck.run(
-                f"COPY (SELECT given.*, {added} FROM {self._rows} AS given"
+                f"COPY (SELECT given.*, {added} FROM {rows} AS given"
                 f" POSITIONAL JOIN ({result.query}) AS result) TO {text(partial)}"
                 f" (FORMAT {self.output.suffix[1:]})"
             )
