@@ -80,6 +80,7 @@ def replay_job(
         source=source,
         feature=feature.name,
         series=version.series,
+        definition=version.definition,
         folder=folder / "replay",
         files=exported_files(folder),
         order=feature.order,

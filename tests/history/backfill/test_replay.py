@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from headwater import Chunk, FeatureStore, ServiceEvent, feature
+from headwater.declarations.definitions import definition_of
 from headwater.errors import BackfillRefusedError, ReplayWriteError
 from headwater.history.backfill.job import ReplayProgress
 from headwater.history.backfill.replay import (
@@ -85,6 +86,19 @@ def declare_seen(store: FeatureStore, user: type) -> None:
     @feature(entity=user, trigger="upgrade", ttl="40s")
     def plan(user_id: str, event: ServiceEvent) -> str:
         return str(event.payload["plan"])
+
+
+async def test_a_process_that_has_loaded_other_code_replays_nothing(
+    store: FeatureStore, user: type, tmp_path: Path
+) -> None:
+    declare_total(store, user)
+    await store.publish("buy", "u1", {"amount": 1.0})
+    own = definition_of(declared(store, "total"))
+    job = await job_of(store, "total", tmp_path, definition="of another file")
+    with pytest.raises(BackfillRefusedError, match=r"is not the code .* backfill cancel total"):
+        await replay(job, InlineRunner())
+    report = await replay(msgspec.structs.replace(job, definition=own), InlineRunner())
+    assert report.events == 1
 
 
 @pytest.mark.both_environments

@@ -33,6 +33,8 @@ class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
     feature: str
     series: str
     """The name that the new values are stored under."""
+    definition: str = ""
+    """A hash of the code of the feature; a process that has loaded other code is refused."""
     folder: Path
     files: Sequence[Path]
     order: Order = "stream"

@@ -19,6 +19,9 @@ from headwater.core.concurrency import run_concurrently
 from headwater.core.partitioning import bucket_of
 from headwater.core.sql_literals import text, texts
 from headwater.core.values import Cell
+from headwater.declarations.definitions import definition_of
+from headwater.declarations.features import FeatureDef
+from headwater.errors import BackfillRefusedError
 from headwater.features.batch_state import LoadedEntity
 from headwater.features.cells import history_cell
 from headwater.features.event_handlers import EventHandlers, dead_letters
@@ -66,6 +69,7 @@ class ReplayTask(msgspec.Struct, frozen=True):
     async def _run(self) -> ReplayReport:
         commits = self.commits()
         async with self.job.source.open() as services:
+            self._check_code(services.registry.feature(self.job.feature))
             pruned = (await services.backends.catalog.load()).pruned.history
             while True:
                 number, last = commits.last()
@@ -74,6 +78,15 @@ class ReplayTask(msgspec.Struct, frozen=True):
                 # If another process was faster, continue after its commit.
                 run = _Run(services, self.job, commits, number, pruned)
                 await run.replay(self.events)
+
+    def _check_code(self, feature: FeatureDef) -> None:
+        """Raise BackfillRefusedError if the features file has changed since the backfill began."""
+        if self.job.definition not in ("", definition_of(feature)):
+            raise BackfillRefusedError(
+                feature.name,
+                "its code in the features file is not the code that the backfill began with; put "
+                f"that back and continue, or run `headwater backfill cancel {feature.name}` first",
+            )
 
 
 class _Run:
