@@ -103,3 +103,25 @@ async def test_a_limited_key_forgets_only_its_own_entities(shop: FeatureStore) -
     set_caller(Caller("ops", limits=CallerLimits(tenant="acme:")))
     with pytest.raises(CallerLimitError):
         await shop.admin.forget("User", "7", reason="request 12")
+
+
+@pytest.mark.both_environments
+async def test_events_with_an_id_that_the_type_of_the_entity_refuses_are_erased(
+    store: FeatureStore,
+) -> None:
+    @entity(store)
+    class Device:
+        device_id: int
+
+    @store.feature(Device, trigger="seen", default=0, max_retries=0)
+    async def times(device_id: int, event: ServiceEvent) -> int:
+        return int(await store.get_feature("times", device_id)) + 1
+
+    for entity_id in ("7", "07"):
+        await store.publish("seen", entity_id)
+    await store.drain()
+    report = await store.admin.forget("Device", "07", reason="request 12")
+    assert (report.events, report.dead_letters) == (1, 1)
+    assert [each.event.entity_id for each in await store.bus.list()] == ["7"]
+    assert await store.dead_letters.list() == []
+    assert await store.get_feature("times", 7) == 1

@@ -153,6 +153,17 @@ async def test_a_request_just_before_the_end_is_logged(
     assert '"event":"request"' in capsys.readouterr().err
 
 
+async def test_without_content_the_request_log_has_no_ids(
+    make_store: MakeStore, serving: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(make_store(record={"include_content": False})) as client:
+        await client.get("/v1/entities/User/secret-id")
+        await client.get("/nowhere/secret-id")
+    logged = capsys.readouterr().err
+    assert '"path":"/v1/entities/{' in logged
+    assert "secret-id" not in logged
+
+
 async def test_the_request_log_can_be_turned_off(
     make_store: MakeStore, serving: Serving, capsys: pytest.CaptureFixture[str]
 ) -> None:

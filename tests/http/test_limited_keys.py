@@ -282,6 +282,14 @@ async def test_a_limited_key_examines_a_bounded_number_of_records(
         assert [each["context_id"] for each in second["contexts"]] == [own.context_id]
 
 
+async def test_the_source_of_functions_is_not_for_limited_keys(store: FeatureStore) -> None:
+    full = await client_of(store).get("/v1/declarations/feature/best")
+    assert "bell-1" in full.json()["code"]["text"]
+    limited = await with_key(store, entities=["User"]).get("/v1/declarations/feature/best")
+    assert limited.json()["name"] == "best"
+    assert limited.json()["code"] is None
+
+
 async def test_errors_do_not_suggest_names_to_limited_keys(store: FeatureStore) -> None:
     async with with_key(store, tenant="acme-") as client:
         refused = [

@@ -87,6 +87,8 @@ def card_of(
         raise UnknownNameError(kind, name, None if is_limited else names[kind])
     graph, node_id = visible_graph(store, names), f"{kind}:{name}"
     card = _DESCRIBED[kind](registry, name) if kind in _DESCRIBED else {}
+    if caller is not None and caller.limits is not None:
+        card["code"] = None  # its literals may be of parts of the store that the caller may not use
     if kind == "entity":
         nodes = [node for node in graph.nodes if node.entity == name]
         consumers = [Neighbour(node=node, found_in="declaration") for node in nodes]

@@ -40,6 +40,13 @@ class EntityDef(msgspec.Struct, frozen=True):
 
     def text_id(self, entity_id: object) -> str:
         """Return the id as stored, which is text; raise InvalidInputError if it is invalid."""
+        text = self.event_id_text(entity_id)
+        if self.id_type is int and type(entity_id) is str:
+            self.native_id(entity_id)
+        return text
+
+    def event_id_text(self, entity_id: object) -> str:
+        """Return the id as events have it, also if the entity's type refuses it, such as ``07``."""
         if type(entity_id) is int and self.id_type is int:
             return str(entity_id)
         if type(entity_id) is not str:
@@ -56,8 +63,6 @@ class EntityDef(msgspec.Struct, frozen=True):
                 f"{self.id_field} must be printable text of 1 to {LONGEST_ID} characters, not "
                 f"{reprlib.repr(entity_id)}"
             )
-        if self.id_type is int:
-            self.native_id(entity_id)
         return entity_id
 
     def native_id(self, entity_id: str) -> str | int:

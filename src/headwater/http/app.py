@@ -68,7 +68,7 @@ def create_app(
     Example:
         >>> app = create_app(FeatureStore())  # uvicorn main:app
     """
-    metrics = RequestMetrics(has_log=store.settings.http.access_log)
+    metrics = RequestMetrics(store.settings)
     hour, tails = LastHour(store), OpenTails()
     routes = routes_of(store, metrics, tails, processes, hour)
     app = App(store, Guard(store.settings), metrics, routes, mounts, hour, tails.stop)
@@ -78,13 +78,13 @@ def create_app(
 
 def create_mounts_app(store: FeatureStore, mounts: Sequence[AsgiMount]) -> App:
     """Return the ASGI application of mounts alone, with metrics and probes."""
-    metrics = RequestMetrics(has_log=store.settings.http.access_log)
+    metrics = RequestMetrics(store.settings)
     return App(store, Guard(store.settings), metrics, Probes(store, metrics).routes(), mounts)
 
 
 def create_worker_app(store: FeatureStore, worker: Worker) -> App:
     """Return the ASGI application of a worker, which serves only its metrics and probes."""
-    metrics = RequestMetrics(has_log=store.settings.http.access_log)
+    metrics = RequestMetrics(store.settings)
     guard = Guard(store.settings, serves_data=False)
     return App(store, guard, metrics, Probes(store, metrics, worker=worker).routes())
 

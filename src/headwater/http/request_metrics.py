@@ -14,6 +14,7 @@ from prometheus_client import Counter, Histogram
 from headwater.core.callers import Caller, current_caller
 from headwater.core.logging import LogRecord, log
 from headwater.errors.hints import shortened
+from headwater.settings.schema import Settings
 
 OTHER = "(other)"
 """The label of unknown methods: callers choose them, so they must not become labels."""
@@ -41,13 +42,14 @@ _Answered = tuple[str, str, str, int, float, float, str, Caller | None]
 
 
 class RequestMetrics:
-    """Counts requests and, if ``has_log``, logs them.
+    """Counts requests and, if the settings say so, logs them; without content, also without ids.
 
     Requests are buffered, because recording many at once costs several times less for each.
     """
 
-    def __init__(self, *, has_log: bool) -> None:
-        self._has_log = has_log
+    def __init__(self, settings: Settings) -> None:
+        self._has_log = settings.http.access_log
+        self._is_private = settings.record.is_private
         self._answered: list[_Answered] = []
 
     def record(
@@ -57,6 +59,8 @@ class RequestMetrics:
         answered = self._answered
         if not answered:
             asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
+        if self._is_private:
+            path = route  # ids of entities, events and documents are part of paths
         ended, caller = time.perf_counter(), current_caller()
         answered.append((method, route, path, status, began, ended, request_id, caller))
         if len(answered) >= _BUFFERED_REQUESTS:

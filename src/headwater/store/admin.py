@@ -155,7 +155,8 @@ class AdminVerbs:
 
         check_not_replaying("forget")
         definition = self._runtime.registry.entity(entity)
-        text_id = definition.text_id(entity_id)
+        # Events are accepted with ids that the entity's type refuses, and can be erased too.
+        text_id = definition.event_id_text(entity_id)
         limited = limited_caller()
         if limited is not None:
             limited.check_entity(entity, text_id)
