@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from headwater import ContextItem, FeatureStore, ServiceEvent
 from headwater.contexts.recorded.served_audit import DROPPED
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.history import versions
+from headwater.ports import CatalogState
 from headwater.settings.schema import Settings
 
 pytestmark = pytest.mark.both_environments
@@ -312,3 +315,38 @@ async def test_a_query_finds_the_value_that_was_served_by_the_names_of_that_mome
             at = f"TIMESTAMPTZ '{each.moment.isoformat()}'"
             found = await offline.query(KNOWN_IN_SQL.format(at=at), {})
             assert [row[0] for row in found.rows] == [each.values["total"]]
+
+
+async def test_an_audit_allows_for_processes_that_have_not_heard_of_a_switch(
+    settings: Settings,
+) -> None:
+    async with declared(settings) as store:
+        await buy(store, 3)
+    async with declared(settings, factor=10) as store, declared(settings, factor=10) as other:
+        await store.backfills.run("total")
+        await serve(other)
+        await store.backfills.switch("total")
+        await serve(other)  # for up to a second it serves the version of before
+        report = (await store.admin.audit()).served
+        assert report is not None
+        assert (report.records, report.differences) == (2, [])
+        assert report.equal >= 4
+
+
+async def test_an_audit_finds_a_default_that_is_not_the_one_of_its_moment(
+    settings: Settings,
+) -> None:
+    async with declared(settings, default=0) as store:
+        await serve(store)
+        engine = await runtime_of(store).open()
+
+        def forge(state: CatalogState) -> CatalogState:
+            entry = state.features["total"]
+            meanings = [replace(each, default="9") for each in entry.meanings]
+            return versions.with_entry(state, replace(entry, meanings=meanings))
+
+        await engine.catalog.change(forge)
+        report = (await store.admin.audit()).served
+        assert report is not None
+        found = {each.feature: (each.recorded, each.history) for each in report.differences}
+        assert found["total"] == (0, 9)
