@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature, retriever
+from headwater.cli.context_bundle import bundle
+from headwater.client.async_client import AsyncClient
 from headwater.contexts.recorded import search
 from headwater.core.callers import AccessScope, Caller, CallerLimits, set_caller
 from headwater.errors import CallerLimitError
@@ -288,6 +290,22 @@ async def test_the_source_of_functions_is_not_for_limited_keys(store: FeatureSto
     limited = await with_key(store, entities=["User"]).get("/v1/declarations/feature/best")
     assert limited.json()["name"] == "best"
     assert limited.json()["code"] is None
+
+
+async def test_inner_records_that_a_key_may_not_read_are_left_out_of_a_bundle(
+    store: FeatureStore,
+) -> None:
+    ctx = await store.assemble("comparison", {"user_id": "acme-1", "other": "acme-2"})
+    assert ctx.context_id is not None
+    key = add_key(Path(store.settings.keys_file), "one", *DATA, contexts=["comparison"])
+    transport = httpx.ASGITransport(create_app(store))
+    client = AsyncClient("http://test", key=key, settings=Settings(), transport=transport)
+    record = await client.get_record(ctx.context_id)
+    inner = await client.records.inner(ctx.context_id)
+    await client.close()
+    assert inner == []
+    assert len(await store.records.inner(ctx.context_id)) == 2
+    assert bundle(record, inner)
 
 
 async def test_errors_do_not_suggest_names_to_limited_keys(store: FeatureStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from typing import Unpack
 
@@ -18,6 +19,7 @@ from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.search import named
 from headwater.contexts.recorded.verification import checked_core
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.errors import UnknownContextError
 from headwater.ports import RecordSummary
 from headwater.records.context_diff import ContextDiff
 from headwater.records.diff import diff
@@ -201,6 +203,8 @@ class RecordCalls:
     async def inner(self, ref: str) -> list[Record]:
         """Return the records of all contexts that were assembled inside this one, at any depth.
 
+        Those that were pruned, or that the key may not read, are left out.
+
         >>> await client.records.inner(ctx.context_id)
         []
         """
@@ -208,7 +212,9 @@ class RecordCalls:
         waiting = [*inner_contexts(await self.get(ref))]
         while waiting:
             context_id = waiting.pop(0).context_id
-            if context_id not in found:
+            if context_id in found:
+                continue
+            with suppress(UnknownContextError):  # it was pruned, or is not for this key
                 found[context_id] = await self.get(context_id)
                 waiting += inner_contexts(found[context_id])
         return list(found.values())
