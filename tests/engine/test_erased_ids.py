@@ -62,6 +62,10 @@ def _declare(
             await meanwhile.wait()
         return int(await store.get_feature("bought", user_id)) + (10 if is_new else 1)
 
+    @feature(entity=User, ttl="1h")
+    async def greeting(user_id: str) -> str:
+        return f"{await store.get_feature('bought', user_id)} thanks"
+
     @feature(entity=User, refresh="1h", materialize=True, sql=_SQL)
     def ranked(user_id: str) -> int: ...  # type: ignore[empty-body]
 
@@ -191,6 +195,18 @@ async def test_an_erased_id_begins_anew_when_its_return_is_allowed(shop: Feature
     await shop.admin.rebuild()
     assert await shop.get_feature("bought", ADA) == 7
     assert not (await shop.admin.audit()).differences
+
+
+async def test_a_value_that_was_computed_from_a_default_is_stored_again_after_the_return(
+    shop: FeatureStore, clock: ManualClock
+) -> None:
+    await _forget(shop, allow_return=True)
+    clock.advance("1s")
+    assert await shop.get_feature("greeting", ADA) == "0 thanks"
+    assert await past(shop, "greeting", ADA) == []
+    await shop.set_feature("ranked", ADA, 1)
+    assert await shop.get_feature("greeting", ADA) == "0 thanks"
+    assert await past(shop, "greeting", ADA) == ["0 thanks"]
 
 
 async def test_events_that_wait_have_no_effect_after_the_erasure(shop: FeatureStore) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from headwater.core.clock import to_micros
-from headwater.core.values import Cell, Cells, EntityKey, Part, ServiceEvent
+from headwater.core.values import UNDATED, Cell, Cells, EntityKey, Part, ServiceEvent
 from headwater.ports.events import Subjects, position_order
 from headwater.ports.values import Change
 
@@ -32,7 +32,9 @@ class Tombstone(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     def admits(self, cell: Cell) -> bool:
         """Return whether a value is of after the erasure, and allowed."""
-        return self.may_return and min(cell.as_of, cell.written_at) > self.erased_at
+        # A value that was computed from a default is of no moment but that of its computation.
+        as_of = cell.written_at if cell.as_of == UNDATED else cell.as_of
+        return self.may_return and min(as_of, cell.written_at) > self.erased_at
 
     def admits_event(self, event: ServiceEvent, position: str | None) -> bool:
         """Return whether an event is of after the erasure, and allowed."""
