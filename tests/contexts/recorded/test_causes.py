@@ -87,3 +87,23 @@ async def test_the_event_is_that_of_the_entity_if_others_have_the_same_id(
         runtime = runtime_of(store)
         page = await page_of_history(runtime, "seen", name, None, None, 10, events=True)
         assert [each.event and each.event.event_type for each in page.values] == [event_type] * 4
+
+
+async def test_a_cached_value_that_was_computed_from_a_default_has_its_cause(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="never", default=0)
+    def given(user_id: str, event: ServiceEvent) -> int: ...  # type: ignore[empty-body]
+
+    @feature(entity=user, ttl="1h")
+    async def greeting(user_id: str) -> str:
+        return f"given {await store.get_feature('given', user_id)}"
+
+    @context(store)
+    async def made(user_id: str) -> str:
+        return str(await store.get_feature("greeting", user_id))
+
+    await made("ada")
+    clock.advance("1m")
+    found = await store.records.causes((await made("ada")).context_id)
+    assert ([each.cause for each in found.causes], found.is_complete) == (["computed"], True)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.core.clock import MICROSECOND
+from headwater.core.clock import MICROSECOND, from_micros
+from headwater.core.values import UNDATED
 from headwater.declarations.meanings import meanings_during, named_at
 from headwater.declarations.registry import Registry
 from headwater.history.backfill.steps import KEPT_FRESH
@@ -74,8 +75,9 @@ async def causes_of(
     """Return the causes of all values that a context read."""
     places: dict[_Stored | None, list[_Place]] = {}
     for place, value in _values(core):
-        if value.as_of is not None and value.written_at is not None:
-            stored = _stored(core, value, value.as_of, value.written_at, registry, catalog)
+        if value.written_at is not None:
+            as_of = value.as_of or from_micros(UNDATED)
+            stored = _stored(core, value, as_of, value.written_at, registry, catalog)
             places.setdefault(stored, []).append(place)
     sought = [stored for stored in places if stored is not None][:MOST_VALUES]
     rows = await asyncio.gather(*(_row(offline, stored) for stored in sought))
