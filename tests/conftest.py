@@ -89,12 +89,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect the production variant of tests that do not depend on the environment."""
     if config.getoption("--all-environments"):
         return
-    deselected = [item for item in items if _repeats_on_servers(item)]
-    items[:] = [item for item in items if not _repeats_on_servers(item)]
+    deselected = [item for item in items if _repeatson_servers(item)]
+    items[:] = [item for item in items if not _repeatson_servers(item)]
     config.hook.pytest_deselected(items=deselected)
 
 
-def _repeats_on_servers(item: pytest.Item) -> bool:
+def _repeatson_servers(item: pytest.Item) -> bool:
     if not isinstance(item, pytest.Function) or item.get_closest_marker("both_environments"):
         return False
     # Only the fixture of this file has the parameter.
@@ -134,16 +134,17 @@ def schemas(postgres_url: str) -> Iterator[Schemas]:
 def production(redis_url: str, postgres_url: str, schemas: Schemas) -> Iterator[Settings]:
     """Yield the settings of an empty store on the two servers, whose tables exist already."""
     with schemas.lent() as schema:
-        yield _on_servers(redis_url, postgres_url, schema)
+        yield on_servers(redis_url, postgres_url, schema)
 
 
 @pytest.fixture
 def new_production(redis_url: str, postgres_url: str) -> Settings:
     """Return the settings of a store on the two servers that has no tables yet."""
-    return _on_servers(redis_url, postgres_url, f"test_{uuid4().hex[:12]}")
+    return on_servers(redis_url, postgres_url, f"test_{uuid4().hex[:12]}")
 
 
-def _on_servers(redis_url: str, postgres_url: str, schema: str) -> Settings:
+def on_servers(redis_url: str, postgres_url: str, schema: str) -> Settings:
+    """Return the settings of a store on the two servers."""
     # On a busy machine, a server that works may not answer for seconds.
     patience = {"timeout": 30, "connect_timeout": 30}
     return Settings().replace(

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from headwater import Document, FeatureStore, ServiceEvent
+from headwater import Document, FeatureStore
 from headwater.client import AsyncClient
-from headwater.errors import EventConflictError, InvalidInputError, UnknownNameError
+from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.history.backfill.reports import BackfillProgress
 from headwater.retrieval.bulk_loading import LoadReport
 
@@ -56,21 +56,6 @@ async def test_an_entity_is_counted_and_forgotten(client: AsyncClient, store: Fe
     assert [event.event.entity_id for event in await store.bus.list()] == ["bob"]
     with pytest.raises(UnknownNameError, match="did you mean 'User'"):
         await client.admin.forget("Usr", "ada", reason="request 12")
-
-
-async def test_an_erased_entity_is_refused_until_its_return_is_allowed(
-    client: AsyncClient, store: FeatureStore
-) -> None:
-    await spend(store, "ada")
-    await client.admin.forget("User", "ada", reason="request 12")
-    events = [ServiceEvent("purchase", user, {"amount": 1}) for user in ("bob", "ada")]
-    with pytest.raises(EventConflictError, match=r"'ada', which was erased.*allow_return") as error:
-        await client.bus.publish_many(events)
-    assert [(each.index, each.is_erased) for each in error.value.conflicts] == [(1, True)]
-    await client.admin.forget("User", "ada", reason="request 12", allow_return=True)
-    await client.publish("purchase", "ada", {"amount": 2})
-    await store.drain()
-    assert await store.get_feature("total_spend", "ada") == 2
 
 
 async def test_rows_are_counted_and_pruned(client: AsyncClient, store: FeatureStore) -> None:

@@ -160,23 +160,6 @@ async def test_contexts_that_may_have_read_anyone_are_found_and_forgotten_with_a
     assert (await street.get_context_at(made.context_id)).content is None
 
 
-async def test_a_context_that_follows_the_log_is_forgotten_with_the_entities_of_the_events(
-    street: FeatureStore,
-) -> None:
-    @context(street)
-    async def tail(position: str, of: str) -> str:
-        return repr((await street.bus.follow(position, entity_id=of)).events)
-
-    end = (await street.bus.follow()).position
-    for user_id in ("u1", "u2"):
-        await street.publish("moved", user_id, {"address": "7 Elm Street"})
-    one, two = await tail(end, "u1"), await tail(end, "u2")
-    assert all("Elm Street" in each.content for each in (one, two))
-    await street.admin.forget("User", "u1", reason="request 12")
-    assert (await street.get_context_at(one.context_id)).content is None
-    assert (await street.get_context_at(two.context_id)).content == two.content
-
-
 async def test_more_rows_than_a_record_lists_count_as_everyone(
     street: FeatureStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

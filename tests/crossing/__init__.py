@@ -1,0 +1,1 @@
+"""Random programs that cross the capabilities of a store."""
