@@ -400,6 +400,8 @@ async def test_events_wait_for_the_consumer_group_of_the_reader(
                 return 1
 
             made[store] = telling(store, "{orders}")
+        for store in (one, two):
+            await store.drain()  # from the first event on, both run the feature
         await order(one)
         await one.drain()
         clock.advance("1h")

@@ -97,9 +97,9 @@ async def test_a_worker_enters_its_features_into_the_catalog(settings: Settings)
             "total": "int",
             "seen": "int",
         }
-        assert state.revision == 1
+        assert state.revision == 2
         await store.drain()
-        assert await (await engine_of(store)).backends.catalog.revision() == 1
+        assert await (await engine_of(store)).backends.catalog.revision() == 2
 
 
 async def test_a_running_worker_keeps_a_second_version_fresh_and_readers_follow_the_switch(

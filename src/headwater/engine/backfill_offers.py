@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from headwater.core.logging import log
@@ -12,6 +14,8 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError
+from headwater.history.versions import missed_nothing
+from headwater.ports import VersionRun
 
 
 class NewFeatures(NamedTuple):
@@ -41,6 +45,33 @@ async def find_new_features(engine: Engine) -> NewFeatures:
         return NewFeatures()
     waiting = [lag.oldest_at for lag in await engine.backends.bus.lag() if lag.oldest_at]
     return NewFeatures(found, min(waiting, default=engine.clock.now()))
+
+
+async def settle_missed(engine: Engine, noted: asyncio.Event) -> None:
+    """Record of versions that began to run later than others that they have missed no event.
+
+    Until that is known, or if there are such events, their values count as behind.
+    """
+    await noted.wait()
+    group, catalog = engine.settings.worker.consumer_group, engine.catalog
+    for cause, run in catalog.state.runs.get(group, {}).items():
+        if run.missed_since is None or catalog.state.pruned.events is not None:
+            continue
+        try:
+            if not await _has_events(engine, cause.rpartition(" on ")[2], run):
+                await catalog.change(partial(missed_nothing, group=group, cause=cause, run=run))
+        except BackendError as error:
+            log.warning("past events not counted", error=str(error))
+            return
+
+
+async def _has_events(engine: Engine, event_type: str, run: VersionRun) -> bool:
+    """Return whether there are events that a version may have missed; some may only wait."""
+    sql = (
+        f"SELECT 1 FROM events WHERE event_type = {text(event_type)}"
+        f" AND received_at < CAST({text(run.since.isoformat())} AS TIMESTAMPTZ) LIMIT 1"
+    )
+    return bool((await engine.backends.offline.query(sql, {})).rows)
 
 
 async def offer_backfills(engine: Engine, new: NewFeatures) -> None:

@@ -91,6 +91,10 @@ class HeldPartitions:
         self._alive_until = time.monotonic() + engine.settings.worker.lease_ttl
         if self.is_retiring:
             return
+        is_noted = versions.noted.is_set()
+        await versions.note_current(await leases.current_set(self._worker))
+        if not is_noted:
+            self.changed.set()
         here, is_waiting = versions.run_set.declared, self._worker not in living
         await self._waiting.report(engine, self._worker, here, is_waiting=is_waiting)
         # One partition more than the entities' carries the ticks of SQL features.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
+
 from headwater.core.logging import Outage, log
-from headwater.declarations.run_set import RunSet
+from headwater.declarations.run_set import RunSet, without_code
 from headwater.engine.backfill_offers import NewFeatures, find_new_features
 from headwater.engine.engine import Engine
 from headwater.engine.joining import Joiner, drop_unneeded_groups
 from headwater.engine.type_changes import check_types
 from headwater.errors import BackendUnavailableError
 from headwater.history.backfill.steps import retired_when_due
-from headwater.history.versions import run
+from headwater.history.versions import ran, run
 from headwater.ports import CatalogState
 
 
@@ -31,6 +34,9 @@ class RunningVersions:
         self._is_registered = True
         self.new = NewFeatures()
         """The features that this worker is the first one to run."""
+        self.noted = asyncio.Event()
+        """Set when the catalog was told which versions run."""
+        self._noted: frozenset[str] | None = None
         self.is_outdated = False
         """Whether the catalog names other versions than the ones that run."""
 
@@ -67,6 +73,22 @@ class RunningVersions:
         """Find out whether other versions have to run, before a claimed partition is run."""
         await self._engine.catalog.follow()
         self.is_outdated = self._is_outdated()
+
+    async def note_current(self, current: Collection[str]) -> None:
+        """Record which versions run on which events, before any event is committed by them."""
+        causes = frozenset(map(without_code, current))
+        if causes == self._noted:
+            return
+        try:
+            await self._engine.catalog.change(
+                lambda state: ran(state, self._group, causes, self._engine.clock.now())
+            )
+        except BackendUnavailableError as error:
+            # Events must not wait; until it is recorded, their features count as behind.
+            self._outage.report("warning", "catalog not followed; retrying", error, "catalog")
+        else:
+            self._noted = causes
+        self.noted.set()
 
     def apply(self) -> None:
         """Run the versions that the catalog names."""

@@ -14,7 +14,7 @@ from headwater.core.logging import Outage, log
 from headwater.core.values import new_id
 from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import HasRuntime, runtime_of
-from headwater.engine.backfill_offers import offer_backfills
+from headwater.engine.backfill_offers import offer_backfills, settle_missed
 from headwater.engine.batch import run_batch
 from headwater.engine.declaration_changes import report_changes
 from headwater.engine.engine import Engine
@@ -121,7 +121,9 @@ class Worker:
             deadline = engine.feature_calls.deadline
             watchdog = Watchdog(deadline, owns_process=self._owns_process)
             async with asyncio.TaskGroup() as group:
+                settling = group.create_task(settle_missed(engine, versions.noted))
                 helpers = [
+                    settling,
                     group.create_task(self._hold_partitions(engine, versions)),
                     group.create_task(self._listen(engine)),
                     group.create_task(maintain(engine)),
@@ -135,6 +137,8 @@ class Worker:
                 with watchdog:
                     await self._read(engine, group, versions)
                     await self._held.finish(engine, self._drain_seconds(engine))
+                if self._draining and versions.noted.is_set():
+                    await settling
                 for helper in helpers:
                     helper.cancel()
         except BaseExceptionGroup:
@@ -202,7 +206,8 @@ class Worker:
             self._join_lanes(group, versions.joiner)
             try:
                 batches = await self._next_batches(engine, versions.run_set.touches)
-                drained = not batches and self._draining and await self._drained(engine)
+                is_idle = not batches and self._draining and versions.noted.is_set()
+                drained = is_idle and await self._drained(engine)
             except LeaseLostError as error:
                 self._held.lose(error)
                 continue

@@ -38,6 +38,7 @@ from headwater.features.frame import (
     loaded_value,
     tracking,
 )
+from headwater.features.missed_events import missed_events
 from headwater.features.read_plan import Plan, Plans, live_cell
 from headwater.features.read_tracking import OnFailure, Reads, tracked_feature, unshared
 from headwater.features.refresh_outcomes import RefreshOutcomes
@@ -45,7 +46,7 @@ from headwater.features.running_calls import UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.features.store_loss import StoreLoss
-from headwater.features.value_freshness import apply_rules, derivation_of
+from headwater.features.value_freshness import Evidence, apply_rules, derivation_of
 from headwater.ports import Point
 
 FeatureRow = dict[str, FeatureValue]
@@ -70,6 +71,7 @@ class Reader:
         self._calls = services.feature_calls
         self._clock = services.clock
         self._catalog = services.catalog
+        self._group = services.settings.worker.consumer_group
         self.loss = StoreLoss(services.backends.lifecycle, services.settings)
         self._derivations = DerivationCache(services.backends, services.registry)
         self._outcomes = RefreshOutcomes(services.backends.notes, services.clock)
@@ -137,8 +139,8 @@ class Reader:
         cells, now, moments = await self._cells(plan, ids, frame)
         rows = self._stored_rows(plan, ids, cells, now)
         if plan.caught_up and frame.reads is not None:
-            runs = await self._last_runs(plan, rows) if past is None else {}
-            apply_rules(plan, ids, cells, rows, moments, past, runs)
+            evidence = Evidence() if past else await self._evidence(plan, rows, moments)
+            apply_rules(plan, ids, cells, rows, past, evidence)
         if plan.computed:
             found = zip(ids, cells, rows, strict=True)
             rows = await asyncio.gather(*(self._compute_row(plan, *each, now) for each in found))
@@ -175,15 +177,21 @@ class Reader:
             return await transaction.get(entity, ids, plan.kept), transaction.now, moments
         return cells, self._clock.micros(), moments
 
-    async def _last_runs(
-        self, plan: Plan, rows: Sequence[FeatureRow]
-    ) -> dict[str, datetime | None]:
-        """Return when the last successful run of each query began that has no value here."""
-        return {
+    async def _evidence(
+        self, plan: Plan, rows: Sequence[FeatureRow], moments: Sequence[datetime]
+    ) -> Evidence:
+        """Return what shows that the values of a read are current."""
+        runs = {
             feature.name: await self._outcomes.last_success(feature)
             for feature in plan.caught_up
             if feature.sql and any(row[feature.name].source == "default" for row in rows)
         }
+        missed = {
+            feature.name: missed_events(self._catalog.state, feature, self._group)
+            for feature in plan.caught_up
+            if feature.triggers
+        }
+        return Evidence(moments, runs, missed)
 
     async def _with_moments(
         self, plan: Plan, ids: Sequence[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,6 +13,7 @@ from headwater.core.values import Cells, FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.features.derivation_cache import Derivation
 from headwater.features.frame import Past
+from headwater.features.missed_events import Missed
 from headwater.features.read_plan import Plan
 from headwater.features.read_tracking import Reads
 
@@ -31,19 +33,26 @@ def derivation_of(feature: FeatureDef, reads: Reads, now: datetime) -> Derivatio
     return Derivation(provenance, inputs, "age", current_at, is_undated)
 
 
+class Evidence(NamedTuple):
+    """What shows that values are current."""
+
+    moments: Sequence[datetime] = ()
+    """Until when all events of the partition of each entity are handled."""
+    runs: Mapping[str, datetime | None] = {}
+    """The beginning of the last successful run of each query, by feature."""
+    missed: Mapping[str, Missed | None] = {}
+    """The events that triggered features may have missed."""
+
+
 def apply_rules(
     plan: Plan,
     ids: Sequence[str],
     cells: Sequence[Cells],
     rows: Sequence[dict[str, FeatureValue]],
-    moments: Sequence[datetime],
     past: Past | None,
-    runs: Mapping[str, datetime | None],
+    evidence: Evidence,
 ) -> None:
-    """Add the moments at which values were known to be current, for the features that need it.
-
-    ``runs`` has the beginning of the last successful run of each query.
-    """
+    """Add the moments at which values were known to be current, for the features that need it."""
     for place, (entity_id, row) in enumerate(zip(ids, rows, strict=True)):
         for feature in plan.caught_up:
             value = row[feature.name]
@@ -53,14 +62,23 @@ def apply_rules(
             elif past is not None:
                 current_at = past.current_at(feature, entity_id)
             elif feature.triggers:
-                current_at = moments[place]
+                missed = evidence.missed.get(feature.name)
+                current_at = _handled_until(value, evidence.moments[place], missed)
             elif value.source == "online":
                 current_at = value.written_at
             else:
-                current_at = _default_since(feature, cells[place], runs.get(feature.name))
+                current_at = _default_since(feature, cells[place], evidence.runs.get(feature.name))
             row[feature.name] = msgspec.structs.replace(
                 value, rule="caught_up", current_at=current_at
             )
+
+
+def _handled_until(value: FeatureValue, moment: datetime, missed: Missed | None) -> datetime | None:
+    """Return the moment until which a feature has handled all events of a partition."""
+    if missed is None:
+        return moment
+    is_guess = missed.has_never_run and value.source == "default"
+    return None if is_guess else min(moment, missed.since)
 
 
 def _default_since(feature: FeatureDef, cells: Cells, ran: datetime | None) -> datetime | None:

@@ -31,6 +31,7 @@ from headwater.ports import (
     FeatureVersion,
     Horizons,
     Meaning,
+    VersionRun,
 )
 
 ChangeVersion = Callable[[FeatureVersion], FeatureVersion]
@@ -151,6 +152,54 @@ def run(state: CatalogState, features: Iterable[FeatureDef], now: datetime) -> C
         if entry is not None and entry.run_since is None:
             state = with_entry(state, replace(entry, run_since=now))
     return state
+
+
+def ran(state: CatalogState, group: str, causes: Collection[str], now: datetime) -> CatalogState:
+    """Record which versions a consumer group runs from now on, each with an event type.
+
+    Those that it ran before and does not run any more miss the events from now on.
+    """
+    versions = {version.series: version for version in state.versions()}
+    before = {
+        cause: run
+        for cause, run in state.runs.get(group, {}).items()
+        if _series_of(cause) in versions
+    }
+    runs = {
+        cause: run if cause in causes else replace(run, left_at=run.left_at or now)
+        for cause, run in before.items()
+    }
+    for cause in causes:
+        run, version = before.get(cause), versions.get(_series_of(cause))
+        if run is not None and run.left_at is not None:
+            missed = min(run.missed_since or run.left_at, run.left_at)
+            runs[cause] = VersionRun(since=now, missed_since=missed)
+        elif run is None and version is not None:
+            earlier = None if _replays_all(version, group) else state.worked_since
+            runs[cause] = VersionRun(since=now, missed_since=earlier)
+    if runs == state.runs.get(group) and state.worked_since is not None:
+        return state
+    since = state.worked_since or now
+    return replace(state, runs={**state.runs, group: runs}, worked_since=since)
+
+
+def _series_of(cause: str) -> str:
+    return cause.rpartition(" on ")[0]
+
+
+def _replays_all(version: FeatureVersion, group: str) -> bool:
+    """Return whether a backfill gives a version the events from before workers run it."""
+    backfill = version.backfill
+    return backfill is not None and backfill.since is None and backfill.main_group == group
+
+
+def missed_nothing(state: CatalogState, group: str, cause: str, run: VersionRun) -> CatalogState:
+    """Record that there were no events which a version could have missed."""
+    runs = state.runs.get(group, {})
+    if runs.get(cause) != run:
+        return state
+    complete = {**runs, cause: replace(run, missed_since=None)}
+    return replace(state, runs={**state.runs, group: complete})
 
 
 def _entered(
@@ -298,7 +347,12 @@ def drop(
     if number is None:
         rest = {each: entry for each, entry in state.features.items() if each != name}
         dropped = DroppedFeature(meanings=entry.meanings, dropped_at=now)
-        return replace(state, features=rest, dropped=[*state.dropped, dropped])
+        gone = {version.series for version in entry.versions}
+        runs = {
+            group: {cause: run for cause, run in some.items() if _series_of(cause) not in gone}
+            for group, some in state.runs.items()
+        }
+        return replace(state, features=rest, dropped=[*state.dropped, dropped], runs=runs)
     version = version_numbered(entry, number)
     if any(version.series in each.converts for each in entry.versions):
         raise InvalidInputError(

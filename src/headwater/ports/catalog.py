@@ -98,6 +98,17 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return next((each for each in self.versions if each.state == "active"), None)
 
 
+class VersionRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Since when a consumer group runs a version on an event type, and what it may have missed."""
+
+    since: datetime
+    """From then on no event is committed without it."""
+    missed_since: datetime | None = None
+    """Events that were accepted from then until ``since`` may have been committed without it."""
+    left_at: datetime | None = None
+    """Since when events are committed without it again."""
+
+
 class DroppedFeature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a feature was over time that was dropped, with all its values."""
 
@@ -127,6 +138,10 @@ class CatalogState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     features: Mapping[str, CatalogEntry] = {}
     dropped: Sequence[DroppedFeature] = []
     pruned: Horizons = Horizons()
+    worked_since: datetime | None = None
+    """When the first worker began to commit events; None if none ever did."""
+    runs: Mapping[str, Mapping[str, VersionRun]] = {}
+    """By consumer group, and by version and event type, such as ``total@2 on purchase``."""
     retention: NightlyRun = NightlyRun()
 
     def versions(self) -> Iterator[FeatureVersion]:

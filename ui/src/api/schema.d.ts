@@ -1766,6 +1766,14 @@ export interface components {
             retention: components["schemas"]["NightlyRun"];
             /** @default 0 */
             revision: number;
+            /** @default {} */
+            runs: {
+                [key: string]: {
+                    [key: string]: components["schemas"]["VersionRun"];
+                };
+            };
+            /** @default null */
+            worked_since: string | null;
         };
         /**
          * CauseEvent
@@ -4000,6 +4008,17 @@ export interface components {
          */
         VersionList: {
             versions: components["schemas"]["VersionSummary"][];
+        };
+        /**
+         * VersionRun
+         * @description Since when a consumer group runs a version on an event type, and what it may have missed.
+         */
+        VersionRun: {
+            /** @default null */
+            left_at: string | null;
+            /** @default null */
+            missed_since: string | null;
+            since: string;
         };
         /**
          * VersionSummary

@@ -14,6 +14,7 @@ from headwater.ports import (
     FeatureVersion,
     Horizons,
     Meaning,
+    VersionRun,
 )
 from headwater.testing.conformance.suite import START, Connect, Opened, Suite, after
 
@@ -97,4 +98,6 @@ def full_catalog(revision: int) -> CatalogState:
         features={"clicks": entry},
         dropped=[DroppedFeature(meanings=[meaning], dropped_at=after(2))],
         pruned=Horizons(START, after(1)),
+        worked_since=START,
+        runs={"workers": {"clicks on tap": VersionRun(since=after(2), missed_since=START)}},
     )
