@@ -2542,6 +2542,10 @@ export interface components {
             activated_at: string | null;
             /** @default null */
             backfill: components["schemas"]["BackfillState"] | null;
+            /** @default  */
+            conversion: string;
+            /** @default [] */
+            converts: string[];
             created_at: string;
             /** @default  */
             definition: string;
