@@ -14,7 +14,6 @@ from headwater import FeatureStore
 from headwater.errors import EntityChangedError, ErasedEntityError, InvalidInputError
 from tests.crossing.features import declare_moved
 from tests.crossing.model import Event, Timed
-from tests.crossing.pending import PENDING
 from tests.crossing.world import USERS, Extent, World
 
 
@@ -294,10 +293,6 @@ Steps = list[st.SearchStrategy[Step]]
 """Strategies for steps; one that is repeated is drawn more often."""
 
 
-def _unless_pending(fault: str, *steps: st.SearchStrategy[Step]) -> Steps:
-    return [] if fault in PENDING else [*steps]
-
-
 _users = st.sampled_from(USERS)
 _late = st.sampled_from([0, 0, 0, 30, 300])
 _publish = st.builds(
@@ -319,23 +314,20 @@ _common: Steps = [
 _rare: Steps = [st.builds(Again, st.integers(0, 9)), st.builds(Restart)]
 _versions: Steps = [
     st.builds(Function, st.sampled_from([1, 10])),
-    *_unless_pending(
-        "names",
-        st.builds(Backfill, st.booleans()),
-        st.builds(Backfill, switch=st.just(value=True)),
-        st.builds(Switch),
-        st.builds(SwitchBack),
-        st.builds(Rename),
-        st.builds(Reuse),
-        st.builds(Default, st.sampled_from([0, 5])),
-    ),
+    st.builds(Backfill, st.booleans()),
+    st.builds(Backfill, switch=st.just(value=True)),
+    st.builds(Switch),
+    st.builds(SwitchBack),
+    st.builds(Rename),
+    st.builds(Reuse),
+    st.builds(Default, st.sampled_from([0, 5])),
 ]
 _erasure: Steps = [
     st.builds(Forget, _users, st.booleans()),
     st.builds(Prune, st.sampled_from([5, 60])),
     st.builds(Redrive),
     st.builds(Move),
-    *_unless_pending("types", st.builds(Convert)),
+    st.builds(Convert),
 ]
 _documents: Steps = [
     st.builds(Note, _users, st.integers(1, 9), _late),

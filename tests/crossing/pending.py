@@ -1,3 +1,0 @@
-"""Faults that are not mended yet; programs leave out what would show them."""
-
-PENDING = frozenset({"types"})
