@@ -75,6 +75,7 @@ class Model:
         self._newest = 1
         self.users: dict[str, UserState] = {}
         self.erasures: dict[str, Erasure] = {}
+        self.documents: dict[str, Timed] = {}
 
     @property
     def unserved(self) -> int | None:
@@ -128,6 +129,12 @@ class Model:
         before = version.sums.get(event.user_id, self.declared.default)
         version.sums[event.user_id] = before + self.declared.weight * event.amount
         return True
+
+    def index(self, document: str, text: Timed) -> None:
+        """Index a document, unless it is already there as of a later time."""
+        before = self.documents.get(document)
+        if before is None or text.at >= before.at:
+            self.documents[document] = text
 
     def set_score(self, user_id: str, value: Timed) -> None:
         user = self.user(user_id)

@@ -72,6 +72,8 @@ class Note:
         event = Event("", self.user_id, self.text, at)
         if await world.publish("note", event, {"text": self.text}, event_id=None):
             world.model.user(self.user_id)
+            text = f"note {self.text} of {self.user_id}"
+            world.model.index(self.user_id, Timed(at, text))
         await world.drain()
 
 
@@ -83,7 +85,9 @@ class Index:
     text: int
 
     async def take(self, world: World) -> None:
-        await world.store.index("notes", self.document, f"note {self.text}")
+        text = f"note {self.text}"
+        await world.store.index("notes", self.document, text)
+        world.model.index(str(self.document), Timed(world.clock.now(), text))
 
 
 @dataclass(frozen=True)

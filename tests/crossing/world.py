@@ -151,7 +151,9 @@ class World:
                 assert values[key] == expected[key], f"{key} of {user_id}"
             if not self.model.is_erased(user_id):
                 self.served.append(Served(user_id, now, self.declared, values))
-        self.found.append(Found(now, await self._search()))
+        notes = await self._search()
+        assert notes == sorted(text.value for text in self.model.documents.values())
+        self.found.append(Found(now, notes))
         self.wait(1)
 
     async def _search(self, as_of: datetime | None = None) -> list[str]:
