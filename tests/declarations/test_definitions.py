@@ -128,6 +128,14 @@ def test_a_change_of_the_function_or_of_what_it_reaches_is_another_definition(
     assert in_another_process(written(tmp_path / "b", *texts)) != original
 
 
+def test_a_function_that_claims_the_module_of_its_importer_has_a_definition(
+    tmp_path: Path, original: str
+) -> None:
+    file = written(tmp_path / "b", rates="from helpers import rate_of\n")
+    (tmp_path / "b" / "helpers.py").write_text(HELPERS + RATES + '\nrate_of.__module__ = "rates"\n')
+    assert in_another_process(file) not in ("", original)
+
+
 def test_a_file_that_is_replaced_while_the_process_runs_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "features.py"
     text = FILE.replace("from rates import rate_of\nimport helpers\n", "")

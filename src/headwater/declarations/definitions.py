@@ -27,6 +27,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.meanings import default_text
 from headwater.declarations.series import shape_of
 
 _MOST_FUNCTIONS = 4096
@@ -57,7 +58,7 @@ def definition_of(feature: FeatureDef) -> str:
         (feature.entity.name, shape_of(feature).structure, feature.order, str(feature.ttl)),
         tuple(sorted(feature.triggers)),
         " ".join((feature.sql or "").split()),
-        repr(feature.default),
+        default_text(feature),
     )
 
 
@@ -85,6 +86,7 @@ class _Reached:
         self._folder = Path(file).parent
         self._package = (function.__module__ or "").partition(".")[0]
         self._files: dict[str, int] = {}
+        self._followed: set[tuple[str, str]] = set()
         self.parts: dict[str, str] = {}
 
     def add(self, name: str, value: object) -> None:
@@ -139,14 +141,22 @@ class _Reached:
                 self._follow_name(module, value.__qualname__.partition(".")[0])
 
     def _follow_name(self, module: ModuleType, name: str) -> None:
-        """Add a name of another module, if that is the user's own."""
+        """Add a name of another module, if that is the user's own.
+
+        Modules may import each other, and one may only import the name, so each is followed once.
+        """
         path = module.__dict__.get("__file__")
-        if path is not None and self._is_own(module.__name__, Path(path)):
+        if path is None or (path, name) in self._followed:
+            return
+        self._followed.add((path, name))
+        if self._is_own(module.__name__, Path(path)):
             self._follow(path, ast.Name(name, ast.Load()), vars(module))
 
     def _is_own(self, module: str, file: Path) -> bool:
-        is_in_folder = file.is_relative_to(self._folder) and "site-packages" not in file.parts
-        return is_in_folder or module.partition(".")[0] == self._package
+        if file.is_relative_to(self._folder) and "site-packages" not in file.parts:
+            return True
+        # The features of the demo are in this package, whose other code is a library to them.
+        return module.partition(".")[0] == self._package != __name__.partition(".")[0]
 
 
 class _File(NamedTuple):
