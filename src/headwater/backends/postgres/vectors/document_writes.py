@@ -74,7 +74,7 @@ SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[])
 ON CONFLICT (document_id, generation_id) DO UPDATE SET version = excluded.version
 """
 _REMOVE_DOCUMENTS = """
-WITH versions AS (DELETE FROM _document_versions WHERE document_id = ANY ($2::bigint[]))
+WITH versions AS (DELETE FROM _document_versions WHERE document_id = ANY ($3::bigint[]))
 UPDATE _documents AS d
 SET indexed_at = g.moment, as_of = g.as_of, cause = g.cause, digest = '', text = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS g (moment, as_of, id, cause)
