@@ -6,6 +6,7 @@ import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
 from headwater.errors import ContextFailedError, CycleError, TemplateError, UnknownReferenceError
+from headwater.testing import ManualClock
 from tests.contexts.support import recorded
 
 
@@ -144,7 +145,9 @@ async def test_literal_text_is_never_parsed(store: FeatureStore, user: type) -> 
     assert ctx.lineage.features == []
 
 
-async def test_a_template_is_as_old_as_its_oldest_part(store: FeatureStore, user: type) -> None:
+async def test_a_template_is_as_old_as_its_oldest_part(
+    store: FeatureStore, clock: ManualClock, user: type
+) -> None:
     @feature(entity=user, trigger="move")
     async def city(user_id: str, event: ServiceEvent) -> str:
         return "Rome"
@@ -153,10 +156,9 @@ async def test_a_template_is_as_old_as_its_oldest_part(store: FeatureStore, user
     async def made(user_id: str) -> ContextItem:
         return ContextItem.template("{plan} in {city}")
 
-    clock = store.clock
     await store.publish("visit", "u1", {"plan": "gold"})
     await store.drain()
-    clock.advance("6m")  # type: ignore[attr-defined]
+    clock.advance("6m")
     await store.publish("move", "u1")
     await store.drain()
     ctx = await made("u1")

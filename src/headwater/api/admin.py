@@ -209,6 +209,7 @@ class ForgetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         ),
     ]
     allow_return: Annotated[
-        bool, Meta(description="Whether events of after this begin the entity anew.")
+        bool,
+        Meta(description="Whether events of after this begin the entity anew.", examples=[True]),
     ] = False
     dry_run: DryRun = False

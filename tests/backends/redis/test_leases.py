@@ -83,7 +83,7 @@ async def test_a_bad_connection_keeps_no_dead_worker_alive(
         call = script_call(
             "heartbeat",
             [keys.workers, keys.declared],
-            *(worker, HOUR, keys.wake, cut_off, "one", "[]"),
+            *(worker, HOUR, keys.wake, cut_off, "one", "[]", "code"),
         )
         living: list[bytes] = (await client.call(call))[0]
         return living
