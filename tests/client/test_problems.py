@@ -22,6 +22,7 @@ from headwater.errors import (
     RequestRefusedError,
     UnknownNameError,
 )
+from headwater.errors.hints import Location
 from headwater.http.problems import problem_response
 from tests.client.conftest import URL, MakeClient
 
@@ -46,6 +47,7 @@ ERRORS: list[HeadwaterError] = [
     errors.ImmutableRecordError("id", "one", "two"),
     errors.EventConflictError([EventConflict(0, "ada", "e1", "other payload")], 3),
     errors.IndexMismatchError("docs", "a/b", "c/d"),
+    errors.EntityChangedError("total", "User", "Customer", Location("features.py", 3)),
     errors.InvalidInputError("no"),
     errors.FieldError("is required", "params.user_id", "user_id", 3),
     errors.LooserOverrideError("support", "max_tokens", "9", "5"),

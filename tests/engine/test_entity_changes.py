@@ -16,6 +16,7 @@ from headwater.doctor.workload import findings
 from headwater.errors import EntityChangedError
 from headwater.settings.schema import Settings
 from tests.engine.support import records
+from tests.http.conftest import KEY, client_of, problem_of
 
 pytestmark = pytest.mark.both_environments
 
@@ -92,6 +93,29 @@ async def test_values_of_another_entity_are_refused_wherever_they_are_used(
         assert "features drop total" in found.remedy
     async with declared(settings, "User") as store:
         assert await store.get_feature("total", "u1") == 5
+
+
+async def test_http_names_the_feature_whose_values_belong_to_another_entity(
+    settings: Settings,
+) -> None:
+    settings = settings.replace(api_key=KEY)
+    await with_users(settings)
+    async with declared(settings, "Customer") as store, client_of(store) as client:
+        read, history = "/v1/features/total", "/v1/features/total/history"
+        forgotten = {"entity": "Customer", "entity_id": "u1", "reason": "asked"}
+        for response in (
+            await client.get(read, params={"entity_id": "u1"}),
+            await client.get(history, params={"entity_id": "u1"}),
+            await client.post("/v1/features", json={"features": ["total"], "entity_ids": ["u1"]}),
+        ):
+            problem = problem_of(response)
+            assert (response.status_code, problem["feature"]) == (409, "total")
+            assert problem["type"].endswith(":entity-changed")
+            for part in REMEDIES:
+                assert part in problem["detail"]
+            assert __file__ not in response.text
+        response = await client.post("/v1/forget", json=forgotten)
+        assert '"urn:headwater:problem:entity-changed"' in response.text
 
 
 async def test_a_renamed_class_keeps_its_values_under_the_stored_name(settings: Settings) -> None:

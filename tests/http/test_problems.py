@@ -156,6 +156,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "feature-in-use": 409,
         "group-in-use": 409,
         "index-mismatch": 409,
+        "entity-changed": 409,
         "request-timeout": 408,
         "too-large": 413,
         "url-too-long": 414,

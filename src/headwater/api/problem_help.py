@@ -96,6 +96,10 @@ HELP: dict[str, Help] = {
         "the index was built with another embedder than the declared one",
         "Run `headwater index reindex`, or declare the index as it was.",
     ),
+    "entity-changed": Help(
+        "the feature is declared for another entity than its stored values belong to",
+        "Declare the entity under its stored name, or drop or backfill the feature; see `detail`.",
+    ),
     "too-large": Help(
         "the body is larger than `http.max_body_bytes`, or a file than `http.max_upload_bytes`",
         "Send less at once, or raise the setting; `limit` is in bytes.",

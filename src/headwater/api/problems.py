@@ -82,6 +82,9 @@ STORE_RULES: dict[type[BaseException], Rule] = {
         "Index was built with another embedder",
         ("index", "built_with", "declared"),
     ),
+    errors.EntityChangedError: Rule(
+        409, "entity-changed", "Values belong to another entity", ("feature",), "{0.problem}"
+    ),
     errors.InvalidInputError: Rule(422, "invalid-input", "Invalid input"),
     errors.FieldError: Rule(422, "invalid-input", "Invalid input", ("index", "field", "nearest")),
     errors.LooserOverrideError: Rule(

@@ -41,7 +41,13 @@ _OF_THE_STORE = (
     errors.BackendError,
     errors.StoreLostError,
 )
-_READING = (errors.UnknownNameError, errors.FeatureValueError, errors.FeatureFailedError)
+_READING = (
+    errors.UnknownNameError,
+    errors.EntityChangedError,
+    errors.FeatureValueError,
+    errors.FeatureFailedError,
+)
+_STORED = (errors.UnknownNameError, errors.EntityChangedError)
 _READING_MANY = (*_READING, request_errors.TooManyValuesError)
 _PUBLISHING = (errors.EventConflictError, errors.EventError, request_errors.BacklogError)
 _ASSEMBLING = (
@@ -81,7 +87,10 @@ _NAMED = (
 
 ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "read_feature": _READING,
-    "read_history": (errors.UnknownNameError,),
+    "read_history": _STORED,
+    "read_past_values": _STORED,
+    "import_history": _STORED,
+    "export_history": _STORED,
     "read_features": _READING_MANY,
     "get_features": _READING_MANY,
     "ingest_event": _PUBLISHING,
@@ -96,7 +105,7 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "read_record": _RECORDED,
     "replay_context": (*_ASSEMBLING, *_RECORDED),
     "record_external": _ASSEMBLING,
-    "read_entity": (errors.UnknownNameError,),
+    "read_entity": _STORED,
     "read_declaration": (errors.UnknownNameError,),
     "run_retriever": (
         *_EMBEDDING,
@@ -112,21 +121,21 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "remove_document": _DOCUMENTS,
     "drop_group": (errors.UnknownGroupError, errors.GroupInUseError),
     "tail_events": (request_errors.TooManyTailsError,),
-    "forget": (errors.UnknownNameError,),
+    "forget": _STORED,
     "load_documents": (errors.UnknownNameError,),
     "list_dead_letters": (errors.UnknownNameError,),
     "read_dead_letter": (errors.UnknownDeadLetterError,),
     "redrive_dead_letters": _LETTERS,
     "discard_dead_letters": _LETTERS,
     "list_versions": (errors.UnknownNameError,),
-    "refresh": (errors.UnknownNameError,),
+    "refresh": _STORED,
     "rename": (errors.UnknownNameError,),
     "drop_feature": (errors.UnknownNameError, errors.FeatureInUseError),
     "drop_index": (errors.UnknownNameError,),
     "find_copies": _RECORDED,
     "redact": _RECORDED,
-    "rebuild": (errors.StoreMismatchError,),
-    "audit": (errors.StoreMismatchError,),
+    "rebuild": (errors.StoreMismatchError, errors.EntityChangedError),
+    "audit": (errors.StoreMismatchError, errors.EntityChangedError),
     "read_backfill": (errors.UnknownNameError,),
     "switch_version": (errors.UnknownNameError,),
     "cancel_backfill": (errors.UnknownNameError,),
