@@ -479,7 +479,7 @@ class BrokenLog:
     async def index_key(self) -> bytes:
         return b"secret"
 
-    async def append(self, record: object, keys: object) -> None:
+    async def append(self, record: object, keys: object, *, checked: int) -> None:
         raise BackendError("the disk is full")
 
 
