@@ -31,6 +31,7 @@ from headwater.settings.schema import Settings
 _KEY_BYTES = 16
 _CACHED_KEYS = 8_192
 _LONGEST_CACHED = 256
+_MARK = "mark"
 _ERASED = "an entity that it read was erased before it was stored"
 
 
@@ -45,11 +46,15 @@ _cached_key = lru_cache(_CACHED_KEYS)(_key)
 
 
 class ProvenanceIndex:
-    """The keys by which records are found: keyed hashes of their provenance."""
+    """The keys by which records are found: keyed hashes of their provenance.
 
-    def __init__(self, secret: bytes) -> None:
+    With a configured secret, all its records have a mark too, which shows that they need it.
+    """
+
+    def __init__(self, secret: bytes, *, is_configured: bool = False) -> None:
         is_short = len(secret) <= blake2b.MAX_KEY_SIZE
         self._secret = secret if is_short else blake2b(secret).digest()
+        self.marks = {self.key(_MARK)} if is_configured else set[bytes]()
 
     def keys(self, provenance: Iterable[Part]) -> set[bytes]:
         """Return all keys of a record: of its features, entities, chunks and documents."""
@@ -70,7 +75,7 @@ class ProvenanceIndex:
                     found.add(part)
                 case ("key", key):
                     inherited.add(bytes.fromhex(key))
-        return {self.key(*part) for part in found} | inherited
+        return {self.key(*part) for part in found} | inherited | self.marks
 
     def key(self, *part: str) -> bytes:
         """Return the key of one feature, entity, chunk, document or index."""
@@ -91,7 +96,7 @@ def inherited(record: StoredRecord | None) -> set[Part]:
 def index_of(settings: Settings) -> ProvenanceIndex | None:
     """Return the index with the key of the settings, or None to use the key of the log."""
     secret = settings.record.index_key
-    return ProvenanceIndex(secret.encode()) if secret else None
+    return ProvenanceIndex(secret.encode(), is_configured=True) if secret else None
 
 
 class Recorder:
@@ -102,7 +107,7 @@ class Recorder:
         self._erasures = erasures
         self._settings = settings
         self._keyring = parse_keyring(settings.signing_key)
-        self._index = index_of(settings)
+        self._index: ProvenanceIndex | None = None
 
     def check(self) -> None:
         """Raise `ConfigError` if every record must be signed and no key can sign."""
@@ -134,7 +139,7 @@ class Recorder:
         try:
             async with asyncio.timeout(seconds):
                 if self._index is None:
-                    self._index = ProvenanceIndex(await self._records.index_key())
+                    self._index = await self._opened_index()
                 await self._append(core, record, provenance, known)
         except HeadwaterError as error:
             failure = error
@@ -146,6 +151,13 @@ class Recorder:
         if self._settings.record.required:
             raise RecordingError(record.context_id, str(failure)) from failure
         return False
+
+    async def _opened_index(self) -> ProvenanceIndex:
+        """Return the index of new records, after its mark was stored."""
+        index = index_of(self._settings) or ProvenanceIndex(await self._records.index_key())
+        for mark in index.marks:
+            await self._records.add_mark(mark)
+        return index
 
     async def _append(
         self, core: Core, record: Record, provenance: Collection[Part], known: int

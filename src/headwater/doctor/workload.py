@@ -12,9 +12,10 @@ from headwater.core.findings import Concern, Finding, Findings
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import undeclared_entities
+from headwater.engine.engine import Engine
 from headwater.engine.hour_series import Samples, by_context
 from headwater.engine.last_hour import ContextCounts
-from headwater.errors import EntityChangedError, HeadwaterError
+from headwater.errors import EntityChangedError, HeadwaterError, IndexKeyChangedError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
 from headwater.ports import CatalogState, ConsumerGroup, ConsumerLag, Health
 from headwater.store.feature_store import FeatureStore
@@ -42,6 +43,8 @@ class Workload(NamedTuple):
     """Of all scheduled features."""
     misplaced: Sequence[str] = ()
     """What is wrong with features whose values belong to another entity than the declared one."""
+    index_key: str = ""
+    """Why records cannot be searched, if they were made with another `record.index_key`."""
 
     @property
     def waiting(self) -> int:
@@ -65,7 +68,16 @@ async def observe(store: FeatureStore, health: Sequence[Health]) -> Workload:
         letters=await store.dead_letters.groups(),
         refreshes=await RefreshOutcomes(engine.backends.notes, engine.clock).read(scheduled),
         misplaced=_misplaced(engine.registry, await engine.catalog.follow()),
+        index_key=await _index_key_problem(engine),
     )
+
+
+async def _index_key_problem(engine: Engine) -> str:
+    try:
+        await engine.recorded.check_index_key()
+    except IndexKeyChangedError as error:
+        return str(error)
+    return ""
 
 
 def _misplaced(registry: Registry, state: CatalogState) -> list[str]:
@@ -118,6 +130,7 @@ def judge(
     _add_groups(workload, found)
     _add_schedules(store, workload, found)
     _add_entities(workload, found)
+    _add_index_key(workload, found)
     _add_dead_letters(workload.letters, found)
     _add_breakers(open_breakers, found)
     _add_contexts(samples, found)
@@ -239,6 +252,13 @@ def _add_entities(workload: Workload, found: Findings) -> None:
     for problem in workload.misplaced:
         what, _, remedy = problem.partition("; ")
         found.warning("entities", what, remedy)
+
+
+def _add_index_key(workload: Workload, found: Findings) -> None:
+    """Add whether records were made with another key than they would be searched with."""
+    if workload.index_key:
+        what, _, remedy = workload.index_key.partition("; ")
+        found.error("index key", what, remedy, "HEADWATER_RECORD_INDEX_KEY")
 
 
 def _add_schedules(store: FeatureStore, workload: Workload, found: Findings) -> None:

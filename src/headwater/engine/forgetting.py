@@ -27,6 +27,7 @@ async def forget(
 ) -> ForgetReport:
     """Erase an entity; an interrupted call is completed by the next one."""
     await _check_entity(engine, entity)
+    await engine.recorded.check_index_key()
     if not dry_run:
         # First, so that nothing that is erased below is written again by another process.
         await engine.backends.erasures.erase(

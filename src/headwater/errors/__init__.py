@@ -14,7 +14,8 @@ HeadwaterError
 │   ├── UnknownSettingError     unknown key in headwater.toml
 │   ├── MissingExtraError       optional driver not installed
 │   ├── MissingApiKeyError      provider of embeddings needs a key
-│   └── SigningKeyError         invalid signing key
+│   ├── SigningKeyError         invalid signing key
+│   └── IndexKeyChangedError    contexts were recorded with another record.index_key
 ├── InvalidInputError           invalid argument
 │   ├── LooserOverrideError     option of one call is looser than its context allows
 │   ├── IndexVersionGoneError   past version of an index is no longer kept
@@ -90,6 +91,7 @@ from headwater.errors.declarations import DeclarationError as DeclarationError
 from headwater.errors.declarations import DuplicateNameError as DuplicateNameError
 from headwater.errors.declarations import EntityChangedError as EntityChangedError
 from headwater.errors.declarations import FeaturesFileError as FeaturesFileError
+from headwater.errors.declarations import IndexKeyChangedError as IndexKeyChangedError
 from headwater.errors.declarations import MissingApiKeyError as MissingApiKeyError
 from headwater.errors.declarations import MissingExtraError as MissingExtraError
 from headwater.errors.declarations import SigningKeyError as SigningKeyError

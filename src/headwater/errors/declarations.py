@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from headwater.errors.base import HeadwaterError
 from headwater.errors.hints import Location, nearest
@@ -155,4 +156,20 @@ class SigningKeyError(ConfigError):
             f"signing key {key} {problem}; write 'key_id:secret', "
             "'ed25519:key_id:<base64 of the 32 byte seed>' or "
             "'ed25519-pub:key_id:<base64 of the 32 byte public key>', separated by commas"
+        )
+
+
+class IndexKeyChangedError(ConfigError):
+    """Recorded contexts that are found only with another `record.index_key` than the present one.
+
+    No search by what contexts read is answered then, and no entity is erased.
+    """
+
+    def __init__(self, last: datetime) -> None:
+        self.last = last
+        super().__init__(
+            f"contexts up to {last.isoformat()} were recorded with another record.index_key, so a "
+            "search with the present one would leave them out without a word; set "
+            "HEADWATER_RECORD_INDEX_KEY to the former key; if it is lost, remove the contexts of "
+            "that time with `headwater prune --records`"
         )

@@ -163,6 +163,12 @@ class RecordLog(Protocol):
     async def index_key(self) -> bytes:
         """Return the secret for search keys: random, created on first use, then constant."""
 
+    async def add_mark(self, mark: bytes) -> None:
+        """Remember the mark of a configured secret for search keys, for good."""
+
+    async def marks(self) -> set[bytes]:
+        """Return all marks of secrets that were remembered."""
+
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
     ) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from headwater import FeatureStore
 from headwater.contexts.recorder import ProvenanceIndex, _cached_key
 from headwater.declarations.runtime import runtime_of
+from headwater.doctor.workload import findings
+from headwater.errors import IndexKeyChangedError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.contexts.recorded.database import Database
-from tests.contexts.recorded.shop import Opens
+from tests.contexts.recorded.shop import Opens, Shop
 
 pytestmark = pytest.mark.both_environments
 
@@ -63,11 +66,61 @@ async def test_a_configured_key_wins_and_earlier_records_are_still_found(
     own = await keys_of(database)
     shop = opens(record={"index_key": "x" * 100}, signing_key="k:correct horse battery")
     new = await shop.asks()
-    assert len(await keys_of(database)) == 2 * len(own)
+    assert len(await keys_of(database)) == 2 * len(own) + 1  # the mark of the configured key
     page = await shop.store.records.find(feature="total", entity_id="u1")
     assert {each.context_id for each in page.contexts} == {old.context_id, new.context_id}
-    page = await before.store.records.find(feature="total", entity_id="u1")
-    assert [each.context_id for each in page.contexts] == [old.context_id]
+
+
+async def with_key(opens: Opens, key: str) -> Shop:
+    shop = opens(record={"index_key": key})
+    await shop.spends("u1", 5)
+    await shop.asks()
+    return shop
+
+
+@pytest.mark.parametrize("now", ["another", ""])
+async def test_records_of_another_index_key_are_never_left_out_without_a_word(
+    opens: Opens, now: str
+) -> None:
+    await with_key(opens, "former")
+    shop = opens(record={"index_key": now})
+    await shop.asks()
+    searches: list[Callable[[], Awaitable[object]]] = [
+        lambda: shop.store.records.find(entity="User", entity_id="u1"),
+        lambda: shop.store.records.find(feature="total"),
+        lambda: shop.store.records.histogram(feature="total"),
+        lambda: shop.store.admin.forget("User", "u1", reason="asked"),
+        lambda: shop.store.admin.forget("User", "u1", reason="asked", dry_run=True),
+    ]
+    for search in searches:
+        with pytest.raises(IndexKeyChangedError, match=r"another record\.index_key.*former key"):
+            await search()
+    assert await shop.store.get_feature("total", "u1") == 5  # nothing was erased
+    assert len((await shop.store.list_contexts()).contexts) == 2
+    (found,) = [each for each in await findings(shop.store, ()) if each.check == "index key"]
+    assert found.severity == "error"
+    assert "HEADWATER_RECORD_INDEX_KEY to the former key" in found.remedy
+
+
+async def test_the_former_index_key_finds_its_records_again(opens: Opens) -> None:
+    await with_key(opens, "former")
+    shop = await with_key(opens, "former")
+    assert len((await shop.store.records.find(feature="total")).contexts) == 2
+    assert not [each for each in await findings(shop.store, ()) if each.check == "index key"]
+
+
+async def test_another_index_key_is_used_once_the_records_of_the_former_are_gone(
+    opens: Opens, clock: ManualClock
+) -> None:
+    await with_key(opens, "former")
+    clock.advance("2d")
+    shop = opens(record={"index_key": "another"})
+    new = await shop.asks()
+    with pytest.raises(IndexKeyChangedError):
+        await shop.store.records.find(feature="total")
+    await shop.store.admin.prune(records="1d")
+    page = await shop.store.records.find(feature="total")
+    assert [each.context_id for each in page.contexts] == [new.context_id]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,11 @@ DELETE FROM _record_keys WHERE {pages} AND created_at < $1
 _INDEX_KEY = "SELECT index_key FROM _meta"
 _MAKE_INDEX_KEY = "UPDATE _meta SET index_key = coalesce(index_key, $1) RETURNING index_key"
 _INDEX_KEY_BYTES = 32
+_MARKS = "SELECT record_marks FROM _meta"
+_ADD_MARK = """
+UPDATE _meta SET record_marks = array_append(record_marks, $1)
+WHERE NOT $1 = ANY (record_marks)
+"""
 _CLOSING_SECONDS = 10.0
 
 RECORDS_AT_ONCE = 500
@@ -199,6 +204,14 @@ class PostgresRecordLog:
         if self._index_key is None:
             self._index_key = await self._connection.run(_index_key)
         return self._index_key
+
+    async def add_mark(self, mark: bytes) -> None:
+        self._check_same_store()
+        await self._connection.run(lambda connection: connection.execute(_ADD_MARK, mark))
+
+    async def marks(self) -> set[bytes]:
+        self._check_same_store()
+        return set(await self._postgres.run(lambda connection: connection.fetchval(_MARKS)))
 
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes

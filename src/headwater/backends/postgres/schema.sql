@@ -45,13 +45,14 @@ RETURN CASE
 
 -- One row: the version of the tables, the id of the store in Redis whose history this is (NULL
 -- until one is bound), and the secret keys of the hashes that records are found by, and that stand
--- for erased entities.
+-- for erased entities. The marks are hashes with the configured keys that records are found by.
 CREATE TABLE _meta (
     only_row  boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     version   integer NOT NULL,
     store_id  text,
     index_key bytea,
-    erasure_key bytea
+    erasure_key bytea,
+    record_marks bytea[] NOT NULL DEFAULT '{}'
 );
 
 -- Erased entities by keyed hash, each with the last event that had been accepted. The last row of an

@@ -93,6 +93,9 @@ _RECORDS_PAGE = 200
 _INDEX_KEY = "SELECT value FROM meta WHERE key = 'index_key'"
 _MAKE_INDEX_KEY = "INSERT OR IGNORE INTO meta (key, value) VALUES ('index_key', ?)"
 _INDEX_KEY_BYTES = 32
+_MARK = "record_mark:"
+_MARKS = f"SELECT substr(key, {len(_MARK) + 1}) FROM meta WHERE key LIKE '{_MARK}%'"
+_ADD_MARK = "INSERT OR IGNORE INTO meta (key, value) VALUES (?, '')"
 _UNLESS_KNOWN = "ON CONFLICT DO NOTHING"
 _KEYS_PER_STATEMENT = 8
 _LAST_CHARACTER = "\U0010ffff"
@@ -237,6 +240,14 @@ class SqliteRecordLog:
             await self._writer.run(lambda db: db.execute(_MAKE_INDEX_KEY, new_key).rowcount)
             rows = self._home.read(_INDEX_KEY)
         return bytes.fromhex(rows[0][0])
+
+    async def add_mark(self, mark: bytes) -> None:
+        if mark not in await self.marks():
+            row = (_MARK + mark.hex(),)
+            await self._writer.run(lambda db: db.execute(_ADD_MARK, row).rowcount)
+
+    async def marks(self) -> set[bytes]:
+        return {bytes.fromhex(mark) for (mark,) in self._home.read(_MARKS)}
 
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes

@@ -156,6 +156,10 @@ class _ScratchLog:
         self.get, self.beginning, self.records = inner.get, inner.beginning, inner.records
         self.find, self.redact, self.index_key = inner.find, inner.redact, inner.index_key
         self.count, self.count_found, self.prune = inner.count, inner.count_found, inner.prune
+        self.marks = inner.marks
+
+    async def add_mark(self, mark: bytes) -> None:
+        """Remember nothing: no record of the store has this mark because of a replay."""
 
     async def append(self, record: StoredRecord, keys: object, *, checked: int = 0) -> None:
         self.appended[record.context_id] = record

@@ -16,6 +16,7 @@ from headwater.core.values import EVERYTHING, Part
 from headwater.errors import (
     AmbiguousRefError,
     BackendError,
+    IndexKeyChangedError,
     InvalidInputError,
     UnknownContextError,
 )
@@ -345,11 +346,20 @@ class ContextSearch:
 
         Records from before `record.index_key` was set have keys of the log's index.
         """
+        await self.check_index_key()
         of_log, configured = (
             ProvenanceIndex(await self._records.index_key()),
             index_of(self._settings),
         )
         return [of_log] if configured is None else [configured, of_log]
+
+    async def check_index_key(self) -> None:
+        """Raise IndexKeyChangedError if records have keys that cannot be computed here."""
+        configured = index_of(self._settings)
+        known = set[bytes]() if configured is None else configured.marks
+        for mark in await self._records.marks() - known:
+            if found := await self._records.find(mark, limit=1):
+                raise IndexKeyChangedError(found[0].created_at)
 
 
 def _alternatives(part: Part) -> Iterator[Part]:

@@ -61,7 +61,7 @@ class RecordedContexts:
             Visibility(self._records, services.registry),
         )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
-        self.beginning = search.beginning
+        self.beginning, self.check_index_key = search.beginning, search.check_index_key
         self.histogram = Histograms(self._records, search).histogram
 
     async def record(self, external: ExternalContext) -> Context:

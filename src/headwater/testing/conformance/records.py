@@ -306,6 +306,18 @@ class RecordLogConformance(Suite):
         await append(store, record())
         assert await (await connect()).records.index_key() == keys[0]
 
+    async def test_marks_are_remembered_once_and_for_good(
+        self, connect: Connect, store: Opened, other: Opened
+    ) -> None:
+        assert await store.records.marks() == set()
+        marks = [b"\0" * 16, b"\xff" * 16]
+        await asyncio.gather(*(each.records.add_mark(marks[0]) for each in (store, other, store)))
+        await other.records.add_mark(marks[1])
+        await append(store, record())
+        await store.records.prune(after(3600))
+        for each in (store, other, await connect()):
+            assert await each.records.marks() == set(marks)
+
     async def test_redact_replaces_disclosures_and_redactions_and_nothing_else(
         self, store: Opened, other: Opened
     ) -> None:
