@@ -115,6 +115,39 @@ async def test_values_that_fit_the_new_type_are_converted_too(
         assert await store.get_feature("spent", "ada") == 0.0
 
 
+@pytest.mark.parametrize("default", ["none", None])
+async def test_a_default_of_the_earlier_type_is_converted_only_where_it_was_served(
+    settings: Settings, default: str | None
+) -> None:
+    def priced(annotation: object, default: object, convert: Any = None) -> FeatureStore:
+        store = FeatureStore(settings=settings)
+
+        @store.entity
+        class User:
+            user_id: str
+
+        async def price(user_id: str, event: ServiceEvent) -> object:
+            return event.payload["amount"]
+
+        price.__annotations__["return"] = annotation
+        store.feature(User, trigger="buy", default=default, convert=convert)(price)
+        return store
+
+    async with priced(int, 700) as store:
+        await buy(store, "ada", 1250)
+        await store.drain()
+        before = datetime.now(UTC)
+    async with priced(str, default, lambda cents: f"{cents / 100} EUR") as store:
+        await store.drain()
+        found = await store.get_features(["price"], ["ada", "eve"])
+        assert [row["price"] for row in found.values()] == ["12.5 EUR", default]
+        moments = (before, datetime.now(UTC))
+        rows = [{"user_id": each, "timestamp": at} for at in moments for each in ("ada", "eve")]
+        known = await store.get_historical_features(rows, ["price"], known=True)
+        served = ["12.5 EUR", "7.0 EUR", "12.5 EUR", default]
+        assert [row["price"] for row in known] == served
+
+
 @pytest.mark.parametrize(("order", "total"), [("stream", 13.5), ("event_time", 12.5)])
 async def test_a_late_event_follows_the_converted_value_as_it_would_another(
     settings: Settings, order: Order, total: float

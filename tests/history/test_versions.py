@@ -127,6 +127,18 @@ def test_a_converted_version_has_a_series_of_its_own_and_names_the_earlier_ones(
         versions.drop(state, "total", 1, now=LATER)
 
 
+def test_a_converted_version_is_served_with_its_own_default_from_its_first_moment() -> None:
+    state = versions.declare(
+        entered("total"), [replace(total(), default=700)], {"total"}, NOW + SECOND
+    )
+    state = versions.convert(state, "total", replace(total(str), default="none"), LATER)
+    assert [(each.series, each.default) for each in state.features["total"].meanings] == [
+        ("total", None),
+        ("total", "700"),
+        ("total@2", '"none"'),
+    ]
+
+
 def test_a_type_that_all_values_fit_changes_the_version_that_is_served() -> None:
     state = versions.change_type(entered("total"), "total", shape_of(total(float)))
     assert states(state) == [(1, "total", "active")]

@@ -91,11 +91,13 @@ class PastNames:
         entry = declared_entry(self._state, feature.name, self._declared)
         if entry is None or not entry.meanings:
             return [Span(start, feature)]
-        meanings = meanings_during(entry.meanings, start, end)
+        first, *later = meanings_during(entry.meanings, start, end)
+        # Of those since one moment only the last was ever served.
+        meanings = [first, *{each.since: each for each in later}.values()]
         for each in meanings:
             self._check_kept(feature, each)
         changes = [later for before, later in pairwise(meanings) if _differs(before, later)]
-        return [Span(each.since, as_meant(feature, each)) for each in (meanings[0], *changes)]
+        return [Span(each.since, as_meant(feature, each)) for each in (first, *changes)]
 
     def at(self, feature: FeatureDef, moment: datetime) -> FeatureDef:
         """Return a feature with the series and the default of a moment; raise as ``spans`` does."""

@@ -317,7 +317,13 @@ def convert(state: CatalogState, name: str, feature: FeatureDef, now: datetime) 
         created_at=now,
         activated_at=now,
     )
-    return _serve(state, entry, converted, now)
+    before = [
+        replace(each, state="retired", retired_at=now) if each.state == "active" else each
+        for each in entry.versions
+    ]
+    served = replace(entry, versions=[*before, converted])
+    # A default of the earlier type is none of this version.
+    return with_entry(state, meant(served, now, default_text(feature)))
 
 
 def rename(state: CatalogState, old: str, new: str, now: datetime) -> CatalogState:
@@ -388,16 +394,6 @@ def _next_number(entry: CatalogEntry) -> int:
     numbers = [each.number for each in entry.versions]
     served = [each.version for each in entry.meanings if each.version is not None]
     return max((*numbers, *served), default=0) + 1
-
-
-def _serve(
-    state: CatalogState, entry: CatalogEntry, served: FeatureVersion, now: datetime
-) -> CatalogState:
-    before = [
-        replace(each, state="retired", retired_at=now) if each.state == "active" else each
-        for each in entry.versions
-    ]
-    return with_entry(state, meant(replace(entry, versions=[*before, served]), now))
 
 
 def _with_version(
