@@ -26,6 +26,7 @@ pytestmark = pytest.mark.both_environments
 ADA = "ada-canary"
 SECOND = timedelta(seconds=1)
 _SQL = f"SELECT user_id, value FROM (VALUES ('{ADA}', 5), ('bob', 6)) AS t (user_id, value)"
+_TIMED_SQL = f"SELECT *, TIMESTAMPTZ '2025-12-01 00:00:00+00' AS timestamp FROM ({_SQL}) AS t"
 
 Open = Callable[..., FeatureStore]
 
@@ -137,6 +138,32 @@ async def test_an_erased_id_does_not_return_with_the_next_refresh(shop: FeatureS
     await shop.drain()
     assert await _is_gone(shop)
     assert await shop.get_feature("ranked", "bob") == 6
+
+
+async def test_an_erased_id_does_not_return_in_frames_of_a_query_with_times(
+    shop: FeatureStore, tmp_path: Path
+) -> None:
+    @entity(shop)
+    class Guest:
+        user_id: str
+
+    @feature(entity=Guest, refresh="1h", materialize=True, sql=_TIMED_SQL)
+    def placed(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    @feature(entity=Guest, template="place {placed}", default="no place")
+    def line(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    async def frame(**options: Any) -> list[tuple[Any, ...]]:
+        rows = [{"user_id": each, "timestamp": moment} for each in (ADA, "bob")]
+        found = await shop.get_historical_features(rows, ["placed", "line"], **options)
+        return [(row["placed"], row["line"]) for row in found]
+
+    moment = shop.clock.now()
+    await shop.history.export(tmp_path / "export")
+    assert await frame() == [(5, "place 5"), (6, "place 6")]
+    await shop.admin.forget("Guest", ADA, reason="request 12")
+    for options in ({}, {"exported": tmp_path / "export"}):
+        assert await frame(**options) == [(None, "no place"), (6, "place 6")]
 
 
 async def test_a_query_that_no_longer_returns_the_id_is_no_source_of_it(

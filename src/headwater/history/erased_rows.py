@@ -1,4 +1,4 @@
-"""Rows of erased entities, which an import leaves out."""
+"""Rows of erased entities, which imports and queries of the past leave out."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.features.query_rows import QueryValues, query_columns, query_values
 from headwater.history.columns import Reading
-from headwater.ports import FrameQuery, FrameReader, OfflineStore
+from headwater.history.erased_rows import without_erased
+from headwater.ports import Backends, Change, FrameQuery, FrameReader
 
 _COLUMNS = {"entity_id": "VARCHAR", "value": "VARCHAR", "as_of": "BIGINT"}
 
@@ -30,26 +31,27 @@ class _ValueRow(msgspec.Struct, frozen=True):
 class PastQueries:
     """Runs the queries of SQL features, once for each point-in-time read."""
 
-    def __init__(self, offline: OfflineStore, registry: Registry, clock: Clock) -> None:
-        self._offline = offline
+    def __init__(self, backends: Backends, registry: Registry, clock: Clock) -> None:
+        self._backends = backends
         self._registry = registry
         self._clock = clock
 
     async def write_rows(self, feature: FeatureDef, folder: Path) -> Path | None:
-        """Write the rows of a feature's query to a Parquet file; None if they have no times."""
+        """Write the rows of a feature's query to a Parquet file; None if they have no times.
+
+        Rows of erased entities are left out.
+        """
         sql, sources = feature.sql or "", self._registry.sources
-        columns = await self._offline.prepare(sql, sources)
+        offline = self._backends.offline
+        columns = await offline.prepare(sql, sources)
         if query_columns(feature, columns).timestamp is None:
             return None
-        rows = await self._offline.query(sql, sources)
-        file = folder / f"query-{feature.series}.parquet"
-
-        def write() -> None:
-            found = query_values(feature, rows, self._clock.now(), "query")
-            _check(feature, found)
-            _write(found, folder, file)
-
-        await asyncio.to_thread(write)
+        rows = await offline.query(sql, sources)
+        now, file = self._clock.now(), folder / f"query-{feature.series}.parquet"
+        found = await asyncio.to_thread(query_values, feature, rows, now, "query")
+        _check(feature, found)
+        admitted = await without_erased(self._backends, found.changes)
+        await asyncio.to_thread(_write, admitted, folder, file)
         return file
 
 
@@ -99,10 +101,10 @@ def _check(feature: FeatureDef, found: QueryValues) -> None:
         )
 
 
-def _write(found: QueryValues, folder: Path, file: Path) -> None:
+def _write(changes: Sequence[Change], folder: Path, file: Path) -> None:
     rows = [
         _ValueRow(each.entity_id, bytes(each.cell.value).decode(), each.cell.as_of)
-        for each in found.changes
+        for each in changes
     ]
     with session(folder) as duck:
         duck.load_rows("found", rows, _COLUMNS)

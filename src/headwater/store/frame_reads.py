@@ -83,7 +83,7 @@ async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
         return (await engine.catalog.follow()).pruned.history
 
     await engine.catalog.follow()
-    queries = PastQueries(offline, engine.registry, engine.clock)
+    queries = PastQueries(engine.backends, engine.registry, engine.clock)
     return _Past(
         requested(engine.registry, features),
         PastSources(offline, engine.reader, queries, earliest, engine.registry.past_names),
