@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
@@ -141,6 +142,11 @@ async def test_old_events_and_records_are_pruned_from_every_place_that_the_list_
         found = dict(stored(await find(small, CANARIES)))
     left = {at: found[at] for at in found if any(each.kept in parts for each in places_of(at))}
     assert left == {}
+
+
+def test_no_location_is_in_two_places_of_the_list() -> None:
+    listed = [location for place in PLACES for location in place.where]
+    assert [each for each, count in Counter(listed).items() if count > 1] == []
 
 
 def test_every_part_of_retention_is_that_of_a_place() -> None:

@@ -220,15 +220,6 @@ PLACES = (
         private="clear",
     ),
     Place(
-        name="erased entities",
-        keeps="keyed hashes of erased entities, by which they are kept from coming back",
-        where=("sqlite:erasures", "redis:erasures", "postgres:_erasures"),
-        erased="stay: without the key they reveal nothing",
-        pruned="never",
-        exported="–",
-        private="hashed",
-    ),
-    Place(
         name="temporary files",
         keeps="rows of a running query, import, export or upload",
         where=("file:scratch/*", "other:folders `headwater-*` of the system"),
