@@ -3,7 +3,8 @@
 A value is equal if history gives it as known when the assembly began or ended. A value becomes
 readable a moment after its ``written_at``, and may change during the assembly: where it has just
 been replaced, the moment at which the recorded value was written counts as well. After a switch or
-with a new default, a process may have served the one before for a moment longer.
+with a new default, a process may have served the one before for a moment longer. An input of a
+stored value was read when that was computed: it is compared with what was known then.
 """
 
 from __future__ import annotations
@@ -58,11 +59,22 @@ DAMAGED = "of damaged records"
 UNREADABLE = "of a type that has changed since"
 
 
+class _Read(NamedTuple):
+    """A value that was read during an assembly or a computation before it, for that span."""
+
+    read: FeatureInput
+    inputs: tuple[FeatureInput, ...]
+    """All that it can have been computed from."""
+    began: datetime
+    ended: datetime
+
+
 class _ServedValue(msgspec.Struct, frozen=True):
-    """A value that a context read, its feature as declared now, and the span of its assembly."""
+    """A value that a context read, its feature as declared now, and the span it was read in."""
 
     context_id: str
     read: FeatureInput
+    inputs: tuple[FeatureInput, ...]
     feature: FeatureDef
     began: datetime
     ended: datetime
@@ -78,7 +90,8 @@ class _ServedValue(msgspec.Struct, frozen=True):
         written = [each.written_at for each in (self.read, *inputs) if each.written_at]
         if written:
             return self.began, self.ended, max(written)
-        return self.began, self.ended, self.since if self.is_absent or inputs else self.ended
+        is_computed = self.is_absent or self.read.rule == "inputs"
+        return self.began, self.ended, self.since if is_computed else self.ended
 
     @property
     def since(self) -> datetime:
@@ -168,18 +181,14 @@ class ServedAudit:
         except DamagedRecordError:
             self._not_compared[DAMAGED] += 1
             return
-        began, ended, horizon = (
-            core.timing.started_at,
-            core.created_at,
-            self._catalog.pruned.history,
-        )
-        for read in _reads(core):
+        horizon = self._catalog.pruned.history
+        for read, inputs, began, ended in _reads(core):
             feature = self._feature(read, began)
             reason = feature if isinstance(feature, str) else _obstacle(feature)
             if reason is None and horizon is not None and began < horizon:
                 reason = PRUNED
             if reason is None and not isinstance(feature, str):
-                yield _ServedValue(stored.context_id, read, feature, began, ended)
+                yield _ServedValue(stored.context_id, read, inputs, feature, began, ended)
             else:
                 self._not_compared[str(reason)] += 1
 
@@ -317,15 +326,39 @@ def _obstacle(feature: FeatureDef) -> str | None:
     return None if has_past else NO_PAST
 
 
-def _reads(core: Core) -> Iterator[FeatureInput]:
-    """Yield every value that a context read, also as an input of others, once."""
+def _reads(core: Core) -> Iterator[_Read]:
+    """Yield every value that a context read, also as an input of others, once for each span."""
     seen: set[tuple[object, ...]] = set()
-    for read in core.features:
-        for each in (read, *read.inputs):
-            key = (each.feature, str(each.entity_id), each.written_at, each.as_of, each.source)
+    began, ended = core.timing.started_at, core.created_at
+    for outer in core.features:
+        inner = [
+            _Read(each, outer.inputs if each.rule == "inputs" else (), *_span(each, outer, core))
+            for each in outer.inputs
+        ]
+        for found in (_Read(outer, outer.inputs, began, ended), *inner):
+            each = found.read
+            value = (each.feature, str(each.entity_id), each.written_at, each.as_of, each.source)
+            key = (*value, found.began, found.ended)
             if key not in seen:
                 seen.add(key)
-                yield each
+                yield found
+
+
+def _span(read: FeatureInput, outer: FeatureRead, core: Core) -> tuple[datetime, datetime]:
+    """Return the span in which an input, direct or not, of a value was read.
+
+    That is when the value was computed, or a stored value between the two.
+    """
+    began, ended = core.timing.started_at, core.created_at
+    if outer.written_at is not None and outer.written_at < began:
+        began = ended = outer.written_at
+    between = [
+        each.written_at
+        for each in outer.inputs
+        if each is not read and each.rule == "inputs" and each.written_at is not None
+    ]
+    since = read.written_at
+    return min([began, *(each for each in between if since is None or each >= since)]), ended
 
 
 def _live(feature: FeatureDef, past: PastValue | None, moment: datetime) -> Any:
