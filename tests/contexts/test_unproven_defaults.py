@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from headwater import (
     feature,
 )
 from headwater.declarations import ContextFunction
+from headwater.declarations.runtime import runtime_of
+from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 
@@ -72,6 +75,29 @@ async def test_a_default_is_not_guaranteed_while_its_schedule_has_never_succeede
     again = await store.replay(str(refused.value.context_id), "as_of")
     assert again.context is not None
     assert violations(again.context) == [("score", "never_ran")]
+
+
+async def test_a_query_whose_own_file_is_missing_has_failed_and_is_not_run_for_ever(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(
+        entity=user,
+        refresh="10m",
+        materialize=True,
+        sql="SELECT user_id, score FROM read_csv('/nowhere/scores.csv')",
+        default=0,
+        freshness="caught_up",
+    )
+    def score(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    made = telling(store, "{score}")
+    clock.advance("10m")
+    async with asyncio.timeout(30):
+        await store.drain()
+    assert violations(await made("u1")) == [("score", "never_ran")]
+    outcomes = RefreshOutcomes((await runtime_of(store).open()).backends.notes, clock)
+    (outcome,) = (await outcomes.read(["score"])).values()
+    assert "the query cannot be run" in outcome.error
 
 
 async def test_a_default_is_as_old_as_the_last_run_that_succeeded(

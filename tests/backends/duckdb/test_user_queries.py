@@ -345,9 +345,18 @@ async def test_one_statement_in_any_form_is_a_query(parts: Embedded, sql: str) -
     assert len((await parts.history.query(sql, {})).rows) == 1
 
 
+@pytest.mark.parametrize("reader", ["read_parquet", "read_csv"])
+async def test_a_file_that_only_the_query_names_is_a_failure_of_the_query(
+    parts: Embedded, reader: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="the query cannot be run: IO Error"):
+        await parts.history.query(f"SELECT * FROM {reader}('/nowhere/a.file')", {})
+
+
 async def test_a_failure_outside_the_query_is_a_backend_error(parts: Embedded) -> None:
+    own = parts.home.scratch / "lost.parquet"
     with pytest.raises(BackendError, match="IO Error"):
-        await parts.history.query("SELECT * FROM read_parquet('/nowhere/a.parquet')", {})
+        await parts.history.query(f"SELECT * FROM read_parquet('{own}')", {})
 
 
 async def test_a_query_leaves_nothing_behind(parts: Embedded) -> None:

@@ -328,10 +328,14 @@ class DuckdbOfflineStore:
             add_source(duck, name, sources[name])
         try:
             return use(duck.connection.sql(sql))
-        except duckdb.OperationalError:
-            raise
         except duckdb.Error as error:
+            if isinstance(error, duckdb.OperationalError) and self._is_named_in(str(error)):
+                raise
             raise InvalidInputError(f"the query cannot be run: {headline(error)}") from error
+
+    def _is_named_in(self, problem: str) -> bool:
+        """Return whether a file of the store failed, not one that only the query names."""
+        return any(str(folder) in problem for folder in (self._folder, self._scratch))
 
     def _create_views(self, duck: Session, names: Sequence[str]) -> None:
         if not names:
