@@ -71,7 +71,20 @@ def declared(
         row = (await store.get_features([name, "tier", "line"], [user_id]))[user_id]
         return [ContextItem(" | ".join(str(value) for value in row.values()))]
 
+    declare_cached(store, User, name)
     return store
+
+
+def declare_cached(store: FeatureStore, user: type, name: str) -> None:
+    """Declare a cached feature that reads another one, and a context that reads it."""
+
+    @store.feature(user, name="summary", ttl="1h")
+    async def summary(user_id: str) -> str:
+        return f"sum {await store.get_feature(name, user_id)}"
+
+    @store.context(name="brief")
+    async def brief(user_id: str) -> list[ContextItem]:
+        return [ContextItem(str(await store.get_feature("summary", user_id)))]
 
 
 async def buy(store: FeatureStore, amount: int, user_id: str = "u1") -> None:
@@ -201,6 +214,43 @@ async def test_a_name_that_is_used_again_does_not_answer_for_the_feature_of_befo
         assert (row["total"], row["spend"]) == (8, 5)
         (cause,) = {each.cause for each in (await store.records.causes(first.context_id)).causes}
         assert [each.cause for each in await store.get_feature_history("spend", "u1")][-1] == cause
+
+
+async def test_a_cached_value_does_not_name_the_next_feature_of_the_name_as_its_input(
+    settings: Settings,
+) -> None:
+    async with declared(settings) as store:
+        await buy(store, 5)
+        assert await summarized(store) == ("sum 5", [("total", 5)])
+        await store.catalog.rename("total", "spend")
+    async with declared(settings, "spend", other=8) as store:
+        assert await summarized(store) == ("sum 5", [("spend", 5)])
+        await buy(store, 1)
+        assert await store.get_feature("total", "u1") == 108
+        assert await summarized(store) == ("sum 5", [("spend", 5)])
+        report = (await store.admin.audit()).served
+        assert report is not None
+        assert report.differences == []
+
+
+async def test_a_cached_value_is_computed_again_after_a_switch_of_its_input(
+    settings: Settings,
+) -> None:
+    async with declared(settings) as store:
+        await buy(store, 5)
+        assert await summarized(store) == ("sum 5", [("total", 5)])
+    async with declared(settings, factor=10) as store:
+        await store.backfills.run("total")
+        assert await summarized(store) == ("sum 5", [("total", 5)])
+        await store.backfills.switch("total")
+        assert await summarized(store) == ("sum 50", [("total", 50)])
+
+
+async def summarized(store: FeatureStore) -> tuple[str, list[tuple[str, Any]]]:
+    """Return a context with a cached value, and the inputs of that value in the record."""
+    context = await store.assemble("brief", {"user_id": "u1"})
+    (read,) = (await store.records.explain(context.context_id)).features
+    return context.content, [(each.feature, each.value) for each in read.inputs]
 
 
 async def test_what_was_dropped_is_not_answered_by_the_next_feature_of_the_name(

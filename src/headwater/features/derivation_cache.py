@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import NamedTuple
 
 import msgspec
 
@@ -67,10 +68,20 @@ class _CachedDerivation(msgspec.Struct, frozen=True):
     rule: FreshnessRule
     current_at: datetime | None
     is_undated: bool = False
+    series: dict[str, str] | None = None
+    """The series of each feature that was read, whose name another one may have later."""
 
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_CachedDerivation).decode
+
+
+class _Known(NamedTuple):
+    """A derivation that a process knows, and the series of each feature that was read."""
+
+    written_at: int
+    series: Mapping[str, str]
+    derivation: Derivation
 
 
 class DerivationCache:
@@ -84,7 +95,7 @@ class DerivationCache:
         self._cache = backends.cache
         self._notes = backends.notes
         self._registry = registry
-        self._known: dict[tuple[str, str], tuple[int, Derivation]] = {}
+        self._known: dict[tuple[str, str], _Known] = {}
         self.known_drops = 0
         """The number of drops of the cache when it was last asked for."""
 
@@ -108,9 +119,9 @@ class DerivationCache:
 
         A value without a ttl lives until a schedule replaces it.
         """
-        series = feature.series
+        own, series = feature.series, self._series(derivation.provenance)
         if drops == self.known_drops:
-            self._remember(series, entity_id, written_at, derivation)
+            self._remember(own, entity_id, _Known(written_at, series, derivation))
         value = _encode(
             _CachedDerivation(
                 derivation.provenance,
@@ -118,26 +129,40 @@ class DerivationCache:
                 derivation.rule,
                 derivation.current_at,
                 derivation.is_undated,
+                series,
             )
         )
         lifetime = feature.ttl or max(2 * (feature.refresh or _LEAST_KEPT), _LEAST_KEPT)
         cache = self._cache if self._has_content(derivation) else self._notes
         cached = Cached(value, written_at)
-        await cache.put(_key(series, entity_id), cached, lifetime, drops=drops)
+        await cache.put(_key(own, entity_id), cached, lifetime, drops=drops)
 
     async def get(self, feature: str, entity_id: str, written_at: int) -> Derivation | None:
         """Return the derivation of a value; None if it was lost, or a declaration has changed."""
         known = self._known.get((feature, entity_id))
-        if known is not None and known[0] == written_at:
-            return known[1]
+        if known is not None and known.written_at == written_at:
+            return known.derivation if self._is_served(known.series) else None
         for cache in (self._notes, self._cache):
             cached = await cache.get(_key(feature, entity_id))
             if cached is not None and cached.kept_at == written_at:
-                found = self._unpacked(_decode(cached.value))
+                stored = _decode(cached.value)
+                found = self._unpacked(stored)
                 if found is not None:
-                    self._remember(feature, entity_id, written_at, found)
+                    known = _Known(written_at, stored.series or {}, found)
+                    self._remember(feature, entity_id, known)
                 return found
         return None
+
+    def _series(self, provenance: frozenset[Part]) -> dict[str, str]:
+        """Return the series of each feature that was read."""
+        names = {part[2] for part in provenance if part[0] == "feature"}
+        features = self._registry.features
+        return {name: features[name].series for name in names if name in features}
+
+    def _is_served(self, series: Mapping[str, str]) -> bool:
+        """Return whether the name of each feature is still that of its series."""
+        features = self._registry.features
+        return all(name in features and features[name].series == series[name] for name in series)
 
     def _has_content(self, derivation: Derivation) -> bool:
         """Return whether a derivation holds more than values and ids of stored features."""
@@ -175,6 +200,8 @@ class DerivationCache:
 
     def _unpacked(self, cached: _CachedDerivation) -> Derivation | None:
         """Return a cached derivation; None if an input was declared differently then."""
+        if cached.series is None or not self._is_served(cached.series):
+            return None
         try:
             inputs = self._unpacked_inputs(cached.inputs)
         except (KeyError, FeatureValueError):
@@ -205,12 +232,10 @@ class DerivationCache:
             for each in inputs
         )
 
-    def _remember(
-        self, feature: str, entity_id: str, written_at: int, derivation: Derivation
-    ) -> None:
+    def _remember(self, feature: str, entity_id: str, known: _Known) -> None:
         if len(self._known) >= _MAX_REMEMBERED:
             self._known.clear()
-        self._known[feature, entity_id] = (written_at, derivation)
+        self._known[feature, entity_id] = known
 
 
 def _key(feature: str, entity_id: str) -> str:
