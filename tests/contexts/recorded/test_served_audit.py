@@ -12,6 +12,7 @@ from headwater import ContextItem, FeatureStore, ServiceEvent, context, feature
 from headwater.core.clock import from_micros
 from headwater.declarations.runtime import runtime_of
 from headwater.features.cells import make_cell, make_change
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past
 
@@ -268,3 +269,73 @@ async def test_an_input_that_history_did_not_give_at_the_computation_is_listed(
     differences = (await store.admin.audit()).served.differences
     assert {(each.recorded, each.history) for each in differences} == {(4.0, 77.0)}
     assert len(differences) == 2
+
+
+def priced(settings: Settings, clock: ManualClock, *, euros: bool) -> FeatureStore:
+    """Return a store of prices in cents or in euros, and of values that are computed from them."""
+    store = FeatureStore(settings=settings, clock=clock)
+
+    @store.entity
+    class User:
+        user_id: str
+
+    def price(user_id: str, event: ServiceEvent) -> object:
+        return event.payload["cents"] / 100 if euros else event.payload["cents"]
+
+    price.__annotations__["return"] = float if euros else int
+    store.feature(User, trigger="buy", convert=to_euros if euros else None)(price)
+
+    @store.feature(User, template="costs {price}")
+    def line(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    @store.feature(User, derived=True)
+    async def double(user_id: str) -> float:
+        return 2 * float(await store.get_feature("price", user_id))
+
+    @store.feature(User, derived=True)
+    async def deep(user_id: str) -> str:
+        return f"twice {await store.get_feature('double', user_id)}"
+
+    @store.feature(User, ttl="1h")
+    async def kept(user_id: str) -> str:
+        return f"kept {await store.get_feature('double', user_id)}"
+
+    @store.context()
+    async def page(user_id: str, name: str) -> list[ContextItem]:
+        return [ContextItem(str(await store.get_feature(name, user_id)))]
+
+    return store
+
+
+def to_euros(cents: int) -> float:
+    return cents / 100
+
+
+@pytest.mark.parametrize(
+    ("name", "equal", "unreadable"),
+    [("price", 0, 1), ("line", 0, 2), ("double", 0, 2), ("deep", 0, 3), ("kept", 1, 2)],
+)
+async def test_values_computed_from_one_of_a_type_that_has_changed_since_are_not_compared(
+    settings: Settings, clock: ManualClock, name: str, equal: int, unreadable: int
+) -> None:
+    async with priced(settings, clock, euros=False) as store:
+        await store.publish("buy", "u1", {"cents": 1250})
+        await store.drain()
+        clock.advance("1m")
+        await store.assemble("page", {"user_id": "u1", "name": name})
+        clock.advance("1m")
+    async with priced(settings, clock, euros=True) as store:
+        await store.drain()
+        clock.advance("1m")
+        served = (await store.admin.audit()).served
+        assert served.differences == []
+        assert served.not_compared == {"of a type that has changed since": unreadable}
+        assert served.equal == equal
+        await store.publish("buy", "u1", {"cents": 300})
+        await store.drain()
+        clock.advance("2h")
+        await store.assemble("page", {"user_id": "u1", "name": name})
+        served = (await store.admin.audit()).served
+        assert served.differences == []
+        assert served.not_compared == {"of a type that has changed since": unreadable}
+        assert served.equal == 2 * equal + unreadable

@@ -196,11 +196,15 @@ class ServedAudit:
         """Return the feature that a name meant at a moment, or why it cannot be compared."""
         if isinstance(read.entity_id, Commitment) or isinstance(read.value, Commitment):
             return WITHHELD
-        owner, declared = named_at(self._catalog, read.feature, moment), self._registry.features
+        return self._named(read.feature, moment)
+
+    def _named(self, name: str, moment: datetime) -> FeatureDef | str:
+        """Return the feature that a name meant at a moment, or why there is none now."""
+        owner, declared = named_at(self._catalog, name, moment), self._registry.features
         if isinstance(owner, DroppedFeature):
             return DROPPED
-        name = read.feature if owner is None else declared_as(self._catalog, owner, declared)
-        return UNDECLARED if name is None or name not in declared else declared[name]
+        now = name if owner is None else declared_as(self._catalog, owner, declared)
+        return UNDECLARED if now is None or now not in declared else declared[now]
 
     async def _compare_computed(self, feature: FeatureDef, values: Sequence[_ServedValue]) -> None:
         """Compare values with those that are computed for the beginning and the end."""
@@ -229,24 +233,32 @@ class ServedAudit:
 
     def _change(self, value: _ServedValue) -> str | None:
         """Return what has changed about the inputs of a value, so that it is another one now."""
-        read, era = value.read, self._registry.era
-        inputs = read.inputs if isinstance(read, FeatureRead) else ()
-        owners = [named_at(self._catalog, each.feature, value.began) for each in inputs]
-        if any(isinstance(owner, DroppedFeature) for owner in owners):
+        inputs = [self._named(each.feature, value.began) for each in value.inputs]
+        if DROPPED in inputs:
             return DROPPED
+        try:
+            served = [self._served(each, value) for each in inputs if isinstance(each, FeatureDef)]
+        except InvalidInputError:
+            return DROPPED
+        if any(map(_is_converted, served)):
+            return UNREADABLE
+        era = self._registry.era
         return None if era(value.before) == era(value.ended) else CHANGING
+
+    def _served(self, feature: FeatureDef, value: _ServedValue) -> list[FeatureDef]:
+        """Return a feature in the versions that may have been served when a value was read."""
+        spans = self._registry.past_names.spans(feature, value.before, value.ended)
+        return [span.feature for span in spans]
 
     async def _compare_stored(self, feature: FeatureDef, values: Sequence[_ServedValue]) -> None:
         """Compare values with those that history has, in the versions that were served then."""
-        names = self._registry.past_names
         by_series: dict[tuple[str, ...], list[tuple[_ServedValue, list[FeatureDef]]]] = {}
         for value in values:
             try:
-                spans = names.spans(feature, value.before, value.ended)
+                served = self._served(feature, value)
             except InvalidInputError:
                 self._not_compared[DROPPED] += 1
                 continue
-            served = [span.feature for span in spans]
             series = tuple(dict.fromkeys(each.series for each in served))
             by_series.setdefault(series, []).append((value, served))
         for series, some in by_series.items():
@@ -265,7 +277,7 @@ class ServedAudit:
     ) -> None:
         """Compare a value with those of the versions that may have been served."""
         results: list[Any] = []
-        if any(dict(each.lineage).get(each.series) for each in served):
+        if _is_converted(served):
             self._not_compared[UNREADABLE] += 1  # the record has a value of an earlier type
             return
         try:
@@ -359,6 +371,11 @@ def _span(read: FeatureInput, outer: FeatureRead, core: Core) -> tuple[datetime,
     ]
     since = read.written_at
     return min([began, *(each for each in between if since is None or each >= since)]), ended
+
+
+def _is_converted(served: Sequence[FeatureDef]) -> bool:
+    """Return whether values of one of the versions are converted to the declared type now."""
+    return any(dict(each.lineage).get(each.series) for each in served)
 
 
 def _live(feature: FeatureDef, past: PastValue | None, moment: datetime) -> Any:
