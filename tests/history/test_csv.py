@@ -123,6 +123,26 @@ async def test_values_of_parquet_keep_their_sign_their_digits_and_empty_texts(
     assert str(values["exact"]) == "123456789012345678.50"
 
 
+async def test_a_negative_zero_keeps_its_sign_in_frames_and_exports(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    expected, folder = [0.0, -0.0, 1.5, 0.0, -0.0], tmp_path / "exported"
+    await imported(store, tmp_path, "number", list(map(str, expected)))
+    await store.history.export(folder)
+    true_at, known_at = datetime.fromisoformat(AT), datetime.now(UTC)
+    for at, known, exported in (
+        (true_at, False, None),
+        (true_at, False, folder),
+        (known_at, True, None),
+    ):
+        rows = [{"user_id": f"u{number}", "timestamp": at} for number in range(len(expected))]
+        found = await store.get_historical_features(
+            rows, ["number"], known=known, exported=exported
+        )
+        # The texts tell -0.0 from 0.0.
+        assert [repr(row["number"]) for row in found] == list(map(repr, expected))
+
+
 async def test_columns_of_the_callers_csv_stay_as_they_are(
     store: FeatureStore, tmp_path: Path
 ) -> None:

@@ -65,6 +65,17 @@ async def test_the_columns_of_exported_history_are_those_of_a_segment(
     assert last == 7
 
 
+async def test_an_exported_negative_zero_keeps_its_sign_in_its_text(
+    past: PostgresEnvironment, tmp_path: Path
+) -> None:
+    file = tmp_path / "history.parquet"
+    zeros = [-0.0, 0.0, 0.0, -0.0]
+    await past.offline.append([change(zero, n, kind="float") for n, zero in enumerate(zeros)])
+    await past.offline.export_history(file, after=0)
+    found = read(file, "value_float, value_json")
+    assert found == [(0.0, "-0.0"), (0.0, None), (0.0, None), (0.0, "-0.0")]
+
+
 async def test_an_export_continues_after_the_last_one(
     past: PostgresEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,8 +108,9 @@ _FORMS: Mapping[Kind, _Form] = {
     ),
     "float": _Form(
         "DOUBLE",
-        "coalesce(value_float, value_int, CASE WHEN regexp_matches(value_json, '^-?[0-9]')"
-        " THEN TRY_CAST(value_json AS DOUBLE) END)",
+        # The text first: it has the sign of -0.0, which a file may lose.
+        "coalesce(CASE WHEN regexp_matches(value_json, '^-?[0-9]')"
+        " THEN TRY_CAST(value_json AS DOUBLE) END, value_float, value_int)",
     ),
     "bool": _Form(
         "BOOLEAN",

@@ -44,7 +44,8 @@ SELECT seq, feature, entity, entity_id, bucket, kind, as_of, written_at, cause,
        CASE WHEN kind = 'text' AND value[1] = '"' THEN value ->> '$' END AS value_text,
        CASE WHEN kind = 'time' AND value[1] = '"'
             THEN TRY_CAST(value ->> '$' AS TIMESTAMPTZ) END AS value_time,
-       CASE WHEN value <> 'null' AND value_int IS NULL AND value_float IS NULL
+       CASE WHEN value <> 'null' AND value_int IS NULL
+                 AND (value_float IS NULL OR value_float = 0 AND starts_with(value, '-'))
                  AND value_bool IS NULL AND value_text IS NULL
                  AND (value_time IS NULL OR NOT ends_with(value, 'Z"'))
             THEN value END AS value_json
