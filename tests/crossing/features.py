@@ -41,8 +41,11 @@ KEYS = (
 )
 """The features of a user, by the names that they had first."""
 
-STORED = KEYS[: KEYS.index("tier")]
-"""Those of which history has values."""
+OF_EVENTS = ("total", "last", "recent", "price", "reused")
+"""Those that follow events."""
+
+OF_TIME = ("score", "rank", "lazy", "scores", "cached", "logged")
+"""Those that applications, schedules and readers write."""
 
 
 class Declared(NamedTuple):
@@ -144,16 +147,23 @@ def _declare_triggered(store: FeatureStore, user: type, declared: Declared) -> N
         return text
 
 
-def declare_moved(store: FeatureStore) -> None:
-    """Declare ``price`` for another entity."""
+def declare_moved(store: FeatureStore, declared: Declared) -> None:
+    """Declare ``price``, with its present type, for another entity."""
 
     @entity(store)
     class Account:
         account_id: str
 
-    @feature(entity=Account, trigger="buy")
-    def price(account_id: str, event: ServiceEvent) -> int:
-        return int(event.payload["amount"])
+    def cents(account_id: str, event: ServiceEvent) -> int:
+        return 100 * int(event.payload["amount"])
+
+    def euros(account_id: str, event: ServiceEvent) -> float:
+        return float(event.payload["amount"])
+
+    if declared.unit == "cents":
+        feature(entity=Account, name="price", trigger="buy")(cents)
+    else:
+        feature(entity=Account, name="price", trigger="buy", convert=in_euros)(euros)
 
 
 def _declare_amounts(user: type, declared: Declared) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from random import Random
 from typing import Protocol
 
 import pytest
-from hypothesis import strategies as st
 
 from headwater import FeatureStore
 from headwater.errors import EntityChangedError, ErasedEntityError, InvalidInputError
 from tests.crossing.features import declare_moved
 from tests.crossing.model import Event, Timed
-from tests.crossing.world import USERS, Extent, World
+from tests.crossing.world import USERS, World
 
 
 class Step(Protocol):
@@ -185,8 +185,9 @@ class Move:
     async def take(self, world: World) -> None:
         if all(user.amount is None for user in world.model.users.values()):
             return  # a feature without values may move
-        async with FeatureStore(settings=world.settings, clock=world.clock) as moved:
-            declare_moved(moved)
+        moved = FeatureStore(settings=world.settings, clock=world.clock)
+        declare_moved(moved, world.declared)
+        async with moved:
             with pytest.raises(EntityChangedError):
                 await moved.drain()
             with pytest.raises(EntityChangedError):
@@ -285,71 +286,67 @@ class Assemble:
         await world.assemble(self.user_id)
 
 
-@dataclass(frozen=True)
-class Check:
-    """All that was observed so far is compared now, and not only at the end."""
-
-    async def take(self, world: World) -> None:
-        await world.check("values")
+Draw = Callable[[Random], Step]
+"""Returns a step with arguments that are drawn; one that is repeated is drawn more often."""
 
 
-Steps = list[st.SearchStrategy[Step]]
-"""Strategies for steps; one that is repeated is drawn more often."""
+def _user(random: Random) -> str:
+    return random.choice(USERS)
 
 
-_users = st.sampled_from(USERS)
-_late = st.sampled_from([0, 0, 0, 30, 300])
-_publish = st.builds(
-    Publish,
-    _users,
-    st.integers(1, 9),
-    _late,
-    bad=st.sampled_from([False, False, True]),
-    drain=st.sampled_from([True, True, False]),
-)
-_common: Steps = [
+def _text(random: Random) -> int:
+    return random.randint(1, 9)
+
+
+def _late(random: Random) -> int:
+    return random.choice([0, 0, 0, 30, 300])
+
+
+def _publish(random: Random) -> Step:
+    is_bad, is_handled = random.random() < 0.3, random.random() < 0.7
+    return Publish(_user(random), random.randint(1, 9), _late(random), bad=is_bad, drain=is_handled)
+
+
+_common: list[Draw] = [
     _publish,
     _publish,
     _publish,
-    st.builds(Wait, st.sampled_from([1, 5, 15, 60, 300])),
-    st.builds(Assemble, _users),
-    st.builds(Set, _users, st.sampled_from([None, 0.5, 1.0, 2.5]), _late),
+    lambda random: Wait(random.choice([1, 5, 15, 60, 300])),
+    lambda random: Assemble(_user(random)),
+    lambda random: Assemble(_user(random)),
+    lambda random: Set(_user(random), random.choice([None, 0.5, 1.0, 2.5]), _late(random)),
 ]
-_rare: Steps = [st.builds(Again, st.integers(0, 9)), st.builds(Restart)]
-_versions: Steps = [
-    st.builds(Function, st.sampled_from([1, 10])),
-    st.builds(Backfill, st.booleans()),
-    st.builds(Backfill, switch=st.just(value=True)),
-    st.builds(Switch),
-    st.builds(SwitchBack),
-    st.builds(Rename),
-    st.builds(Reuse),
-    st.builds(Default, st.sampled_from([0, 5])),
+_rare: list[Draw] = [lambda random: Again(random.randint(0, 9)), lambda _: Restart()]
+_versions: list[Draw] = [
+    lambda random: Function(random.choice([1, 10])),
+    lambda random: Backfill(switch=random.random() < 0.7),
+    lambda random: Backfill(switch=random.random() < 0.7),
+    lambda _: Switch(),
+    lambda _: SwitchBack(),
+    lambda _: Rename(),
+    lambda _: Reuse(),
+    lambda random: Default(random.choice([0, 5])),
 ]
-_erasure: Steps = [
-    st.builds(Forget, _users, st.booleans()),
-    st.builds(Prune, st.sampled_from([5, 60])),
-    st.builds(Redrive),
-    st.builds(Move),
-    st.builds(Convert),
+_erasure: list[Draw] = [
+    lambda random: Forget(_user(random), may_return=random.random() < 0.5),
+    lambda random: Prune(random.choice([5, 60])),
+    lambda _: Redrive(),
+    lambda _: Move(),
+    lambda _: Convert(),
 ]
-_documents: Steps = [
-    st.builds(Note, _users, st.integers(1, 9), _late),
-    st.builds(Index, st.integers(1, 3), st.integers(1, 9)),
+_documents: list[Draw] = [
+    lambda random: Note(_user(random), _text(random), random.choice([0, 300])),
+    lambda random: Index(random.randint(1, 3), _text(random)),
 ]
 
-THEMES: dict[str, Steps] = {
-    "versions": [*_common, *_rare, st.builds(Check), *_versions],
-    "erasure": [*_common, *_rare, *_erasure],
-    "documents": [*_common, *_rare, *_documents],
+THEMES: dict[str, list[Draw]] = {
+    "versions": [*_common, *_rare, *_versions, *_versions],
+    "erasure": [*_common, *_rare, *_erasure, *_erasure],
+    "documents": [*_common, *_rare, *_documents, *_documents, *_documents],
     "everything": [*_common, *_rare, *_versions, *_erasure, *_documents],
 }
 
 
-EXTENTS: st.SearchStrategy[Extent] = st.sampled_from([*["values"] * 5, "everything"])
-"""What is compared at the end of a program: rarely everything, which takes long."""
-
-
-def programs(theme: str) -> st.SearchStrategy[Sequence[Step]]:
-    """Return a strategy for programs in which the steps of a theme are frequent."""
-    return st.lists(st.one_of(THEMES[theme]), min_size=3, max_size=12)
+def drawn(theme: str, random: Random) -> list[Step]:
+    """Return a program in which the steps of a theme are frequent."""
+    return [random.choice(THEMES[theme])(random) for _ in range(random.randint(5, 12))]

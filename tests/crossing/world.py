@@ -13,14 +13,14 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import EventConflictError, InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.crossing.features import STORED, Declared, declare, described, in_euros
+from tests.crossing.features import OF_EVENTS, OF_TIME, Declared, declare, described, in_euros
 from tests.crossing.model import KEPT_FRESH, Erasure, Event, Model
 from tests.engine.support import query
 
 USERS = ("u1", "u2")
 
-Extent = Literal["values", "everything"]
-"""What a check compares: values that were stored, or all of them, with causes and audits."""
+Extent = Literal["events", "time", "everything"]
+"""What a check compares: stored values of events or of time, or all values, causes and audits."""
 
 _ROWS_OF = """
 SELECT (SELECT count(*) FROM feature_history WHERE entity_id = '{0}')
@@ -188,11 +188,13 @@ class World:
     async def check(self, extent: Extent) -> None:
         """Compare all that was served with what history, records and audits say."""
         horizon = await self._horizon()
-        keys = [key for key in self.declared.all_names() if extent == "everything" or key in STORED]
-        await self._check_known(keys, horizon)
+        known = {"events": OF_EVENTS, "time": OF_TIME, "everything": self.declared.all_names()}
+        await self._check_known(
+            sorted(self.declared.all_names().keys() & {*known[extent]}), horizon
+        )
         for record in self.assembled:
             await self._check_verified(record)
-        for record in self.assembled[-1:] if extent == "values" else _some(self.assembled):
+        for record in _some(self.assembled) if extent == "everything" else self.assembled[:1]:
             await self._check_replay(record, horizon)
         for found in self.found[-2:]:
             assert await self._search(found.at) == found.notes, f"notes as of {found.at}"
