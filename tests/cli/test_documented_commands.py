@@ -78,12 +78,13 @@ def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     articles = str(folder / "articles.parquet")
     duckdb.sql("SELECT 1 AS id, 'Parcels are fast.' AS text").write_parquet(articles)
     now = "TIMESTAMPTZ '2026-01-15 09:00:00Z'"
-    spine = f"SELECT 'ada' AS user_id, {now} AS timestamp, {now} AS decided_at"
-    duckdb.sql(spine).write_parquet(str(folder / "spine.parquet"))
     stats = f"SELECT 7 AS driver_id, {now} AS event_timestamp, 0.5 AS conv_rate, 0.9 AS acc_rate"
     duckdb.sql(stats).write_parquet(str(folder / "driver_stats.parquet"))
     (folder / "scores.csv").write_text("customer,score,day\nada,0.25,2026-01-15\n")
     asyncio.run(_publish(load_store(folder / "features.py")))
+    # Of after the switch: what version 1 was known to be is gone when it has been dropped.
+    spine = "SELECT 'ada' AS user_id, now() AS timestamp, now() AS decided_at"
+    duckdb.sql(spine).write_parquet(str(folder / "spine.parquet"))
     monkeypatch.setenv("HEADWATER_WORKER_CONSUMER_GROUP", "experiment")
     asyncio.run(_drain(load_store(folder / "features.py")))
     monkeypatch.delenv("HEADWATER_WORKER_CONSUMER_GROUP")

@@ -77,7 +77,13 @@ async def test_a_repeated_event_id_with_other_content_is_409(
     problem = problem_of(response)
     assert problem["type"] == "urn:headwater:problem:event-conflict"
     assert problem["conflicts"] == [
-        {"index": 0, "entity_id": "u1", "event_id": "e1", "problem": "payload differs"}
+        {
+            "index": 0,
+            "entity_id": "u1",
+            "event_id": "e1",
+            "problem": "payload differs",
+            "is_erased": False,
+        }
     ]
     assert await spent(store) == 10
 

@@ -109,14 +109,15 @@ async def _step(
     inner: _Method,
     *arguments: Any,
     is_root: bool = True,
+    **options: Any,
 ) -> Any:
     """Call a method inside of a span; without a trace around it only if it may begin one."""
     if not is_root and tracer.current() is None:
-        return await inner(*arguments)
+        return await inner(*arguments, **options)
     described = describe(*arguments)
     with tracer.span(described.name, described.attributes) as span:
         span.set_content(described.content)
-        result = await inner(*arguments)
+        result = await inner(*arguments, **options)
         if finish is not None:
             finish(span, result)
         return result

@@ -244,6 +244,7 @@ ROWS = (
                     ("{{outcome}}", _rate("headwater_records_total", "outcome")),
                     ("contexts without a record", _rate("headwater_contexts_unrecorded_total")),
                     ("pending", "sum(headwater_records_pending)"),
+                    ("erased {{kind}}", _rate("headwater_erased_writes_total", "kind")),
                 ),
             ),
             Panel(
