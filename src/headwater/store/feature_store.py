@@ -31,12 +31,8 @@ from headwater.store.audit_log import AuditVerbs
 from headwater.store.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.contexts import ContextVerbs
-from headwater.store.groups import (
-    DeadLetterVerbs,
-    EventBus,
-    SyncDeadLetterVerbs,
-    SyncEventBus,
-)
+from headwater.store.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
+from headwater.store.events import EventBus, SyncEventBus
 from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
 from headwater.store.history_reads import PastValueVerbs
 from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
