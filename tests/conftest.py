@@ -35,8 +35,8 @@ sys.pycache_prefix = os.environ.setdefault(
 if "TMPDIR" not in os.environ and holds_test_files(Path("/dev/shm")):
     os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"
 
-# The conformance suites live in the package; pytest explains only asserts that it knows of.
-pytest.register_assert_rewrite("headwater.testing.conformance")
+# The suites are not test files; pytest explains only asserts that it knows of.
+pytest.register_assert_rewrite("conformance")
 
 # Found examples are the same on every run, so a failure in CI is a failure here.
 # `pytest --hypothesis-profile=explore` looks for new ones.

@@ -16,7 +16,6 @@ import pytest
 import headwater
 import headwater.errors
 import headwater.testing
-import headwater.testing.conformance
 from headwater.contexts.recorded import ContextFilters
 from headwater.contexts.recorded.replay import Mode
 from headwater.core.progress import OnStep
@@ -191,29 +190,6 @@ def test_the_public_names_are_these() -> None:
     }
     assert public == tree
     assert sorted(headwater.testing.__all__) == ["ManualClock", "temporary"]
-    assert sorted(headwater.testing.conformance.__all__) == [
-        "AuditLogConformance",
-        "BusConformance",
-        "CacheConformance",
-        "CatalogConformance",
-        "Connect",
-        "ConsumerGroupsConformance",
-        "DeadLettersConformance",
-        "ErasuresConformance",
-        "EventPagesConformance",
-        "ExportsConformance",
-        "FramesConformance",
-        "GenerationsConformance",
-        "IndexStepsConformance",
-        "LeasesConformance",
-        "OfflineStoreConformance",
-        "OnlineStoreConformance",
-        "RecordListsConformance",
-        "RecordLogConformance",
-        "RetentionConformance",
-        "VectorIndexConformance",
-        "VectorSearchConformance",
-    ]
 
 
 def named(annotation: Any) -> Iterator[Any]:

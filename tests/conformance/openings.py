@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from conformance import Connect
+from conformance.suite import LONG_LEASE
 from headwater.backends.connect import connect
 from headwater.core.clock import SystemClock
 from headwater.ports import Backends
 from headwater.settings.schema import Settings
-from headwater.testing.conformance import Connect
-from headwater.testing.conformance.suite import LONG_LEASE
 
 
 @asynccontextmanager

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.history.export import HistoryExport
-from headwater.history.exported import ExportedHistory
-from headwater.ports import FrameReader
-from headwater.settings.schema import Settings
-from headwater.testing.conformance import (
+from conformance import (
     AuditLogConformance,
     BusConformance,
     CacheConformance,
@@ -35,8 +31,12 @@ from headwater.testing.conformance import (
     VectorIndexConformance,
     VectorSearchConformance,
 )
-from headwater.testing.conformance.frames import Reading
-from headwater.testing.conformance.suite import Opened, Suite
+from conformance.frames import Reading
+from conformance.suite import Opened, Suite
+from headwater.history.export import HistoryExport
+from headwater.history.exported import ExportedHistory
+from headwater.ports import FrameReader
+from headwater.settings.schema import Settings
 from tests.conformance.openings import openings
 
 

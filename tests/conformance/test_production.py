@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 import asyncpg
 import pytest
 
-from headwater.core.values import ServiceEvent
-from headwater.settings.schema import Settings
-from headwater.testing.conformance import (
+from conformance import (
     AuditLogConformance,
     BusConformance,
     CacheConformance,
@@ -33,7 +31,9 @@ from headwater.testing.conformance import (
     VectorIndexConformance,
     VectorSearchConformance,
 )
-from headwater.testing.conformance.suite import Suite
+from conformance.suite import Suite
+from headwater.core.values import ServiceEvent
+from headwater.settings.schema import Settings
 from tests.cluster import MASTERS, keys_of_masters
 from tests.conformance.openings import openings
 

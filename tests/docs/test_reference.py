@@ -146,14 +146,6 @@ def test_no_page_names_a_metric_that_does_not_exist() -> None:
         assert set(re.findall(r"headwater_[a-z_]+_(?:total|seconds)", text)) <= known, page
 
 
-def test_every_conformance_suite_is_documented() -> None:
-    # Read and not imported: pytest must be the first to load the suites, to rewrite their asserts.
-    suites = ROOT / "src" / "headwater" / "testing" / "conformance" / "__init__.py"
-    names = set(re.findall(r"\w+Conformance", suites.read_text(encoding="utf-8")))
-    listed = sections(DOCS / "how-to" / "testing.md")["For authors of backends"]
-    assert {quoted(row[0]) for row in rows(listed)} == names
-
-
 def test_json_and_toml_blocks_are_valid() -> None:
     for page in DOCS.rglob("*.md"):
         for block in blocks(page):

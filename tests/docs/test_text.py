@@ -14,6 +14,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FOLDERS = (
     "src",
     "tests",
+    "conformance",
     "examples",
     "bench",
     "chaos",
@@ -44,12 +45,8 @@ _PUBLIC = {
     "headwater.errors",
     "headwater.integrations.langchain",
     "headwater.integrations.llamaindex",
-    "headwater.ports",
     "headwater.testing",
-    "headwater.testing.conformance",
 }
-# The embedded backend stands in for the reader's own.
-_STAND_INS = {"docs/how-to/testing.md": {"headwater.backends.connect", "headwater.core.clock"}}
 
 # Put together here, so that this file does not say them.
 _FOREIGN = {
@@ -83,10 +80,9 @@ def _anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_code_of_a_page_imports_only_public_modules(page: Path) -> None:
-    public = _PUBLIC | _STAND_INS.get(name_of(page), set())
     for block in blocks(page):
         imports = re.findall(r"^\s*(?:from|import) (headwater[\w.]*)", block.text, flags=re.M)
-        assert set(imports) <= public, f"{name_of(page)}, the block of line {block.line}"
+        assert set(imports) <= _PUBLIC, f"{name_of(page)}, the block of line {block.line}"
 
 
 def test_every_page_is_reached_from_the_index() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from conformance.suite import until
 from headwater import FeatureStore, ServiceEvent, Worker
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
@@ -18,7 +19,6 @@ from headwater.history import versions
 from headwater.history.backfill import steps
 from headwater.ports import BackfillState, CatalogState, Point
 from headwater.settings.schema import Settings
-from headwater.testing.conformance.suite import until
 from tests.engine.support import records
 
 pytestmark = pytest.mark.both_environments

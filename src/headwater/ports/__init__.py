@@ -19,7 +19,7 @@ audit        AuditLog        the administrative actions, which cannot be changed
 erasures     Erasures        the erased entities, which every write is compared with
 environment  Lifecycle       health and shutdown of all backends of a store (``Backends``)
 
-``headwater.testing.conformance`` has a test for each promise, in the same words. All methods take
+The suites in ``conformance/`` have a test for each promise, in the same words. All methods take
 batches; a single item is a batch of one.
 """
 

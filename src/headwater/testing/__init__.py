@@ -1,12 +1,10 @@
 """Tools for testing applications: a store in a temporary folder and a manual clock.
 
-    async def test_spending_adds_up() -> None:
-        async with temporary(features.store) as store:
-            await store.publish("purchase", "u1", {"amount": 30.0})
-            await store.drain()
-            assert await store.get_feature("total_spend", "u1") == 30.0
-
-``headwater.testing.conformance`` has the suites that every backend must pass. They need pytest.
+async def test_spending_adds_up() -> None:
+    async with temporary(features.store) as store:
+        await store.publish("purchase", "u1", {"amount": 30.0})
+        await store.drain()
+        assert await store.get_feature("total_spend", "u1") == 30.0
 """
 
 from headwater.testing.clock import ManualClock

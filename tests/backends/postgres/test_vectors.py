@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from conformance.documents import stored_document
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
 from headwater.errors import InvalidInputError
 from headwater.ports import AllOf, AnyOf, Compare, Not
-from headwater.testing.conformance.documents import stored_document
 from tests.backends.postgres.documents import (
     embedding,
     near,

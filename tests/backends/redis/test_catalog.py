@@ -8,6 +8,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from conformance.suite import until
 from headwater import FeatureStore, ServiceEvent
 from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.keys import Keys
@@ -17,7 +18,6 @@ from headwater.errors import BackendError, BackendUnavailableError
 from headwater.history import versions
 from headwater.ports import BackfillState, CatalogState
 from headwater.settings.schema import Settings
-from headwater.testing.conformance.suite import until
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import asyncpg
 import msgspec
 import pytest
 
+from conformance.documents import SPEC, document
+from conformance.suite import Opened, outcome
 from headwater import FeatureStore
 from headwater.backends.connect import connect
 from headwater.backends.redis import stream_codec
@@ -18,8 +20,6 @@ from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.ports import DocumentWrite
 from headwater.settings.schema import Settings
-from headwater.testing.conformance.documents import SPEC, document
-from headwater.testing.conformance.suite import Opened, outcome
 from tests.backends.redis import indexing
 from tests.engine.support import backlog, until
 from tests.processes.fleet import Fleet

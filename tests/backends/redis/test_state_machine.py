@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from conformance.suite import START, dead_letter
 from headwater.backends.redis.client import command
 from headwater.backends.redis.environment import RedisEnvironment, open_redis
 from headwater.backends.redis.errors import LostError
@@ -34,7 +35,6 @@ from headwater.core.values import Cell, Cells, EntityKey, ServiceEvent
 from headwater.errors import LeaseLostError
 from headwater.ports import Batch, Change, DeadLetterQuery, Delivery, Handled, Lease, Outcome
 from headwater.settings.schema import Settings
-from headwater.testing.conformance.suite import START, dead_letter
 from tests.backends.redis.confirming import confirm
 
 T = TypeVar("T")

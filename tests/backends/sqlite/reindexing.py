@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from conformance.documents import document, stored_document
+from conformance.suite import Opened, change, click, outcome
 from headwater.backends.connect import connect
 from headwater.core.clock import SystemClock
 from headwater.ports import DocumentWrite
 from headwater.settings.schema import Settings
-from headwater.testing.conformance.documents import document, stored_document
-from headwater.testing.conformance.suite import Opened, change, click, outcome
 
 NAMES = ("a", "b", "c")
 

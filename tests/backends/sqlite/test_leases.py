@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from conformance.suite import Opened, click, outcome
 from headwater.backends.connect import connect
 from headwater.core.clock import SystemClock
 from headwater.errors import LeaseLostError
 from headwater.settings.schema import Settings
-from headwater.testing.conformance.suite import Opened, click, outcome
 
 
 @pytest.fixture

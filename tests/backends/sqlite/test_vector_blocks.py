@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.backends.sqlite.vectors import blocks
-from headwater.ports import Compare, VectorQuery
-from headwater.testing.conformance.documents import (
+from conformance.documents import (
     EAST,
     changed_at,
     document,
@@ -22,6 +20,8 @@ from headwater.testing.conformance.documents import (
     removal,
     texts,
 )
+from headwater.backends.sqlite.vectors import blocks
+from headwater.ports import Compare, VectorQuery
 from tests.backends.sqlite.vector_home import answers, block_files, opened, random_documents, vector
 
 ROWS = 8

@@ -16,15 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.backends.connect import connect
-from headwater.backends.sqlite.environment import SqliteEnvironment
-from headwater.backends.sqlite.vectors import removal as index_removal
-from headwater.backends.sqlite.vectors import search
-from headwater.core.clock import SystemClock
-from headwater.ports import Compare, VectorIndex
-from headwater.settings.schema import Settings
-from headwater.testing import ManualClock
-from headwater.testing.conformance.documents import (
+from conformance.documents import (
     OTHER_SPEC,
     SPEC,
     changed_at,
@@ -36,7 +28,15 @@ from headwater.testing.conformance.documents import (
     texts,
     words,
 )
-from headwater.testing.conformance.suite import Opened
+from conformance.suite import Opened
+from headwater.backends.connect import connect
+from headwater.backends.sqlite.environment import SqliteEnvironment
+from headwater.backends.sqlite.vectors import removal as index_removal
+from headwater.backends.sqlite.vectors import search
+from headwater.core.clock import SystemClock
+from headwater.ports import Compare, VectorIndex
+from headwater.settings.schema import Settings
+from headwater.testing import ManualClock
 from tests.backends.sqlite.reindexing import NAMES, version
 from tests.backends.sqlite.vector_home import opened, random_documents
 from tests.engine.support import until
@@ -48,7 +48,7 @@ WITHOUT_NUMPY = """
 import asyncio, sys
 from headwater import FeatureStore
 from headwater.declarations.runtime import runtime_of
-from headwater.testing.conformance.documents import SPEC, document
+from conformance.documents import SPEC, document
 
 async def main() -> None:
     async with FeatureStore(home={home!r}) as store:

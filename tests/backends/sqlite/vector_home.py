@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
+from conformance.documents import SPEC, document
 from headwater.backends.sqlite.environment import SqliteEnvironment
 from headwater.core.clock import Clock, SystemClock
 from headwater.ports import DocumentWrite, VectorIndex
 from headwater.settings.schema import Settings
-from headwater.testing.conformance.documents import SPEC, document
 
 Vector = tuple[float, ...]
 

@@ -12,11 +12,11 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from conformance.suite import START, Connect, Opened, Suite, after
 from headwater.core.clock import to_micros
 from headwater.core.values import LONGEST_NAME
 from headwater.errors import ImmutableRecordError, InvalidInputError
 from headwater.ports import RecordSummary, StoredRecord
-from headwater.testing.conformance.suite import START, Connect, Opened, Suite, after
 
 EVERY_BYTE = bytes(range(256))
 LONGEST = "\U0010fffd" * LONGEST_NAME

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.errors import InvalidInputError
-from headwater.ports import RecordQuery, RecordSummary
-from headwater.testing.conformance.records import (
+from conformance.records import (
     UNSTORABLE,
     append,
     context_id,
@@ -19,7 +17,9 @@ from headwater.testing.conformance.records import (
     record,
     summary,
 )
-from headwater.testing.conformance.suite import START, Opened, Suite, after
+from conformance.suite import START, Opened, Suite, after
+from headwater.errors import InvalidInputError
+from headwater.ports import RecordQuery, RecordSummary
 
 _MICROSECOND = timedelta(microseconds=1)
 

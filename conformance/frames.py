@@ -13,11 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.core.clock import MICROSECOND
-from headwater.core.codec import Kind
-from headwater.errors import FeatureValueError
-from headwater.ports import FrameColumn, FrameReader
-from headwater.testing.conformance.frame_model import (
+from conformance.frame_model import (
     At,
     FrameRead,
     Group,
@@ -26,7 +22,11 @@ from headwater.testing.conformance.frame_model import (
     write,
     write_extra,
 )
-from headwater.testing.conformance.suite import START, Opened, Suite
+from conformance.suite import START, Opened, Suite
+from headwater.core.clock import MICROSECOND
+from headwater.core.codec import Kind
+from headwater.errors import FeatureValueError
+from headwater.ports import FrameColumn, FrameReader
 
 _IDS = ["a", "b", "ü \"'"]
 _KINDS: Mapping[Kind, st.SearchStrategy[Any]] = {

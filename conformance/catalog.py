@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from conformance.suite import START, Connect, Opened, Suite, after
 from headwater.ports import (
     BackfillState,
     CatalogEntry,
@@ -16,7 +17,6 @@ from headwater.ports import (
     Meaning,
     VersionRun,
 )
-from headwater.testing.conformance.suite import START, Connect, Opened, Suite, after
 
 
 class CatalogConformance(Suite):

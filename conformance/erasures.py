@@ -8,11 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.core.clock import to_micros
-from headwater.errors import ErasedMeanwhileError, VersionConflictError
-from headwater.ports import Tombstone
-from headwater.testing.conformance.records import record
-from headwater.testing.conformance.suite import (
+from conformance.records import record
+from conformance.suite import (
     Connect,
     Opened,
     Suite,
@@ -21,6 +18,9 @@ from headwater.testing.conformance.suite import (
     click,
     outcome,
 )
+from headwater.core.clock import to_micros
+from headwater.errors import ErasedMeanwhileError, VersionConflictError
+from headwater.ports import Tombstone
 
 _ERASED = to_micros(after(10))
 _BEFORE, _AFTER = after(5), after(15)

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from conformance.suite import Connect, Opened, Suite, clicks, outcome, until
 from headwater.errors import GroupInUseError, UnknownGroupError
 from headwater.ports import ConsumerGroup
-from headwater.testing.conformance.suite import Connect, Opened, Suite, clicks, outcome, until
 
 _EVENTS = 8
 

@@ -8,10 +8,8 @@ from random import Random
 
 import pytest
 
-from headwater.core.clock import to_micros
-from headwater.ports import Change, Point, Pruned
-from headwater.testing.conformance.records import record
-from headwater.testing.conformance.suite import (
+from conformance.records import record
+from conformance.suite import (
     Connect,
     Opened,
     Suite,
@@ -20,6 +18,8 @@ from headwater.testing.conformance.suite import (
     clicks,
     outcome,
 )
+from headwater.core.clock import to_micros
+from headwater.ports import Change, Point, Pruned
 
 _SECONDS = 6
 _FEATURES = ["clicks", "views", "taps"]

@@ -7,11 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headwater.core.clock import to_micros
-from headwater.core.partitioning import partition_of
-from headwater.core.values import decode_cells
-from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.testing.conformance.suite import (
+from conformance.suite import (
     START,
     Opened,
     Suite,
@@ -20,6 +16,10 @@ from headwater.testing.conformance.suite import (
     clicks,
     outcome,
 )
+from headwater.core.clock import to_micros
+from headwater.core.partitioning import partition_of
+from headwater.core.values import decode_cells
+from headwater.errors import LeaseLostError, VersionConflictError
 
 _CLOCK_SKEW_MICROS = 600_000_000
 

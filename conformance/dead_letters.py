@@ -7,10 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from headwater.core.values import LONGEST_ID, ServiceEvent
-from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter, Lease, LetterSummary
-from headwater.testing.conformance.suite import (
+from conformance.suite import (
     START,
     Opened,
     Suite,
@@ -19,6 +16,9 @@ from headwater.testing.conformance.suite import (
     dead_letter,
     outcome,
 )
+from headwater.core.values import LONGEST_ID, ServiceEvent
+from headwater.errors import UnknownDeadLetterError
+from headwater.ports import DeadLetter, Lease, LetterSummary
 
 
 class DeadLettersConformance(Suite):

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from conformance.suite import START, Opened, Suite, click, numbers, until
 from headwater.core.values import ServiceEvent
-from headwater.testing.conformance.suite import START, Opened, Suite, click, numbers, until
 
 DAY = timedelta(days=1)
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

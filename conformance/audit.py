@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from conformance.suite import START, Connect, Opened, Suite, after
 from headwater.core.values import new_id
 from headwater.errors import InvalidInputError
 from headwater.ports import AuditEntry, AuditQuery
-from headwater.testing.conformance.suite import START, Connect, Opened, Suite, after
 
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 

@@ -9,10 +9,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from headwater.errors import InvalidInputError, QueryError
-from headwater.ports import Point
-from headwater.testing.conformance.catalog import full_catalog
-from headwater.testing.conformance.suite import (
+from conformance.catalog import full_catalog
+from conformance.suite import (
     START,
     Connect,
     Opened,
@@ -23,6 +21,8 @@ from headwater.testing.conformance.suite import (
     clicks,
     outcome,
 )
+from headwater.errors import InvalidInputError, QueryError
+from headwater.ports import Point
 
 MICROSECOND = timedelta(microseconds=1)
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from conformance.documents import cosine
 from headwater.declarations.filters import matches
 from headwater.ports import DocumentWrite, Embedding, Filter, IndexedChunk, IndexSpec
-from headwater.testing.conformance.documents import cosine
 
 _K1, _B = 1.2, 0.75
 NEVER = 1 << 62

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+from conformance.suite import Opened, Suite, until
 from headwater.core.clock import SystemClock
 from headwater.ports import Cached
-from headwater.testing.conformance.suite import Opened, Suite, until
 
 HOUR = timedelta(hours=1)
 SECOND = 1_000_000

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import duckdb
 import msgspec
 
+from conformance.suite import START, Opened
 from headwater.core.clock import MICROSECOND, to_micros
 from headwater.core.codec import Kind
 from headwater.core.values import Cell
 from headwater.ports import Change, FrameColumn, FrameQuery, FrameReader
-from headwater.testing.conformance.suite import START, Opened
 
 ORIGIN = to_micros(START)
 """The start, in microseconds."""

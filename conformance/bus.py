@@ -9,11 +9,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from headwater.core.values import ServiceEvent
-from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.ports import ConsumerLag, Lease, Tick
-from headwater.testing.conformance.deduplication import DAY, DeduplicationConformance
-from headwater.testing.conformance.suite import (
+from conformance.deduplication import DAY, DeduplicationConformance
+from conformance.suite import (
     BRIEF_LEASE,
     MANY,
     START,
@@ -27,6 +24,9 @@ from headwater.testing.conformance.suite import (
     numbers,
     outcome,
 )
+from headwater.core.values import ServiceEvent
+from headwater.errors import LeaseLostError, VersionConflictError
+from headwater.ports import ConsumerLag, Lease, Tick
 
 MINUTE = timedelta(minutes=1)
 CLOCKS_APART = timedelta(seconds=5)

@@ -6,10 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from headwater.core.values import ServiceEvent
-from headwater.errors import InvalidInputError
-from headwater.ports import EventFilter, EventPage, FollowedEvent
-from headwater.testing.conformance.suite import (
+from conformance.suite import (
     START,
     Opened,
     Suite,
@@ -18,6 +15,9 @@ from headwater.testing.conformance.suite import (
     outcome,
     until,
 )
+from headwater.core.values import ServiceEvent
+from headwater.errors import InvalidInputError
+from headwater.ports import EventFilter, EventPage, FollowedEvent
 
 _LONG = timedelta(hours=1)
 

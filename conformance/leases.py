@@ -9,9 +9,7 @@ from functools import partial
 
 import pytest
 
-from headwater.errors import BackendUnavailableError, LeaseLostError
-from headwater.ports import Lease
-from headwater.testing.conformance.suite import (
+from conformance.suite import (
     BRIEF_LEASE,
     Connect,
     Opened,
@@ -20,6 +18,8 @@ from headwater.testing.conformance.suite import (
     outcome,
     until,
 )
+from headwater.errors import BackendUnavailableError, LeaseLostError
+from headwater.ports import Lease
 
 
 class LeasesConformance(Suite):

@@ -11,11 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.declarations.filters import matches
-from headwater.errors import HeadwaterError
-from headwater.ports import AllOf, AnyOf, Compare, DocumentWrite, Filter, Not, VectorIndex
-from headwater.ports.vectors import Scalar
-from headwater.testing.conformance.documents import (
+from conformance.documents import (
     EAST,
     NORTH,
     SPEC,
@@ -28,7 +24,11 @@ from headwater.testing.conformance.documents import (
     texts,
     words,
 )
-from headwater.testing.conformance.suite import Opened, Suite
+from conformance.suite import Opened, Suite
+from headwater.declarations.filters import matches
+from headwater.errors import HeadwaterError
+from headwater.ports import AllOf, AnyOf, Compare, DocumentWrite, Filter, Not, VectorIndex
+from headwater.ports.vectors import Scalar
 
 PRECISION = 1e-5
 

@@ -9,9 +9,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from headwater.core.clock import to_micros
-from headwater.core.partitioning import BUCKETS, bucket_of
-from headwater.testing.conformance.suite import (
+from conformance.suite import (
     START,
     Opened,
     Suite,
@@ -21,6 +19,8 @@ from headwater.testing.conformance.suite import (
     dead_letter,
     outcome,
 )
+from headwater.core.clock import to_micros
+from headwater.core.partitioning import BUCKETS, bucket_of
 
 
 class ExportsConformance(Suite):

@@ -8,10 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.core.clock import from_micros
-from headwater.errors import HeadwaterError, LeaseLostError
-from headwater.ports import DocumentWrite, VectorIndex
-from headwater.testing.conformance.documents import (
+from conformance.documents import (
     SPEC,
     changed_at,
     chunk,
@@ -23,7 +20,10 @@ from headwater.testing.conformance.documents import (
     texts,
     words,
 )
-from headwater.testing.conformance.suite import Opened, Suite, outcome
+from conformance.suite import Opened, Suite, outcome
+from headwater.core.clock import from_micros
+from headwater.errors import HeadwaterError, LeaseLostError
+from headwater.ports import DocumentWrite, VectorIndex
 
 
 class VectorIndexConformance(Suite):

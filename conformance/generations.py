@@ -6,10 +6,7 @@ import asyncio
 
 import pytest
 
-from headwater.core.clock import from_micros
-from headwater.errors import NotFoundError
-from headwater.ports import Generation, VectorIndex
-from headwater.testing.conformance.documents import (
+from conformance.documents import (
     OTHER_SPEC,
     SPEC,
     changed_at,
@@ -20,7 +17,10 @@ from headwater.testing.conformance.documents import (
     stored_document,
     words,
 )
-from headwater.testing.conformance.suite import Connect, Opened, Suite
+from conformance.suite import Connect, Opened, Suite
+from headwater.core.clock import from_micros
+from headwater.errors import NotFoundError
+from headwater.ports import Generation, VectorIndex
 
 
 async def generation(vectors: VectorIndex, number: int) -> Generation:

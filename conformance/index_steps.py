@@ -10,6 +10,9 @@ from zlib import crc32
 import msgspec
 import pytest
 
+from conformance import index_model as model
+from conformance.documents import SPEC, chunk, embedding
+from conformance.suite import Opened, Suite, outcome
 from headwater.core.clock import to_micros
 from headwater.errors import HeadwaterError
 from headwater.ports import (
@@ -24,9 +27,6 @@ from headwater.ports import (
     VectorIndex,
     VectorQuery,
 )
-from headwater.testing.conformance import index_model as model
-from headwater.testing.conformance.documents import SPEC, chunk, embedding
-from headwater.testing.conformance.suite import Opened, Suite, outcome
 
 _SPECS = [msgspec.structs.replace(SPEC, chunk_tokens=size) for size in (1, 2, 3)]
 # Vectors whose products are exact, so that equal scores are equal on every store.
