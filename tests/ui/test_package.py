@@ -1,6 +1,6 @@
 """The wheel and the sdist contain the built web UI, and the wheel serves it without Node.
 
-It contains the verifier of records too.
+It contains the verifier of records and the shop of the demo too.
 """
 
 import subprocess
@@ -63,6 +63,13 @@ def test_the_wheel_contains_the_verifier(wheel: Path) -> None:
         for name in ("verify.mjs", "cli.mjs", "page.html", "README.md"):
             packed = package.read(f"headwater/cli/verifier/{name}")
             assert packed == (VERIFIER / name).read_bytes()
+
+
+def test_the_wheel_contains_the_shop_of_the_demo(wheel: Path) -> None:
+    shop = ROOT / "examples" / "shop"
+    with zipfile.ZipFile(wheel) as package:
+        for file in (each for each in shop.iterdir() if each.is_file()):
+            assert package.read(f"headwater/cli/demo/shop/{file.name}") == file.read_bytes()
 
 
 @pytest.fixture

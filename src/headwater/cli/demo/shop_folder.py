@@ -65,10 +65,3 @@ class Filling:
         if self._process.wait():
             problem = self._log.read_text(encoding="utf-8", errors="replace")[-2000:].strip()
             raise DemoError(f"the made-up data could not be written: {problem}")
-
-
-def make_shop(folder: Path, days: int) -> None:
-    """Write the files of the shop to a folder, and fill its store with days of data."""
-    write_shop(folder)
-    with Filling(folder, days) as filling:
-        filling.finish()
