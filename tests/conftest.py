@@ -18,6 +18,7 @@ from headwater import FeatureStore, entity
 from headwater.core.logging import log
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
+from tests.child_processes import default_signals, no_survivors
 from tests.cluster import cluster
 from tests.memory import holds_test_files
 from tests.schemas import Schemas
@@ -99,6 +100,13 @@ def _repeatson_servers(item: pytest.Item) -> bool:
         return False
     # Only the fixture of this file has the parameter.
     return "callspec" in vars(item) and item.callspec.params.get("settings") == "production"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _child_processes() -> Iterator[None]:
+    """Start children as a terminal does, also under `nohup`, and fail if one survives."""
+    with default_signals(), no_survivors():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import asyncpg
 
+from tests.child_processes import is_running
 from tests.wheels import package, postgres_installation
 
 READY_WITHIN_SECONDS = 60.0
@@ -448,16 +449,8 @@ def _wait_until_ended(process: subprocess.Popen[bytes], children: Sequence[int])
         process.kill()
         process.wait()
     deadline = time.monotonic() + STOPPED_WITHIN_SECONDS
-    while any(map(_is_running, children)) and time.monotonic() < deadline:
+    while any(map(is_running, children)) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in ("Z", "X")
 
 
 def free_port() -> int:

@@ -12,6 +12,7 @@ import pytest
 from headwater.errors import DurationError, TaskFailedError
 from headwater.history.runners import InlineRunner, ProcessRunner
 from headwater.ports.runner import Runner, Task
+from tests.child_processes import is_running
 from tests.engine.support import until
 from tests.history.tasks import DieUntil, Double, Fail, Hang
 
@@ -31,14 +32,6 @@ asyncio.run(run())
 
 async def results(runner: Runner, *tasks: Task[tuple[int, int]]) -> list[tuple[int, int]]:
     return [result async for result in runner.map(tasks)]
-
-
-def is_running(process: int) -> bool:
-    try:
-        status = Path(f"/proc/{process}/status").read_text()
-    except FileNotFoundError:
-        return False
-    return "zombie" not in status
 
 
 async def test_tasks_run_here_or_in_other_processes() -> None:
