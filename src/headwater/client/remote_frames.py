@@ -16,7 +16,6 @@ import msgspec
 from headwater.api.declarations import StoreListing
 from headwater.core.clock import from_micros
 from headwater.core.duckdb_session import headline, identifier, parquet, session
-from headwater.core.sql_literals import text
 from headwater.declarations.feature_handles import Feature, FeatureRef, feature_name
 from headwater.declarations.features import EntityDef
 from headwater.errors import InvalidInputError, UnknownNameError
@@ -82,10 +81,7 @@ class RemoteFrame:
             try:
                 self._frame.load(duck, self._spine)
                 check_rows(duck, self._spine, self._frame.remedies)
-                duck.run(
-                    f"COPY (SELECT {selected} FROM frame ORDER BY row) TO {text(points)}"
-                    " (FORMAT parquet)"
-                )
+                duck.write(f"SELECT {selected} FROM frame ORDER BY row", points)
             except duckdb.Error as error:
                 raise InvalidInputError(f"the frame cannot be read: {headline(error)}") from error
         return points

@@ -20,6 +20,9 @@ from headwater.core.sql_literals import text
 _ALIVE = "alive.lock"
 _MAX_THREADS = 4
 _MIN_OBJECT_LIMIT = 16 << 20
+_FLOATS = ("FLOAT", "DOUBLE")
+_IS_NEGATIVE_ZERO = "({0} = 0 AND signbit({0}))"
+_MAY_HAVE_NEGATIVE_ZERO = "contains(CAST({0} AS VARCHAR), '-0.0')"
 
 _encode_lines = msgspec.json.Encoder().encode_lines
 
@@ -57,6 +60,29 @@ class Session:
         file.write_bytes(lines)
         longest = max(map(len, lines.splitlines()), default=0)
         self.load(table, file, columns, longest=longest)
+
+    def write(self, rows: str, file: Path) -> int:
+        """Write the rows of a query to a Parquet file; return their number.
+
+        A dictionary has one entry for 0.0 and -0.0, so a file with the latter has no dictionaries.
+        Others have, because repeated texts may take a hundred times the space without.
+        """
+        limit = ", DICTIONARY_SIZE_LIMIT 0" if self._has_negative_zeros(rows) else ""
+        sql = f"COPY ({rows}) TO {text(file)} (FORMAT parquet, USE_TMP_FILE false{limit})"
+        return int(scalar(self.run(sql)))
+
+    def _has_negative_zeros(self, rows: str) -> bool:
+        columns = self.run(f"DESCRIBE SELECT * FROM ({rows})").fetchall()
+        checks = [
+            (_IS_NEGATIVE_ZERO if kind in _FLOATS else _MAY_HAVE_NEGATIVE_ZERO).format(
+                identifier(name)
+            )
+            for name, kind, *_ in columns
+            if any(each in kind for each in _FLOATS)
+        ]
+        if not checks:
+            return False
+        return bool(scalar(self.run(f"SELECT bool_or({' OR '.join(checks)}) FROM ({rows})")))
 
 
 @contextmanager

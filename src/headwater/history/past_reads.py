@@ -10,7 +10,6 @@ import msgspec
 
 from headwater.core.clock import Clock
 from headwater.core.duckdb_session import session
-from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
@@ -108,4 +107,4 @@ def _write(changes: Sequence[Change], folder: Path, file: Path) -> None:
     ]
     with session(folder) as duck:
         duck.load_rows("found", rows, _COLUMNS)
-        duck.run(f"COPY found TO {text(file)} (FORMAT parquet)")
+        duck.write("FROM found", file)

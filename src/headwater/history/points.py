@@ -10,7 +10,6 @@ from typing import Any
 
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import Session, scalar
-from headwater.core.sql_literals import text
 from headwater.core.values import LONGEST_ID
 from headwater.declarations.features import EntityDef
 from headwater.errors import InvalidInputError
@@ -35,10 +34,10 @@ def write_points(duck: Session, spine: Spine, remedies: TimeRemedies, files: Seq
     """Check the table ``frame`` and write the points of each entity; return the number of rows."""
     count = check_rows(duck, spine, remedies)
     for number, file in enumerate(files):
-        duck.run(
-            f"COPY (SELECT row, CAST(id{number} AS VARCHAR) AS entity_id,"
-            f" epoch_us(CAST(moment AS TIMESTAMPTZ)) AS at FROM frame) TO {text(file)}"
-            " (FORMAT parquet)"
+        duck.write(
+            f"SELECT row, CAST(id{number} AS VARCHAR) AS entity_id,"
+            " epoch_us(CAST(moment AS TIMESTAMPTZ)) AS at FROM frame",
+            file,
         )
     return count
 

@@ -17,7 +17,6 @@ import msgspec
 from headwater.core.batching import batched
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import Session, parquet, session
-from headwater.core.sql_literals import text
 from headwater.core.values import Cell, FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
@@ -189,7 +188,7 @@ class Recomputation:
     def _write_points(self, moments: Iterable[_Moment], points: Path) -> None:
         rows = [_PointRow(n, moment.entity_id, moment.at) for n, moment in enumerate(moments)]
         self._duck.load_rows("points", rows, _POINT_COLUMNS)
-        self._duck.run(f"COPY points TO {text(points)} (FORMAT parquet)")
+        self._duck.write("FROM points", points)
         self._duck.run("DROP TABLE points")
 
     def _fetch(self, sql: str) -> list[tuple[Any, ...]]:
@@ -222,10 +221,7 @@ class Recomputation:
             value = f"CAST(v{place} AS TIMESTAMPTZ) AS v{place}" if kind == "time" else f"v{place}"
             selected += [value, f"a{place}"]
         self._duck.load("computed", lines, columns, longest=longest)
-        self._duck.run(
-            f"COPY (SELECT {', '.join(selected)} FROM computed ORDER BY row)"
-            f" TO {text(answer)} (FORMAT parquet)"
-        )
+        self._duck.write(f"SELECT {', '.join(selected)} FROM computed ORDER BY row", answer)
 
     def _new_file(self, kind: str) -> Path:
         return self._folder / f"computed{next(self._numbers)}.{kind}"

@@ -34,10 +34,10 @@ class Choice(msgspec.Struct, frozen=True):
             selected.append(f"{_chosen(spans, _value)} AS v{place}")
             selected.append(f"{_chosen(spans, lambda _, found: f'a{found}')} AS a{place}")
         with session(answer.parent) as duck:
-            duck.run(
-                f"COPY (SELECT {', '.join(selected)} FROM ({parquet([every])})"
-                f' JOIN (SELECT row, "at" FROM ({parquet([points])})) USING (row) ORDER BY row)'
-                f" TO {text(answer)} (FORMAT parquet)"
+            duck.write(
+                f"SELECT {', '.join(selected)} FROM ({parquet([every])})"
+                f' JOIN (SELECT row, "at" FROM ({parquet([points])})) USING (row) ORDER BY row',
+                answer,
             )
 
 

@@ -17,7 +17,6 @@ from headwater.backends.duckdb.kernel import FramePart
 from headwater.backends.duckdb.segment_files import ALL_BUCKETS
 from headwater.core.duckdb_session import glob_literal, parquet, private_folder, scalar, session
 from headwater.core.partitioning import BUCKETS, bucket_of
-from headwater.core.sql_literals import text
 from headwater.errors import HeadwaterError
 from headwater.ports import FrameQuery, Runner, Segment
 
@@ -34,10 +33,8 @@ FROM (SELECT DISTINCT entity_id FROM read_parquet({file}, hive_partitioning = fa
 """
 
 _SPLIT = """
-COPY (
-    SELECT points.* FROM read_parquet({file}, hive_partitioning = false) AS points
-    JOIN buckets USING (entity_id) WHERE bucket BETWEEN {first} AND {last}
-) TO {part} (FORMAT parquet, USE_TMP_FILE false)
+SELECT points.* FROM read_parquet({file}, hive_partitioning = false) AS points
+JOIN buckets USING (entity_id) WHERE bucket BETWEEN {first} AND {last}
 """
 
 
@@ -115,17 +112,14 @@ class FramePlan:
             duck.run(_BUCKETS.format(file=file))
             for first, last in bucket_ranges(groups):
                 part = self._folder / f"points-{first:04}-{last:04}.parquet"
-                duck.run(_SPLIT.format(file=file, first=first, last=last, part=text(part)))
+                duck.write(_SPLIT.format(file=file, first=first, last=last), part)
                 answer = self._folder / f"answer-{first:04}-{last:04}.parquet"
                 tasks.append(self._part(part, (first, last), answer))
         return tasks
 
     def _merge(self, parts: Sequence[Path]) -> None:
         with session(self._folder) as duck:
-            duck.run(
-                f'COPY ({parquet(parts)} ORDER BY "row") TO {text(self._answer)}'
-                " (FORMAT parquet, USE_TMP_FILE false)"
-            )
+            duck.write(f'{parquet(parts)} ORDER BY "row"', self._answer)
 
 
 async def answer_frame(

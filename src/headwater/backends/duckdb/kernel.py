@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.backends.duckdb.segment_schema import HISTORY, VALUE_AS_JSON, open_rows
+from headwater.backends.duckdb.segment_schema import HISTORY, VALUE_AS_JSON, VALUE_FLOAT, open_rows
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import Session, glob_literal, scalar, session
 from headwater.core.sql_literals import text
@@ -108,9 +108,8 @@ _FORMS: Mapping[Kind, _Form] = {
     ),
     "float": _Form(
         "DOUBLE",
-        # The text first: it has the sign of -0.0, which a file may lose.
-        "coalesce(CASE WHEN regexp_matches(value_json, '^-?[0-9]')"
-        " THEN TRY_CAST(value_json AS DOUBLE) END, value_float, value_int)",
+        f"coalesce({VALUE_FLOAT}, value_int, CASE WHEN regexp_matches(value_json, '^-?[0-9]')"
+        " THEN TRY_CAST(value_json AS DOUBLE) END)",
     ),
     "bool": _Form(
         "BOOLEAN",
@@ -150,7 +149,7 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
             duck.run(_POINTS.format(file=glob_literal(self.points)))
             for number, column in enumerate(self.columns):
                 self._add_column(duck, number, column)
-            return int(scalar(duck.run(self._assemble())))
+            return duck.write(self._assembled(), self.answer)
 
     def _add_column(self, duck: Session, number: int, column: FrameColumn) -> None:
         form = _FORMS[column.kind]
@@ -180,15 +179,12 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
             rows += _EXTRA.format(series=text(column.series), kind=text(column.kind), file=file)
         return rows
 
-    def _assemble(self) -> str:
+    def _assembled(self) -> str:
         columns = range(len(self.columns))
         values = [f", column_{n}.value AS v{n}, column_{n}.true_from AS a{n}" for n in columns]
         # Each table is in the order of the rows already.
         tables = [f" POSITIONAL JOIN column_{n}" for n in columns]
-        return (
-            f'COPY (SELECT "row"{"".join(values)} FROM numbers{"".join(tables)})'
-            f" TO {text(self.answer)} (FORMAT parquet, USE_TMP_FILE false)"
-        )
+        return f'SELECT "row"{"".join(values)} FROM numbers{"".join(tables)}'
 
 
 def _counts(column: FrameColumn) -> str:

@@ -47,7 +47,7 @@ SELECT seq, feature, entity, entity_id, bucket, kind,
        make_timestamptz(written_at) AS written_at,
        cause,
        CASE kind WHEN 'int' THEN TRY_CAST(value AS BIGINT) END AS value_int,
-       CASE kind WHEN 'float' THEN TRY_CAST(value AS DOUBLE) END AS value_float,
+       CASE kind WHEN 'float' THEN TRY_CAST(value AS DOUBLE) + 0.0 END AS value_float,
        CASE kind WHEN 'bool' THEN TRY_CAST(value AS BOOLEAN) END AS value_bool,
        CASE WHEN kind = 'text' AND value[1] = '"' THEN value ->> '$' END AS value_text,
        CASE WHEN kind = 'time' AND value[1] = '"'
@@ -86,10 +86,12 @@ FROM """,
 
 LOGS: Mapping[LogKind, SegmentLog] = {log.kind: log for log in (HISTORY, EVENTS)}
 
-VALUE_AS_JSON = """coalesce(
+# The dictionary of a file takes 0.0 and -0.0 for one value; only the latter has a text as well.
+VALUE_FLOAT = "CASE WHEN value_json IS NULL THEN value_float + 0.0 ELSE -abs(value_float) END"
+VALUE_AS_JSON = f"""coalesce(
     value_json,
     CAST(value_int AS VARCHAR),
-    CAST(value_float AS VARCHAR),
+    CAST({VALUE_FLOAT} AS VARCHAR),
     CAST(value_bool AS VARCHAR),
     CAST(to_json(value_text) AS VARCHAR),
     strftime(CAST(value_time AS TIMESTAMP), '"%Y-%m-%dT%H:%M:%S.%fZ"'),
@@ -111,7 +113,7 @@ WHERE NOT starts_with(event_type, 'headwater.')""",
 CREATE VIEW feature_history AS
 SELECT feature, entity, entity_id, as_of, written_at, cause, kind,
        CAST({VALUE_AS_JSON} AS JSON) AS value,
-       value_int, value_float, value_bool, value_text, value_time,
+       value_int, {VALUE_FLOAT} AS value_float, value_bool, value_text, value_time,
        CASE WHEN value_time IS NULL AND value_float IS NULL THEN value_json END AS value_json
 FROM headwater.history""",
     ),

@@ -39,7 +39,7 @@ _HISTORY_COLUMNS = {
 _TYPED_HISTORY = """
 SELECT seq, feature, entity, entity_id, bucket, kind, as_of, written_at, cause,
        CASE kind WHEN 'int' THEN TRY_CAST(value AS BIGINT) END AS value_int,
-       CASE kind WHEN 'float' THEN TRY_CAST(value AS DOUBLE) END AS value_float,
+       CASE kind WHEN 'float' THEN TRY_CAST(value AS DOUBLE) + 0.0 END AS value_float,
        CASE kind WHEN 'bool' THEN TRY_CAST(value AS BOOLEAN) END AS value_bool,
        CASE WHEN kind = 'text' AND value[1] = '"' THEN value ->> '$' END AS value_text,
        CASE WHEN kind = 'time' AND value[1] = '"'

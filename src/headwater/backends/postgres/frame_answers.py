@@ -9,7 +9,6 @@ from typing import NamedTuple
 from headwater.backends.postgres.copying import CsvFile
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import Session, parquet
-from headwater.core.sql_literals import text
 from headwater.ports import FrameColumn, FrameQuery, misfit_error
 
 COLUMNS_AT_ONCE = 32
@@ -106,10 +105,7 @@ class FrameAnswers:
         tables = self.groups[0].table + "".join(
             f' JOIN {group.table} USING ("row")' for group in self.groups[1:]
         )
-        self._duck.run(
-            f'COPY (SELECT * EXCLUDE (misfit) FROM {tables} ORDER BY "row")'
-            f" TO {text(answer)} (FORMAT parquet)"
-        )
+        self._duck.write(f'SELECT * EXCLUDE (misfit) FROM {tables} ORDER BY "row"', answer)
 
     def _check_misfits(self) -> None:
         rows = " UNION ALL ".join(

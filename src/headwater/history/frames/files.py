@@ -110,11 +110,14 @@ class FileFrame:
         rows = self._given if self.output.suffix == CSV else self._rows
         partial = self.output.with_name(f".{self.output.name}.{uuid4().hex}")
         try:
-            duck.run(
-                f"COPY (SELECT given.*, {added} FROM {rows} AS given"
-                f" POSITIONAL JOIN ({result.query}) AS result) TO {text(partial)}"
-                f" (FORMAT {self.output.suffix[1:]})"
+            joined = (
+                f"SELECT given.*, {added} FROM {rows} AS given"
+                f" POSITIONAL JOIN ({result.query}) AS result"
             )
+            if self.output.suffix == CSV:
+                duck.run(f"COPY ({joined}) TO {text(partial)} (FORMAT csv)")
+            else:
+                duck.write(joined, partial)
             os.replace(partial, self.output)
         finally:
             partial.unlink(missing_ok=True)

@@ -53,7 +53,7 @@ class RelationFrame:
 
     def attach(self, duck: Session, result: FrameResult) -> Any:
         file = duck.folder / "result.parquet"
-        duck.run(f"COPY ({result.query}) TO {text(file)} (FORMAT parquet)")
+        duck.write(result.query, file)
         added = ", ".join(
             f"c{number} AS {identifier(column.name)}"
             for number, column in enumerate(result.columns)
