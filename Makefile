@@ -75,9 +75,10 @@ pictures: ui browser ## Take the pictures of the README from the data of the dem
 ui-pictures: ui browser ## Take pictures of every state that the tests of the web UI reach, into build/pictures
 	$(BIN)/pytest --numprocesses auto --pictures build/pictures $(ARGS) tests/ui
 
-lint: $(DEV_READY) ## Check format and lint
+lint: $(DEV_READY) ## Check format, lint and the size of packages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python -m dev.size
 
 types: $(DEV_READY) ## Check types
 	$(BIN)/mypy
