@@ -60,3 +60,17 @@ def test_the_time_of_the_computer_in_a_function_that_computes_the_past_is_a_warn
     assert f"warning: {warning}" in ran.err
     file.write_text(_CLOCKS.format(now="store.clock.now()"))
     assert run("check", "evening.py").err == ""
+
+
+def test_chance_in_another_file_of_the_user_is_a_warning(run: Run, folder: Path) -> None:
+    (folder / "hours.py").write_text(
+        "import numpy as np\nRNG = np.random.default_rng(7)\n\n"
+        "class Hours:\n    def pick(self):\n        return RNG.choice([1, 2])\n"
+    )
+    (folder / "evening.py").write_text(
+        "from hours import Hours\n\nhours = Hours()\n\n"
+        + _CLOCKS.format(now="hours.pick() and store.clock.now()")
+    )
+    ran = run("check", "evening.py")
+    assert ran.code == 0
+    assert "hours.py:6: feature 'is_evening' uses RNG.choice" in ran.err

@@ -78,13 +78,32 @@ def _definition(
     return sha256(repr((options, sorted(reached.parts.items()))).encode()).hexdigest()[:_LENGTH]
 
 
+class OwnCode(NamedTuple):
+    """The code that belongs to a function: in its folder or its package, and not installed."""
+
+    folder: Path
+    package: str
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> OwnCode:
+        """Return the code that belongs to a function."""
+        file = function.__code__.co_filename if isinstance(function, FunctionType) else "/"
+        return cls(Path(file).parent, (function.__module__ or "").partition(".")[0])
+
+    def has(self, module: str, file: str) -> bool:
+        """Return whether a module belongs to it."""
+        path = Path(file)
+        if path.is_relative_to(self.folder) and "site-packages" not in path.parts:
+            return True
+        # The features of the demo are in this package, whose other code is a library to them.
+        return module.partition(".")[0] == self.package != __name__.partition(".")[0]
+
+
 class _Reached:
     """The parts of the user's own code that a function reaches, in one form, by their names."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        file = function.__code__.co_filename if isinstance(function, FunctionType) else "/"
-        self._folder = Path(file).parent
-        self._package = (function.__module__ or "").partition(".")[0]
+        self._own = OwnCode.of(function)
         self._files: dict[str, int] = {}
         self._followed: set[tuple[str, str]] = set()
         self.parts: dict[str, str] = {}
@@ -149,14 +168,8 @@ class _Reached:
         if path is None or (path, name) in self._followed:
             return
         self._followed.add((path, name))
-        if self._is_own(module.__name__, Path(path)):
+        if self._own.has(module.__name__, path):
             self._follow(path, ast.Name(name, ast.Load()), vars(module))
-
-    def _is_own(self, module: str, file: Path) -> bool:
-        if file.is_relative_to(self._folder) and "site-packages" not in file.parts:
-            return True
-        # The features of the demo are in this package, whose other code is a library to them.
-        return module.partition(".")[0] == self._package != __name__.partition(".")[0]
 
 
 class _File(NamedTuple):

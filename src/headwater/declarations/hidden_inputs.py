@@ -4,42 +4,66 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
-import random
-import secrets
 import sys
-import time
-import uuid
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from functools import cached_property, lru_cache
+from importlib.util import resolve_name
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 
 from headwater.declarations.code_uses import enclosed_variables, source_of
+from headwater.declarations.contexts import RetrieverFunction
+from headwater.declarations.definitions import OwnCode
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors.hints import Location
 
-_CLOCK = {time.time, time.time_ns}
+_MOST_FUNCTIONS = 4096
+_ALWAYS = sys.maxsize
+
+_CLOCK: Mapping[str, int] = {
+    "time.time": _ALWAYS,
+    "time.time_ns": _ALWAYS,
+    "time.localtime": 1,
+    "time.gmtime": 1,
+    "time.ctime": 1,
+    "time.strftime": 2,
+}
+"""Functions that give the present, unless a call has as many arguments."""
 _CLOCK_OF_TYPES = {"now", "utcnow", "today"}
-_CLOCK_WITHOUT_ARGUMENT: Mapping[object, int] = {
-    time.localtime: 1,
-    time.gmtime: 1,
-    time.ctime: 1,
-    time.strftime: 2,
+_CHANCE: Mapping[str, int] = {
+    "numpy.random.default_rng": 1,
+    "numpy.random.mtrand.RandomState": 1,
+    "numpy.random.ranf": _ALWAYS,
+    "numpy.random.sample": _ALWAYS,
+    "posix.getrandom": _ALWAYS,
+    "posix.urandom": _ALWAYS,
+    "random.Random": 1,
+    "random.SystemRandom": _ALWAYS,
+    "secrets.randbelow": _ALWAYS,
+    "secrets.token_bytes": _ALWAYS,
+    "secrets.token_hex": _ALWAYS,
+    "secrets.token_urlsafe": _ALWAYS,
+    "uuid.uuid1": _ALWAYS,
+    "uuid.uuid4": _ALWAYS,
 }
-"""Functions that show the present unless they have as many arguments."""
-_CHANCE = {os.urandom, uuid.uuid1, uuid.uuid4} | {
-    each
-    for module in (random, secrets)
-    for each in (vars(module)[name] for name in module.__all__)
-    if isinstance(each, BuiltinFunctionType | MethodType | FunctionType)
+"""Functions and classes that give chance, unless a call has as many arguments: a seed."""
+_GENERATORS = {
+    "numpy.random._generator.Generator",
+    "numpy.random.mtrand.RandomState",
+    "random.Random",
 }
-_CHANCE -= {random.seed, random.getstate, random.setstate, secrets.compare_digest}
-_NUMPY_CHANCE = "numpy.random"
 _UNKNOWN = object()
+_CACHED = type(lru_cache(len))
 
 
 class HiddenInput(NamedTuple):
@@ -62,22 +86,24 @@ class HiddenInput(NamedTuple):
 def hidden_inputs(function: Callable[..., Any]) -> tuple[HiddenInput, ...]:
     """Return the sources of time and chance that a function, or one that it calls, names.
 
-    Functions of other packages are not examined.
+    Generators that all calls share are among them, also seeded ones: each draw depends on those
+    before it. Code that is not in the folder or package of the function is not examined.
     """
     plain = inspect.unwrap(function)
-    if not inspect.isfunction(plain):
-        return ()
-    return tuple(dict.fromkeys(_found_in(plain, {plain})))
+    return _hidden_inputs(plain) if isinstance(plain, FunctionType) else ()
 
 
 def unrepeatable(registry: Registry) -> Iterator[tuple[str, HiddenInput]]:
     """Yield the sources in functions that compute the past, each after its declaration."""
     for feature in registry.features.values():
         if is_computed_again(feature):
-            yield from ((f"feature {feature.name!r}", each) for each in hidden_of(feature))
+            yield from ((f"feature {feature.name!r}", hidden) for hidden in hidden_of(feature))
+    for retriever in registry.retrievers.values():
+        for hidden in hidden_inputs(retriever.function):
+            yield f"retriever {retriever.name!r}", hidden
     for context in registry.contexts.values():
-        for each in hidden_inputs(context.function):
-            yield f"context {context.name!r}", each
+        for hidden in hidden_inputs(context.function):
+            yield f"context {context.name!r}", hidden
 
 
 def is_computed_again(feature: FeatureDef) -> bool:
@@ -91,21 +117,48 @@ def hidden_of(feature: FeatureDef) -> tuple[HiddenInput, ...]:
     return hidden_inputs(feature.function) if has_code else ()
 
 
-def _found_in(function: FunctionType, seen: set[FunctionType]) -> Iterator[HiddenInput]:
-    defined = _parsed(function)
-    if defined is None:
-        return
-    names = _Names(function, defined)
-    for node in ast.walk(ast.Module(defined.body, [])):
-        named = names.value_of(node)
-        kind = _kind(named) or _kind_of_call(node, names)
-        if kind is not None:
-            code = function.__code__
-            place = Location(code.co_filename, code.co_firstlineno + _line(node) - 1)
-            yield HiddenInput(_shown(node), place, kind == "clock")
-        elif isinstance(named, FunctionType) and named not in seen and _is_near(named, function):
-            seen.add(named)
-            yield from _found_in(named, seen)
+@lru_cache(_MOST_FUNCTIONS)
+def _hidden_inputs(function: FunctionType) -> tuple[HiddenInput, ...]:
+    return tuple(dict.fromkeys(_Examined(OwnCode.of(function)).sources(function)))
+
+
+class _Examined:
+    """The functions that were examined, each once, and once for each object of a method."""
+
+    def __init__(self, own: OwnCode) -> None:
+        self._own = own
+        self._seen: set[tuple[FunctionType, int]] = set()
+
+    def sources(self, function: FunctionType, owner: object = _UNKNOWN) -> Iterator[HiddenInput]:
+        """Yield the sources that a function, or a method of an object, names."""
+        key = (function, id(owner))
+        if key in self._seen or (defined := _parsed(function)) is None:
+            return
+        self._seen.add(key)
+        names, code = _Names(function, owner, defined), function.__code__
+        reported: set[ast.AST] = set()
+        for node in ast.walk(ast.Module(defined.body, [])):
+            if node in reported or not isinstance(node, ast.expr):
+                continue
+            is_clock = names.source(node)
+            if is_clock is not None:
+                reported.update(ast.walk(_called(node)))
+                place = Location(code.co_filename, code.co_firstlineno + node.lineno - 1)
+                yield HiddenInput(ast.unparse(_called(node)), place, is_clock)
+            else:
+                yield from self._sources_of(names.function_of(node))
+
+    def _sources_of(self, value: object) -> Iterator[HiddenInput]:
+        """Yield the sources of one of the user's own functions, methods and retrievers."""
+        function, owner = value, _UNKNOWN
+        if isinstance(value, MethodType):
+            function, owner = value.__func__, value.__self__
+        if isinstance(function, FunctionType | RetrieverFunction | _CACHED):
+            plain = inspect.unwrap(function)
+            if isinstance(plain, FunctionType) and self._own.has(
+                plain.__module__ or "", plain.__code__.co_filename
+            ):
+                yield from self.sources(plain, owner)
 
 
 def _parsed(function: FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -119,70 +172,138 @@ def _parsed(function: FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | 
 class _Names:
     """The values of the names in the code of a function that are known before it runs."""
 
-    def __init__(self, function: FunctionType, defined: ast.AST) -> None:
-        local = dict.fromkeys(function.__code__.co_varnames, _UNKNOWN) | _imported(defined)
+    def __init__(self, function: FunctionType, owner: object, defined: ast.AST) -> None:
+        parameters = function.__code__.co_varnames
+        local = dict.fromkeys(parameters, _UNKNOWN) | dict.fromkeys(parameters[:1], owner)
+        local |= _imported(defined, function.__globals__.get("__package__"))
         self._variables = ChainMap(local, enclosed_variables(function), function.__globals__)
+        self._seeded = {ast.unparse(node) for node in _seeded(defined)}
 
     def value_of(self, node: ast.AST) -> object:
-        """Return the value of a name, or of a name in a module or class."""
+        """Return the value of a name, or of an attribute of one."""
         if isinstance(node, ast.Name):
             return self._variables.get(node.id, _UNKNOWN)
         if isinstance(node, ast.Attribute):
-            owner = self.value_of(node.value)
-            if isinstance(owner, ModuleType | type):
-                with suppress(AttributeError):
-                    return getattr(owner, node.attr)
+            return _attribute(self.value_of(node.value), node.attr)
         return _UNKNOWN
 
+    def function_of(self, node: ast.expr) -> object:
+        """Return the function or method that an expression names, or that a call of it runs."""
+        if not isinstance(node, ast.Call):
+            return self.value_of(node)
+        called = self.value_of(node.func)
+        return _attribute(called, "__init__" if isinstance(called, type) else "__call__")
 
-def _imported(defined: ast.AST) -> dict[str, object]:
+    def source(self, node: ast.expr) -> bool | None:
+        """Return whether an expression gives the time, or else chance; None if it gives neither."""
+        called = _called(node)
+        value = self.value_of(called)
+        if _is_clock_of_type(value):
+            return True
+        if _is_shared_generator(value):
+            return None if self._is_seeded(called) else False
+        name = _full_name(value)
+        for sources, is_clock in ((_CLOCK, True), (_CHANCE, False)):
+            if name in sources and not _has_arguments(node, sources[name]):
+                return is_clock
+        return None
+
+    def _is_seeded(self, node: ast.expr) -> bool:
+        generator = node.value if isinstance(node, ast.Attribute) else node
+        return not self._seeded.isdisjoint([ast.unparse(node), ast.unparse(generator)])
+
+
+def _attribute(owner: object, name: str) -> object:
+    """Return an attribute of an object, without running the code of a property."""
+    if owner is _UNKNOWN:
+        return _UNKNOWN
+    with suppress(AttributeError):
+        if isinstance(owner, ModuleType | type) or _is_generator(owner):
+            return getattr(owner, name)
+        return _bound(inspect.getattr_static(owner, name), owner)
+    return _UNKNOWN
+
+
+def _bound(attribute: object, owner: object) -> object:
+    """Return what an attribute of a class is for one of its objects; of a property the method."""
+    match attribute:
+        case FunctionType() as method:
+            return MethodType(method, owner)
+        case property(fget=FunctionType() as method) | cached_property(func=method):
+            return MethodType(method, owner)
+        case classmethod(__func__=method):
+            return MethodType(method, type(owner))
+        case staticmethod(__func__=method):
+            return method
+        case MemberDescriptorType():
+            return attribute.__get__(owner)
+    return attribute
+
+
+def _imported(defined: ast.AST, package: str | None) -> dict[str, object]:
     """Return what a function imports from modules that are loaded."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for node in ast.walk(defined):
         if isinstance(node, ast.Import):
-            for each in node.names:
-                name = each.name if each.asname else each.name.partition(".")[0]
-                found[each.asname or name] = sys.modules.get(name, _UNKNOWN)
+            for alias in node.names:
+                name = alias.name if alias.asname else alias.name.partition(".")[0]
+                values[alias.asname or name] = sys.modules.get(name, _UNKNOWN)
         elif isinstance(node, ast.ImportFrom):
-            module = sys.modules.get(node.module or "")
-            values = {} if module is None else vars(module)
-            for each in node.names:
-                found[each.asname or each.name] = values.get(each.name, _UNKNOWN)
-    return found
+            with suppress(ImportError):  # the function itself cannot import it
+                name = resolve_name("." * node.level + (node.module or ""), package)
+                module = sys.modules.get(name, _UNKNOWN)
+                for alias in node.names:
+                    values[alias.asname or alias.name] = _attribute(module, alias.name)
+    return values
 
 
-def _kind(value: object) -> str | None:
-    """Return whether a function gives the time or chance: "clock", "chance" or None."""
+def _seeded(defined: ast.AST) -> Iterator[ast.expr]:
+    """Yield the generators that a function seeds itself, before it draws from them."""
+    for node in ast.walk(defined):
+        match node:
+            case ast.Call(func=ast.Attribute(value=generator, attr="seed")):
+                if _has_arguments(node, 1):
+                    yield generator
+
+
+def _is_clock_of_type(value: object) -> bool:
+    """Return whether a value is ``now`` or the like, of a class of dates."""
+    if not isinstance(value, BuiltinFunctionType | MethodType):
+        return False
+    owner = value.__self__
+    is_date = isinstance(owner, type) and issubclass(owner, date)
+    return is_date and value.__name__ in _CLOCK_OF_TYPES
+
+
+def _is_shared_generator(value: object) -> bool:
+    """Return whether a value is a generator that all calls share, or a method that draws."""
     if isinstance(value, BuiltinFunctionType | MethodType):
-        owner = value.__self__
-        if isinstance(owner, type) and issubclass(owner, date):
-            return "clock" if value.__name__ in _CLOCK_OF_TYPES else None
-        if type(owner).__module__.startswith(_NUMPY_CHANCE):
-            return "chance"
-    if isinstance(value, BuiltinFunctionType | MethodType | FunctionType):
-        return "clock" if value in _CLOCK else "chance" if value in _CHANCE else None
-    return None
+        return _is_generator(value.__self__) and value.__name__ != "seed"
+    return _is_generator(value)
 
 
-def _kind_of_call(node: ast.AST, names: _Names) -> str | None:
+def _is_generator(value: object) -> bool:
+    return not _GENERATORS.isdisjoint(map(_full_name, type(value).__mro__))
+
+
+def _full_name(value: object) -> str:
+    if isinstance(value, type) or inspect.isroutine(value):
+        with suppress(AttributeError):  # some descriptors have no name
+            return f"{value.__module__}.{value.__qualname__}"
+    return ""
+
+
+def _called(node: ast.expr) -> ast.expr:
+    return node.func if isinstance(node, ast.Call) else node
+
+
+def _has_arguments(node: ast.expr, number: int) -> bool:
+    """Return whether a call may have so many arguments that are not None."""
     if not isinstance(node, ast.Call):
-        return None
-    called = names.value_of(node.func)
-    if isinstance(called, BuiltinFunctionType):
-        enough = _CLOCK_WITHOUT_ARGUMENT.get(called)
-        return "clock" if enough is not None and len(node.args) < enough else None
-    is_unseeded = called is random.Random and not node.args
-    return "chance" if is_unseeded or called is random.SystemRandom else None
-
-
-def _is_near(called: FunctionType, caller: FunctionType) -> bool:
-    return called.__module__.partition(".")[0] == caller.__module__.partition(".")[0]
-
-
-def _line(node: ast.AST) -> int:
-    assert isinstance(node, ast.expr)
-    return node.lineno
-
-
-def _shown(node: ast.AST) -> str:
-    return ast.unparse(node.func if isinstance(node, ast.Call) else node)
+        return number != _ALWAYS
+    values = [*node.args, *(keyword.value for keyword in node.keywords)]
+    is_open = any(isinstance(value, ast.Starred) for value in values) or any(
+        keyword.arg is None for keyword in node.keywords
+    )
+    given = sum(not (isinstance(v, ast.Constant) and v.value is None) for v in values)
+    return number != _ALWAYS and (is_open or given >= number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from datetime import UTC, datetime
 from typing import Any
 
@@ -169,7 +170,10 @@ async def test_values_that_cannot_be_compared_are_counted_by_reason(
     assert served.not_compared["of features that are not declared any more"] == 1
 
 
-async def test_a_feature_that_uses_the_time_of_the_computer_is_named_where_values_differ(
+shared = random.Random(7)
+
+
+async def test_a_feature_that_uses_the_time_of_the_computer_or_chance_is_named_where_values_differ(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
     @feature(entity=user, derived=True)
@@ -177,19 +181,25 @@ async def test_a_feature_that_uses_the_time_of_the_computer_is_named_where_value
         return datetime.now(UTC)
 
     @feature(entity=user, derived=True)
+    def drawn(user_id: str) -> float:
+        return shared.random()
+
+    @feature(entity=user, derived=True)
     def steady(user_id: str) -> datetime:
         return store.clock.now()
 
     @context(store)
     async def summary(user_id: str) -> list[ContextItem]:
-        values = (await store.get_features(["moment", "steady"], [user_id]))[user_id]
+        values = (await store.get_features(["moment", "drawn", "steady"], [user_id]))[user_id]
         return [ContextItem(str(values))]
 
     await summary("u1")
-    (difference,) = (await store.admin.audit()).served.differences
-    assert difference.feature == "moment"
-    assert "uses datetime.now" in difference.hint
-    assert __file__ in difference.hint
+    differences = (await store.admin.audit()).served.differences
+    hints = {each.feature: each.hint for each in differences}
+    assert hints.keys() == {"moment", "drawn"}
+    assert "uses datetime.now" in hints["moment"]
+    assert "uses shared.random" in hints["drawn"]
+    assert all(__file__ in hint for hint in hints.values())
 
 
 async def buy(store: FeatureStore, clock: ManualClock) -> None:
