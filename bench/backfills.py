@@ -13,10 +13,10 @@ from bench.floors import ENTITIES, Measuring, Rate
 from headwater.core.duckdb_session import session
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.sql_literals import text
-from headwater.core.values import new_id
 from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.replay import replay
 from headwater.history.runners import ProcessRunner
+from headwater.model.values import new_id
 from headwater.store.backfills import FeaturesFile
 
 EVENTS = 300_000  # enough that the start of the processes is a small part

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headwater.access.key_format import generate_api_key, hash_of
 from headwater.access.keys_file import ApiKey, changing_keys
-from headwater.core.callers import AccessScope
+from headwater.model.callers import AccessScope
 
 
 class ServerKeys:

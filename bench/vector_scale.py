@@ -20,14 +20,8 @@ import numpy as np
 
 from headwater.backends.connect import connect
 from headwater.core.clock import SystemClock
-from headwater.ports import (
-    Compare,
-    DocumentWrite,
-    IndexedChunk,
-    IndexSpec,
-    VectorIndex,
-    VectorQuery,
-)
+from headwater.model.indexes import IndexSpec
+from headwater.ports import Compare, DocumentWrite, IndexedChunk, VectorIndex, VectorQuery
 from headwater.settings.schema import Settings
 
 _CHUNKS_PER_DOCUMENT = 10

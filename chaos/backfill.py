@@ -19,7 +19,7 @@ from chaos.run import opened
 from chaos.waiting import until
 from headwater import ServiceEvent
 from headwater.declarations.runtime import runtime_of
-from headwater.ports import FeatureVersion
+from headwater.model.catalog import FeatureVersion
 from headwater.settings.schema import Settings
 
 FEATURES = Path(__file__).with_name("backfill_features.py")

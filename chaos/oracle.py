@@ -15,10 +15,10 @@ from chaos.next_features import Run
 from chaos.plan import CHAINED, Step
 from chaos.producer import Intruder
 from headwater import FeatureStore
-from headwater.core.values import MALFORMED
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.batch import NO_FEATURE
-from headwater.ports import DeadLetter
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import MALFORMED
 from headwater.settings.schema import Settings
 
 FIRST_GROUP = Settings().worker.consumer_group

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from conformance.suite import START, Connect, Opened, Suite, after
-from headwater.core.values import new_id
 from headwater.errors import InvalidInputError
-from headwater.ports import AuditEntry, AuditQuery
+from headwater.model.audit import AuditEntry
+from headwater.model.values import new_id
+from headwater.ports import AuditQuery
 
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 

@@ -24,9 +24,10 @@ from conformance.suite import (
     numbers,
     outcome,
 )
-from headwater.core.values import ServiceEvent
 from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.ports import ConsumerLag, Lease, Tick
+from headwater.model.consumers import ConsumerLag
+from headwater.model.values import ServiceEvent
+from headwater.ports import Lease, Tick
 
 MINUTE = timedelta(minutes=1)
 CLOCKS_APART = timedelta(seconds=5)

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from conformance.suite import START, Connect, Opened, Suite, after
-from headwater.ports import (
+from headwater.model.catalog import (
     BackfillState,
     CatalogEntry,
     CatalogState,

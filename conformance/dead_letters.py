@@ -16,9 +16,10 @@ from conformance.suite import (
     dead_letter,
     outcome,
 )
-from headwater.core.values import LONGEST_ID, ServiceEvent
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter, Lease, LetterSummary
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import LONGEST_ID, ServiceEvent
+from headwater.ports import Lease, LetterSummary
 
 
 class DeadLettersConformance(Suite):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from conformance.suite import START, Opened, Suite, click, numbers, until
-from headwater.core.values import ServiceEvent
+from headwater.model.values import ServiceEvent
 
 DAY = timedelta(days=1)
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -11,14 +11,13 @@ from typing import Any
 
 import msgspec
 
+from headwater.model.indexes import IndexSpec, StoredDocument
 from headwater.ports import (
     DocumentWrite,
     Embedding,
     Hit,
     Hits,
     IndexedChunk,
-    IndexSpec,
-    StoredDocument,
     VectorIndex,
     VectorQuery,
 )

@@ -15,9 +15,10 @@ from conformance.suite import (
     outcome,
     until,
 )
-from headwater.core.values import ServiceEvent
 from headwater.errors import InvalidInputError
-from headwater.ports import EventFilter, EventPage, FollowedEvent
+from headwater.model.events import EventPage, FollowedEvent
+from headwater.model.values import ServiceEvent
+from headwater.ports import EventFilter
 
 _LONG = timedelta(hours=1)
 

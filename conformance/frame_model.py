@@ -15,7 +15,7 @@ import msgspec
 from conformance.suite import START, Opened
 from headwater.core.clock import MICROSECOND, to_micros
 from headwater.core.codec import Kind
-from headwater.core.values import Cell
+from headwater.model.values import Cell
 from headwater.ports import Change, FrameColumn, FrameQuery, FrameReader
 
 ORIGIN = to_micros(START)

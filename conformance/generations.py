@@ -20,7 +20,8 @@ from conformance.documents import (
 from conformance.suite import Connect, Opened, Suite
 from headwater.core.clock import from_micros
 from headwater.errors import NotFoundError
-from headwater.ports import Generation, VectorIndex
+from headwater.model.indexes import Generation
+from headwater.ports import VectorIndex
 
 
 async def generation(vectors: VectorIndex, number: int) -> Generation:

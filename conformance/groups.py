@@ -8,7 +8,7 @@ import pytest
 
 from conformance.suite import Connect, Opened, Suite, clicks, outcome, until
 from headwater.errors import GroupInUseError, UnknownGroupError
-from headwater.ports import ConsumerGroup
+from headwater.model.consumers import ConsumerGroup
 
 _EVENTS = 8
 

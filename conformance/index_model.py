@@ -11,7 +11,8 @@ import msgspec
 
 from conformance.documents import cosine
 from headwater.declarations.filters import matches
-from headwater.ports import DocumentWrite, Embedding, Filter, IndexedChunk, IndexSpec
+from headwater.model.indexes import IndexSpec
+from headwater.ports import DocumentWrite, Embedding, Filter, IndexedChunk
 
 _K1, _B = 1.2, 0.75
 NEVER = 1 << 62

@@ -15,6 +15,7 @@ from conformance.documents import SPEC, chunk, embedding
 from conformance.suite import Opened, Suite, outcome
 from headwater.core.clock import to_micros
 from headwater.errors import HeadwaterError
+from headwater.model.indexes import IndexSpec
 from headwater.ports import (
     AllOf,
     AnyOf,
@@ -22,7 +23,6 @@ from headwater.ports import (
     DocumentWrite,
     Filter,
     IndexedChunk,
-    IndexSpec,
     Not,
     VectorIndex,
     VectorQuery,

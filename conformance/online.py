@@ -18,8 +18,8 @@ from conformance.suite import (
 )
 from headwater.core.clock import to_micros
 from headwater.core.partitioning import partition_of
-from headwater.core.values import decode_cells
 from headwater.errors import LeaseLostError, VersionConflictError
+from headwater.model.values import decode_cells
 
 _CLOCK_SKEW_MICROS = 600_000_000
 

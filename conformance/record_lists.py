@@ -19,7 +19,8 @@ from conformance.records import (
 )
 from conformance.suite import START, Opened, Suite, after
 from headwater.errors import InvalidInputError
-from headwater.ports import RecordQuery, RecordSummary
+from headwater.model.contexts import RecordSummary
+from headwater.ports import RecordQuery
 
 _MICROSECOND = timedelta(microseconds=1)
 

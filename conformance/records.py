@@ -14,9 +14,10 @@ import pytest
 
 from conformance.suite import START, Connect, Opened, Suite, after
 from headwater.core.clock import to_micros
-from headwater.core.values import LONGEST_NAME
 from headwater.errors import ImmutableRecordError, InvalidInputError
-from headwater.ports import RecordSummary, StoredRecord
+from headwater.model.contexts import RecordSummary
+from headwater.model.values import LONGEST_NAME
+from headwater.ports import StoredRecord
 
 EVERY_BYTE = bytes(range(256))
 LONGEST = "\U0010fffd" * LONGEST_NAME

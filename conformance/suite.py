@@ -12,21 +12,21 @@ import msgspec
 import pytest
 
 from headwater.core.clock import to_micros
-from headwater.core.values import Cell, Cells, EntityKey, ServiceEvent
 from headwater.errors import BackendUnavailableError
+from headwater.model.contexts import RecordSummary
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.events import PublishResult
+from headwater.model.values import Cell, Cells, EntityKey, ServiceEvent
 from headwater.ports import (
     Backends,
     Batch,
     Change,
-    DeadLetter,
     DeadLetterQuery,
     Handled,
     Lease,
     Outcome,
     Point,
-    PublishResult,
     RecordQuery,
-    RecordSummary,
 )
 
 LONG_LEASE = 60.0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from headwater.core.callers import AccessScope
+from headwater.model.callers import AccessScope
 
 USERS = 1_000
 ARTICLES = 200

@@ -16,9 +16,8 @@ import pytest
 import headwater
 import headwater.errors
 import headwater.testing
-from headwater.contexts.recorded import ContextFilters
-from headwater.contexts.recorded.replay import Mode
 from headwater.core.progress import OnStep
+from headwater.model.contexts import ContextFilters, Mode
 
 ROOT = Path(__file__).parents[1]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schemathesis.engine import events, from_schema
 
 from dev.fuzz.shop import KEY, PARAMS
-from headwater.api.events import NDJSON_TYPES
+from headwater.model.events import NDJSON_TYPES
 
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
 

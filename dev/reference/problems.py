@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dev.reference.tables import code, table
-from headwater.api.problem_help import HELP
-from headwater.api.problems import INTERNAL, Rule
 from headwater.http.openapi_problems import names_of
+from headwater.http.problem_help import HELP
 from headwater.http.problems import RULES
+from headwater.model.problems import INTERNAL, Rule
 
 
 def problems() -> Iterator[str]:

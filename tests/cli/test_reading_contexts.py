@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.records.lineage import Context
+from headwater.model.lineage import Context
 from headwater.store.loader import load_store
 from tests.cli.conftest import Run
 from tests.cli.context.desk import DESK, assemble, tamper, unpacked

@@ -12,7 +12,6 @@ from starlette.routing import Mount
 
 from headwater import Feature, FeatureStore, Overrides, ServiceEvent, create_app
 from headwater.client import AsyncClient, Client
-from headwater.contexts.recorded.replay import Mode
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     ConfigError,
@@ -21,6 +20,7 @@ from headwater.errors import (
     InvalidInputError,
     UnexpectedResponseError,
 )
+from headwater.model.contexts import Mode
 from headwater.settings.schema import Settings
 from tests.client.conftest import KEY, URL, Address, MakeClient
 

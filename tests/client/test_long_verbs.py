@@ -10,8 +10,8 @@ import pytest
 from headwater import Document, FeatureStore
 from headwater.client import AsyncClient
 from headwater.errors import InvalidInputError, UnknownNameError
-from headwater.history.backfill.reports import BackfillProgress
-from headwater.retrieval.bulk_loading import LoadReport
+from headwater.model.backfills import BackfillProgress
+from headwater.model.bulk_loading import LoadReport
 
 
 async def spend(store: FeatureStore, *users: str) -> None:

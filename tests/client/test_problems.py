@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, FreshnessViolation, errors
-from headwater.api.problems import STORE_RULES, Problem, Rule
 from headwater.client import AsyncClient
 from headwater.client.problems import error_of
 from headwater.client.server import Server
@@ -24,6 +23,7 @@ from headwater.errors import (
 )
 from headwater.errors.hints import Location
 from headwater.http.problems import problem_response
+from headwater.model.problems import STORE_RULES, Problem, Rule
 from tests.client.conftest import URL, MakeClient
 
 VIOLATION = FreshnessViolation(

@@ -32,7 +32,7 @@ from conformance import (
     VectorSearchConformance,
 )
 from conformance.suite import Suite
-from headwater.core.values import ServiceEvent
+from headwater.model.values import ServiceEvent
 from headwater.settings.schema import Settings
 from tests.cluster import MASTERS, keys_of_masters
 from tests.conformance.openings import openings

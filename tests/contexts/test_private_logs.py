@@ -17,9 +17,9 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.declarations import Overrides
 from headwater.errors import ContextFailedError
 from headwater.http.app import create_app
+from headwater.model.contexts import Overrides
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import records

@@ -8,8 +8,8 @@ import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, feature
 from headwater.core.clock import from_micros
-from headwater.core.values import FeatureValue, TrackedFeature
 from headwater.features.read_tracking import judged
+from headwater.model.values import FeatureValue, TrackedFeature
 from headwater.testing import ManualClock
 
 LEVELS = 14

@@ -6,8 +6,8 @@ import pytest
 
 from headwater.doctor.headlines import subtitle_of
 from headwater.doctor.workload import Workload
-from headwater.ports import ConsumerLag
-from headwater.store.letter_groups import LetterGroup, LetterGroups
+from headwater.model.consumers import ConsumerLag
+from headwater.model.dead_letters import LetterGroup, LetterGroups
 
 NOW = datetime(2026, 1, 15, tzinfo=UTC)
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, feature
-from headwater.api.overview import Overview
 from headwater.doctor.store_overview import StoreOverview
 from headwater.engine.last_hour import STEP, LastHour
+from headwater.model.overview import Overview
 from headwater.testing import ManualClock
 from tests.engine.test_last_hour import clock as clock  # aligned with the samples
 

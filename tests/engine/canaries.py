@@ -17,7 +17,7 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.declarations.contexts import Overrides
+from headwater.model.contexts import Overrides
 
 
 class Canary:

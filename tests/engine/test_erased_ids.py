@@ -16,7 +16,7 @@ from headwater import ContextItem, FeatureStore, ServiceEvent, Worker, context, 
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.backfill_run import BackfillRun
 from headwater.errors import ErasedEntityError, EventConflictError
-from headwater.history.forget_report import ForgetReport
+from headwater.model.admin import ForgetReport
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past, query, until

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity
-from headwater.core.callers import Caller, CallerLimits, set_caller
 from headwater.errors import CallerLimitError, InvalidInputError, UnknownNameError
-from headwater.history.forget_report import ForgetReport
+from headwater.model.admin import ForgetReport
+from headwater.model.callers import Caller, CallerLimits, set_caller
 
 
 @pytest.fixture

@@ -24,13 +24,8 @@ from headwater.engine.joining import Joiner
 from headwater.engine.running_versions import RunningVersions
 from headwater.history.backfill.steps import cancelled
 from headwater.history.versions import change_version, version_of
-from headwater.ports import (
-    BackfillState,
-    CatalogEntry,
-    CatalogState,
-    FeatureVersion,
-    position_order,
-)
+from headwater.model.catalog import BackfillState, CatalogEntry, CatalogState, FeatureVersion
+from headwater.ports import position_order
 from tests.engine.support import until
 
 pytestmark = pytest.mark.both_environments

@@ -14,7 +14,7 @@ from headwater import FeatureStore
 from headwater.backends.redis.keys import Keys
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.places import PLACES, WITHOUT_DATA, Place
-from headwater.ports import Horizons
+from headwater.model.catalog import Horizons
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.canaries import (

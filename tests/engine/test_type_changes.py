@@ -13,7 +13,7 @@ from headwater import FeatureStore, ServiceEvent, Worker
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, FeatureValueError, TypeChangedError
 from headwater.history import versions
-from headwater.ports import BackfillState
+from headwater.model.catalog import BackfillState
 from headwater.settings.schema import Settings
 from tests.engine.support import records
 

@@ -17,7 +17,8 @@ from headwater.declarations.runtime import runtime_of
 from headwater.engine.engine import Engine
 from headwater.history import versions
 from headwater.history.backfill import steps
-from headwater.ports import BackfillState, CatalogState, Point
+from headwater.model.catalog import BackfillState, CatalogState
+from headwater.ports import Point
 from headwater.settings.schema import Settings
 from tests.engine.support import records
 

@@ -16,11 +16,11 @@ import redis.asyncio
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.redis.keys import Keys
-from headwater.core.values import Cell
 from headwater.declarations.runtime import runtime_of
 from headwater.features import reconcile
 from headwater.features.cells import make_cell, make_change
-from headwater.features.reconcile import Difference
+from headwater.model.admin import Difference
+from headwater.model.values import Cell
 from headwater.ports import Change, OfflineStore
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock

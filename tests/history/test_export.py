@@ -19,15 +19,14 @@ from headwater.errors import BackendError, InvalidInputError
 from headwater.history import export as exports
 from headwater.history.export import HistoryExport
 from headwater.history.exported import ExportedHistory, load_manifest, save_manifest
-from headwater.ports import (
+from headwater.model.catalog import (
     CatalogEntry,
     CatalogState,
     FeatureVersion,
-    FrameColumn,
-    FrameQuery,
     Horizons,
     VersionState,
 )
+from headwater.ports import FrameColumn, FrameQuery
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 

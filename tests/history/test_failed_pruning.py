@@ -9,7 +9,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, feature
 from headwater.errors import BackendError
-from headwater.history.retention import PrunedPart
+from headwater.model.admin import PrunedPart
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past

@@ -15,7 +15,7 @@ from headwater.contexts.recorded.served_audit import DROPPED
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.history import versions
-from headwater.ports import CatalogState
+from headwater.model.catalog import CatalogState
 from headwater.settings.schema import Settings
 
 pytestmark = pytest.mark.both_environments

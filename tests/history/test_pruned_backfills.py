@@ -10,7 +10,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackfillRefusedError
-from headwater.ports import Horizons
+from headwater.model.catalog import Horizons
 from headwater.settings.schema import Settings
 from tests.engine.support import query
 

@@ -15,15 +15,15 @@ from headwater.declarations.runtime import runtime_of
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError, UnknownContextError
 from headwater.history.nightly_pruning import NightlyPruning
-from headwater.history.retention import PrunedPart, PruneReport
-from headwater.ports import (
-    Backends,
+from headwater.model.admin import PrunedPart, PruneReport
+from headwater.model.catalog import (
     BackfillState,
     CatalogEntry,
     CatalogState,
     FeatureVersion,
     Horizons,
 )
+from headwater.ports import Backends
 from headwater.settings.environments import on_servers
 from headwater.settings.groups import RetentionSettings
 from headwater.settings.schema import Settings

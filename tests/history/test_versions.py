@@ -21,7 +21,7 @@ from headwater.declarations.series import shape_of
 from headwater.errors import InvalidInputError
 from headwater.history import versions
 from headwater.history.backfill import steps
-from headwater.ports import BackfillState, CatalogState, Horizons
+from headwater.model.catalog import BackfillState, CatalogState, Horizons
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -22,14 +22,13 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.api.declarations import declared_context
-from headwater.api.json_values import plain
-from headwater.api.records import RecordDocument
+from headwater.core.json_values import plain
 from headwater.errors import ImmutableRecordError
 from headwater.http.problems import problem_response
-from headwater.records.document import load
+from headwater.records.document import RecordDocument, load
 from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings
+from headwater.store.listings import declared_context
 from tests.http.conftest import KEY, client_of, damage, problem_of
 
 ASSEMBLE = "/v1/contexts/support"

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headwater.api import cards
+from headwater.store import cards
 from tests.http.conftest import MakeStore, client_of, problem_of
 from tests.http.key_files import add_key
 

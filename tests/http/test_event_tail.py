@@ -17,7 +17,7 @@ from headwater.core.clock import SystemClock
 from headwater.errors import BackendUnavailableError
 from headwater.http import event_tail
 from headwater.http.event_tail import EventStream, OpenTails
-from headwater.ports import EventPage, FollowedEvent, LoggedEvent
+from headwater.model.events import EventPage, FollowedEvent, LoggedEvent
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, problem_of, wait_until
 

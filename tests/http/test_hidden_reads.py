@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature, retriever
-from headwater.core.callers import Caller, CallerLimits
+from headwater.model.callers import Caller, CallerLimits
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, client_of
 from tests.http.test_limited_keys import is_refused, with_key

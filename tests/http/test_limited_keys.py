@@ -13,9 +13,9 @@ from headwater import FeatureStore, Index, ServiceEvent, context, entity, featur
 from headwater.cli.context_bundle import bundle
 from headwater.client.async_client import AsyncClient
 from headwater.contexts.recorded import search
-from headwater.core.callers import AccessScope, Caller, CallerLimits, set_caller
 from headwater.errors import CallerLimitError
 from headwater.http.app import create_app
+from headwater.model.callers import AccessScope, Caller, CallerLimits, set_caller
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, client_of, problem_of
 from tests.http.key_files import add_key

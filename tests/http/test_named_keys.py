@@ -14,10 +14,10 @@ import pytest
 from headwater.access import key_ring, wrong_keys
 from headwater.access.key_format import hash_of
 from headwater.access.keys_file import ApiKey, changing_keys
-from headwater.core.callers import ALL_SCOPES
 from headwater.errors import ConfigError
 from headwater.http.app import create_app
 from headwater.http.server import serve
+from headwater.model.callers import ALL_SCOPES
 from tests.http.conftest import KEY, MakeStore, client_of, problem_of
 from tests.http.key_files import add_key, sent
 

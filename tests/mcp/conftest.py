@@ -9,9 +9,9 @@ import pytest
 from mcp import Client
 
 from headwater import FeatureStore
-from headwater.core.callers import Caller, set_caller
 from headwater.mcp.server import create_server
 from headwater.mcp.transports import STDIO_CALLER
+from headwater.model.callers import Caller, set_caller
 from headwater.settings.schema import Settings
 from headwater.store.loader import load_store
 

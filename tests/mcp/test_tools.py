@@ -10,10 +10,10 @@ from mcp import Client, MCPError
 from mcp_types import ResourceLink, TextContent, TextResourceContents
 
 from headwater import FeatureStore
-from headwater.core.callers import Caller, CallerLimits
 from headwater.core.logging import log
 from headwater.mcp.server import create_server
 from headwater.mcp.transports import STDIO_CALLER
+from headwater.model.callers import Caller, CallerLimits
 from headwater.store.loader import load_store
 from tests.mcp.conftest import as_caller, call, facts, problem
 

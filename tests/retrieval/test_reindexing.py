@@ -13,7 +13,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
 from headwater.engine import maintenance
 from headwater.errors import EmbeddingError, InvalidInputError, UnknownNameError
-from headwater.ports import Generation
+from headwater.model.indexes import Generation
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import records, until

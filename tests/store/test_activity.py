@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, feature
-from headwater.core.callers import Caller, CallerLimits
 from headwater.declarations.runtime import runtime_of
+from headwater.model.callers import Caller, CallerLimits
 from headwater.store import activity as module
 from headwater.store.activity import Activity, activity_of
 from headwater.store.visible_names import DeclarationKind

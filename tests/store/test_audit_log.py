@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, entity
-from headwater.core.callers import Caller, set_caller
 from headwater.errors import BackendError, InvalidInputError, UnknownDeadLetterError
+from headwater.model.callers import Caller, set_caller
 from headwater.testing import ManualClock
 
 # These tests damage the file of the embedded store.

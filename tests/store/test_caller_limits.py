@@ -10,8 +10,8 @@ import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature, retriever
 from headwater.backends.connect import connect
-from headwater.core.callers import Caller, CallerLimits, set_caller
 from headwater.errors import CallerLimitError, UnknownContextError
+from headwater.model.callers import Caller, CallerLimits, set_caller
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature, retriever
-from headwater.core.callers import Caller, CallerLimits, current_caller, set_caller
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
+from headwater.model.callers import Caller, CallerLimits, current_caller, set_caller
 from headwater.store.finding import find, match_of
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, create_app, entity, feature
 from headwater.core.clock import SystemClock
+from headwater.model.dead_letters import LetterGroups
 from headwater.ports import LetterSummary
 from headwater.settings.schema import Settings
 from headwater.store import letter_groups
-from headwater.store.letter_groups import LetterGroups, group_letters
+from headwater.store.letter_groups import group_letters
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,8 +17,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from dev.browser import find_chromium, running_chromium
-from headwater.core.callers import AccessScope
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
+from headwater.model.callers import AccessScope
 from tests.http.key_files import add_key
 from tests.ui import hostile
 from tests.ui.browsing import Size, Tab, TabPool

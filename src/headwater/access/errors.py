@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 import reprlib
 
-from headwater.core.callers import AccessScope, Caller
 from headwater.errors import HeadwaterError
+from headwater.model.callers import AccessScope, Caller
 
 
 class RequestError(HeadwaterError):

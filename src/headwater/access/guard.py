@@ -14,8 +14,8 @@ from headwater.access.key_ring import KeyRing, KnownKey, has_api_keys
 from headwater.access.local_requests import check_local, is_loopback
 from headwater.access.rate_limits import BucketTable, TokenBucket
 from headwater.access.wrong_keys import WrongKeys
-from headwater.core.callers import Caller
 from headwater.errors import ConfigError, HeadwaterError
+from headwater.model.callers import Caller
 from headwater.settings.schema import Settings
 
 if TYPE_CHECKING:

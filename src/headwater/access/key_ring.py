@@ -13,9 +13,9 @@ from headwater.access.errors import KeyRequiredError
 from headwater.access.key_format import digest_of
 from headwater.access.keys_file import ApiKey, read_keys
 from headwater.access.rate_limits import TokenBucket
-from headwater.core.callers import Caller
 from headwater.core.logging import log
 from headwater.errors import ConfigError
+from headwater.model.callers import Caller
 from headwater.settings.schema import Settings
 
 _POLL_SECONDS = 1.0

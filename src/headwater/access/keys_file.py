@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Meta
 
 from headwater.access.key_format import check_key_name
-from headwater.core.callers import AccessScope, Caller, CallerLimits
 from headwater.errors import ConfigError, InvalidInputError
+from headwater.model.callers import AccessScope, Caller, CallerLimits
 
 Moment = Annotated[datetime, Meta(tz=True)]
 Names = Annotated[frozenset[str], Meta(min_length=1)]

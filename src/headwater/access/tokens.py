@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from headwater.access.errors import KeyRequiredError
 from headwater.access.key_format import digest_of
 from headwater.access.token_keys import TokenKeys
-from headwater.core.callers import ALL_SCOPES, Caller, CallerLimits
-from headwater.core.values import LONGEST_NAME
 from headwater.errors import ConfigError, MissingExtraError
+from headwater.model.callers import ALL_SCOPES, Caller, CallerLimits
+from headwater.model.values import LONGEST_NAME
 from headwater.settings.groups import OidcSettings
 
 try:

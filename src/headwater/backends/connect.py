@@ -20,13 +20,13 @@ from headwater.backends.memory import MemoryCache
 from headwater.backends.observed import observed
 from headwater.core.clock import Clock
 from headwater.errors import BackendError, BackendUnavailableError, MissingExtraError
+from headwater.model.events import EventPage
+from headwater.model.health import Health
 from headwater.ports import (
     Backends,
     Change,
     EventFilter,
-    EventPage,
     FrameQuery,
-    Health,
     HealthCheck,
     HistoryRow,
     LogKind,

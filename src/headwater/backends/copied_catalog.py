@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from headwater.core.logging import Outage
 from headwater.errors import BackendError, BackendUnavailableError, StoreMismatchError
-from headwater.ports import Catalog, CatalogState, Outbox
+from headwater.model.catalog import CatalogState
+from headwater.ports import Catalog, Outbox
 
 _PAUSE_SECONDS = 5.0
 

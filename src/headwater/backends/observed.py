@@ -12,11 +12,11 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from headwater.core.logging import LogRecord, log, timestamp
 from headwater.core.metrics import BatchHistogram, TallyCounter
-from headwater.core.values import INTERNAL
 from headwater.core.wrapping import wrap_method
 from headwater.errors import FreshnessSLAError, RecordingError
+from headwater.model.lineage import Context, ContextLineage, FreshnessViolation
+from headwater.model.values import INTERNAL
 from headwater.ports import Backends, Bus, Handled, Outcome, StoredRecord, Tick
-from headwater.records.lineage import Context, ContextLineage, FreshnessViolation
 
 UNTRIGGERED = "(untriggered)"
 """The label of all event types without a triggered feature, which callers choose freely."""

@@ -7,8 +7,7 @@ import typer
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_or_remote
 from headwater.cli.output import note, pluralize, print_json, print_table, progress_bar
 from headwater.cli.runner import run
-from headwater.features.reconcile import AuditReport, StoredValue
-from headwater.features.served_report import ServedReport
+from headwater.model.admin import AuditReport, ServedReport, StoredValue
 
 app = command_group("Compare online values with history.")
 

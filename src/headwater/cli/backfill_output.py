@@ -18,15 +18,16 @@ from headwater.cli.output import (
     second_text,
     span_text,
 )
-from headwater.history.backfill.comparison import Comparison, Counts
-from headwater.history.backfill.reports import (
+from headwater.model.backfills import (
     BackfillProgress,
     BackfillReport,
     BackfillStatus,
+    Comparison,
+    Counts,
     OnProgress,
     Phase,
 )
-from headwater.ports import DeadLetter
+from headwater.model.dead_letters import DeadLetter
 
 _SECONDS_BETWEEN_LINES = 10.0
 _TITLES: dict[Phase, str] = {

@@ -17,7 +17,7 @@ from headwater.cli.supervisor_link import ANSWER, ASK_ALL, ASK_ONE, READY
 from headwater.core.logging import log
 from headwater.errors import HeadwaterError
 from headwater.http.process_reports import Report, own_metrics
-from headwater.ports import Health
+from headwater.model.health import Health
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from msgspec.structs import asdict
 
-from headwater.api.json_values import plain
 from headwater.cli.context_assemble import assemble
 from headwater.cli.context_bundle import bundle
 from headwater.cli.context_declared import declared
@@ -35,11 +34,12 @@ from headwater.cli.options import (
 )
 from headwater.cli.output import STANDARD_STREAM, note, print_json, write
 from headwater.cli.runner import run
-from headwater.contexts.recorded import LARGEST_PAGE, ContextPage, ContextQuery
-from headwater.contexts.recorded.replay import Mode
+from headwater.contexts.recorded import ContextQuery
+from headwater.core.json_values import plain
 from headwater.errors import InvalidInputError
+from headwater.model.contexts import LARGEST_PAGE, ContextPage, Mode
+from headwater.model.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.records.document import export as to_document
-from headwater.records.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.records.record import Record
 from headwater.store.feature_store import FeatureStore
 

@@ -5,18 +5,18 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from headwater.api.contexts import assembled
-from headwater.api.declarations import StoreListing
-from headwater.api.json_values import plain
 from headwater.cli.key_value_args import parse_values
 from headwater.cli.options import AsJson, FileOption, declared_or_remote, named_in
 from headwater.cli.output import note, print_json, write
 from headwater.cli.runner import listing, run
 from headwater.cli.utf8_args import check_utf8
+from headwater.core.json_values import plain
 from headwater.declarations import annotations_of, overrides
 from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.runtime import runtime_of
-from headwater.records.lineage import Context
+from headwater.model.contexts import assembled
+from headwater.model.declarations import StoreListing
+from headwater.model.lineage import Context
 from headwater.store.feature_store import FeatureStore
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import typer
 
-from headwater.api.declarations import ParameterListing, StoreListing
 from headwater.cli.options import AsJson, FileOption, declared_or_remote
 from headwater.cli.output import cell_text, note, pluralize, print_json, print_table, span_text
 from headwater.cli.runner import listing
+from headwater.model.declarations import ParameterListing, StoreListing
 
 
 def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:

@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import typer
 
-from headwater.api.json_values import plain
 from headwater.cli.output import (
     cell_text,
     pluralize,
@@ -15,9 +14,10 @@ from headwater.cli.output import (
     score_text,
     span_text,
 )
-from headwater.ports import RecordSummary
-from headwater.records.context_diff import ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
-from headwater.records.lineage import ContextTrace, ItemTrace, PastContext
+from headwater.core.json_values import plain
+from headwater.model.context_diff import ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
+from headwater.model.contexts import RecordSummary
+from headwater.model.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.records.record import Redaction, moment_text
 from headwater.records.verification_report import VerificationReport
 

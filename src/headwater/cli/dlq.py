@@ -5,7 +5,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from headwater.api.admin import MOST_LETTERS
 from headwater.cli.hints import hint_at_unknown_names
 from headwater.cli.options import (
     AnyStore,
@@ -29,7 +28,7 @@ from headwater.cli.runner import run
 from headwater.core.durations import format_duration
 from headwater.core.short_repr import printable_lines
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter
+from headwater.model.dead_letters import MOST_LETTERS, DeadLetter
 from headwater.store.feature_store import FeatureStore
 
 app = command_group("List, show, redrive and discard dead letters.")

@@ -12,13 +12,12 @@ from typing import get_args
 
 import typer
 
-from headwater.api.doctor import Examination
 from headwater.cli.options import AsJson, StoreOption, bare_or_remote
 from headwater.cli.output import print_json
-from headwater.core.findings import Finding, Findings, Severity
 from headwater.core.short_repr import printable_lines
 from headwater.doctor.examination import examine
 from headwater.errors import HeadwaterError
+from headwater.model.findings import Examination, Finding, Findings, Severity
 from headwater.settings.loading import FILE
 from headwater.store.feature_store import FeatureStore
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from headwater.api.events import AcceptedEvent
 from headwater.cli.hints import hint_at_unknown_events
 from headwater.cli.key_value_args import parse_values
 from headwater.cli.options import (
@@ -28,9 +27,10 @@ from headwater.cli.options import (
 from headwater.cli.output import note, print_facts, print_json, print_table
 from headwater.cli.runner import run
 from headwater.cli.utf8_args import check_utf8
-from headwater.core.values import ServiceEvent
 from headwater.errors import EventError
-from headwater.ports import DeadLetter, LoggedEvent
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.events import AcceptedEvent, LoggedEvent
+from headwater.model.values import ServiceEvent
 from headwater.store.feature_store import FeatureStore
 
 if TYPE_CHECKING:

@@ -5,14 +5,15 @@ from datetime import timedelta
 from shlex import quote
 from types import NoneType
 
-from headwater.api.declarations import FeatureListing, declared_feature
 from headwater.cli.dlq import NO_LIMIT
 from headwater.cli.output import pluralize
 from headwater.core.durations import format_duration
-from headwater.core.values import FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureValueError
+from headwater.model.declarations import FeatureListing
+from headwater.model.values import FeatureValue
 from headwater.store.feature_store import FeatureStore
+from headwater.store.listings import declared_feature
 
 _MILLISECOND = timedelta(milliseconds=1)
 

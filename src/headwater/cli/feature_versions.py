@@ -11,7 +11,7 @@ from headwater.cli.options import AnyStore, AsJson, FileOption, declared_or_remo
 from headwater.cli.output import is_interactive, note, pluralize, print_json, print_table
 from headwater.cli.runner import run
 from headwater.declarations.runtime import runtime_of
-from headwater.history.feature_catalog import Dropped
+from headwater.model.catalog import Dropped
 from headwater.store.feature_store import FeatureStore
 
 _COLUMNS = ("version", "state", "type", "since", "series", "online", "history")

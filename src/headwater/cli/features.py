@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from headwater.api.declarations import StoreListing, declared_feature
 from headwater.cli.context_declared import hint_at_contexts
 from headwater.cli.feature_reasons import explain_missing, recomputed
 from headwater.cli.feature_versions import drop, rename, versions
@@ -20,11 +19,13 @@ from headwater.cli.options import (
 )
 from headwater.cli.output import note, pluralize, print_json, print_table, span_text
 from headwater.cli.runner import listing, run
-from headwater.core.values import FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.history.one_value import MOST_ROWS
+from headwater.model.declarations import StoreListing
+from headwater.model.values import FeatureValue
 from headwater.store.feature_store import FeatureStore
+from headwater.store.listings import declared_feature
 
 if TYPE_CHECKING:
     from headwater.client import AsyncClient

@@ -7,7 +7,7 @@ import typer
 from headwater.cli.options import AnyStore, AsJson, FileOption, command_group, declared_or_remote
 from headwater.cli.output import is_interactive, note, pluralize, print_json, print_table
 from headwater.cli.runner import run
-from headwater.history.forget_report import ForgetReport
+from headwater.model.admin import ForgetReport
 
 app = command_group("Erase one entity: values, history, events, values in records.")
 

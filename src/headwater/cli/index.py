@@ -32,12 +32,10 @@ from headwater.cli.runner import listing, run
 from headwater.cli.utf8_args import check_utf8
 from headwater.declarations import Chunk
 from headwater.declarations.runtime import runtime_of
-from headwater.declarations.search_options import SearchMode
 from headwater.errors import UnknownDocumentError, UnknownNameError
-from headwater.ports import StoredDocument
+from headwater.model.indexes import IndexStatus, SearchMode, StoredDocument
 from headwater.retrieval.files.reading import DocumentFiles
 from headwater.retrieval.files.tables import Fields
-from headwater.retrieval.reindexing import IndexStatus
 from headwater.store.feature_store import FeatureStore
 
 if TYPE_CHECKING:

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
-from headwater.api.declarations import IndexListing
 from headwater.cli.output import note, print_facts, print_table, second_text, span_text
-from headwater.ports import Generation
+from headwater.model.declarations import IndexListing
+from headwater.model.indexes import Generation, IndexStatus
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
-from headwater.retrieval.reindexing import IndexStatus
 
 
 def print_status(

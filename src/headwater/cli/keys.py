@@ -14,9 +14,9 @@ from headwater.cli.options import AsJson, StoreOption, bare_store, command_group
 from headwater.cli.output import EMPTY, note, print_json, print_table
 from headwater.cli.runner import run
 from headwater.cli.signing_keys import app as signing_keys
-from headwater.core.callers import ALL_SCOPES, AccessScope
 from headwater.core.durations import to_timedelta
 from headwater.errors import FieldError, InvalidInputError
+from headwater.model.callers import ALL_SCOPES, AccessScope
 from headwater.store.feature_store import FeatureStore
 
 app = command_group("Create, list and revoke API keys; generate keys that sign records.")

@@ -21,7 +21,7 @@ from headwater.cli.output import (
     span_text,
 )
 from headwater.cli.runner import run
-from headwater.ports import ConsumerGroup, ConsumerLag
+from headwater.model.consumers import ConsumerGroup, ConsumerLag
 
 app = command_group("Show how many events are waiting, and for how long.")
 

@@ -20,9 +20,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from headwater.api.json_values import plain
 from headwater.core.codec import encode_custom
 from headwater.core.durations import format_duration
+from headwater.core.json_values import plain
 from headwater.core.progress import OnStep
 from headwater.core.short_repr import printable
 from headwater.errors import InvalidInputError

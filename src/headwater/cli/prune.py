@@ -22,7 +22,7 @@ from headwater.cli.output import (
     second_text,
 )
 from headwater.cli.runner import run
-from headwater.history.retention import PrunedPart, PruneReport
+from headwater.model.admin import PrunedPart, PruneReport
 
 app = command_group("Remove old history, events and records.")
 

@@ -8,7 +8,7 @@ from headwater.cli.options import AnyStore, AsJson, FileArgument, command_group,
 from headwater.cli.output import is_interactive, pluralize, print_json, progress_bar
 from headwater.cli.runner import run
 from headwater.errors import StoreMismatchError
-from headwater.features.reconcile import RebuildReport
+from headwater.model.admin import RebuildReport
 
 app = command_group("Restore online values from history.")
 

@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.api.declarations import StoreListing, declarations_of
 from headwater.cli.output import note
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
@@ -20,9 +19,11 @@ from headwater.errors import (
     HomeError,
     TooManyHungThreadsError,
 )
+from headwater.model.declarations import StoreListing
 from headwater.settings.environments import on_servers
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
+from headwater.store.listings import declarations_of
 
 if TYPE_CHECKING:
     from headwater.client import AsyncClient

@@ -12,7 +12,7 @@ import msgspec
 
 from headwater.core.logging import log
 from headwater.http.process_reports import Report, own_metrics
-from headwater.ports import Health
+from headwater.model.health import Health
 
 # Each message is a line. The supervisor asks for one report, and the child answers with it; a child
 # asks for the reports of all, and the supervisor answers with ANSWER and the reports.

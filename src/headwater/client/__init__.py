@@ -6,7 +6,7 @@ the verbs by subject; ``publisher`` sends many events in batches.
 
 To add a verb:
 
-1. Put the Structs of its bodies into ``headwater.api``, and the route into ``headwater.http``.
+1. Put the Structs of its bodies into ``headwater.model``, and the route into ``headwater.http``.
 2. Write the verb in the module of its subject, with the name and the arguments of the store's::
 
        async def lag(self) -> list[ConsumerLag]:

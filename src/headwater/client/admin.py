@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from headwater.api.admin import AuditBody, ForgetBody, GroupList, LagList, PruneBody, RebuildBody
-from headwater.api.doctor import Examination
-from headwater.api.health import Alive, Readiness
-from headwater.api.overview import Overview, Series
-from headwater.api.problems import UNAVAILABLE
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted
 from headwater.core.durations import Duration
 from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
-from headwater.features.reconcile import AuditReport, RebuildReport
-from headwater.history.forget_report import ForgetReport
-from headwater.history.retention import PruneReport
-from headwater.ports import ConsumerGroup, ConsumerLag, Health
+from headwater.model.admin import (
+    AuditBody,
+    AuditReport,
+    ForgetBody,
+    ForgetReport,
+    PruneBody,
+    PruneReport,
+    RebuildBody,
+    RebuildReport,
+)
+from headwater.model.consumers import ConsumerGroup, ConsumerLag, GroupList, LagList
+from headwater.model.findings import Examination
+from headwater.model.health import Alive, Health, Readiness
+from headwater.model.overview import Overview, Series
+from headwater.model.problems import UNAVAILABLE
 
 
 class AdminCalls:

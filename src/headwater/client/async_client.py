@@ -9,8 +9,6 @@ from typing import Self
 
 import httpx
 
-from headwater.api.callers import CallerReport
-from headwater.api.declarations import StoreListing
 from headwater.client.admin import AdminCalls
 from headwater.client.backfills import BackfillCalls
 from headwater.client.catalog import CatalogCalls
@@ -26,11 +24,12 @@ from headwater.client.publisher import Publisher, PublisherOptions
 from headwater.client.records import RecordCalls
 from headwater.client.server import Server
 from headwater.core.clock import SystemClock
-from headwater.declarations.graph import Graph
 from headwater.errors import ConfigError
+from headwater.model.audit import AuditPage
+from headwater.model.callers import CallerReport
+from headwater.model.declarations import Graph, StoreListing
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
-from headwater.store.audit_log import AuditPage
 
 
 class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, SearchCalls):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from headwater.api.backfills import BackfillBody, CancelledBackfill, CompareBody, SwitchBody
 from headwater.client.server import Server
 from headwater.client.stream_lines import shown
 from headwater.declarations.feature_handles import FeatureRef, feature_name
-from headwater.history.backfill.comparison import Comparison
-from headwater.history.backfill.reports import (
+from headwater.model.backfills import (
+    BackfillBody,
     BackfillProgress,
     BackfillReport,
     BackfillStatus,
+    CancelledBackfill,
+    CompareBody,
+    Comparison,
     OnProgress,
+    SwitchBody,
     SwitchReport,
 )
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from headwater.api.admin import RenameBody, VersionList
 from headwater.client.server import Server
 from headwater.declarations.feature_handles import FeatureRef, feature_name
-from headwater.history.feature_catalog import Dropped, VersionSummary
+from headwater.model.catalog import Dropped, RenameBody, VersionList, VersionSummary
 
 
 class CatalogCalls:

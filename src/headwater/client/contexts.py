@@ -7,16 +7,20 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from headwater.api.contexts import AssembleBody, ExternalBody
-from headwater.api.json_values import plain
 from headwater.client.pages import all_contexts
 from headwater.client.records import RecordCalls
 from headwater.client.server import Server
-from headwater.contexts.recorded import ContextPage
-from headwater.contexts.recorded.replay import Mode, Replay
-from headwater.declarations import Overrides
-from headwater.ports import RecordSummary
-from headwater.records.lineage import Context, PastContext
+from headwater.core.json_values import plain
+from headwater.model.contexts import (
+    AssembleBody,
+    ContextPage,
+    ExternalBody,
+    Mode,
+    Overrides,
+    RecordSummary,
+    Replay,
+)
+from headwater.model.lineage import Context, PastContext
 from headwater.records.record import Record
 
 

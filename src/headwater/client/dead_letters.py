@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from headwater.api.admin import MOST_LETTERS, DeadLetterList, DeadLetterSelection, SettledLetters
 from headwater.client.server import Server
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter
+from headwater.model.dead_letters import (
+    MOST_LETTERS,
+    DeadLetter,
+    DeadLetterList,
+    DeadLetterSelection,
+    SettledLetters,
+)
 
 
 class DeadLetterCalls:

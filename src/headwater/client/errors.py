@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headwater.core.values import ServiceEvent
 from headwater.errors import HeadwaterError, RemoteError
+from headwater.model.values import ServiceEvent
 
 _SHOWN = 5
 

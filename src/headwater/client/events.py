@@ -10,14 +10,19 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET
 
-from headwater.api.admin import EventList
-from headwater.api.events import AcceptedEvent, AcceptedEvents, BatchItem
 from headwater.client.server import Request, Server
 from headwater.core.clock import Clock
-from headwater.core.values import ServiceEvent, is_time_assigned, is_whole_number, timing
 from headwater.errors import CallerLimitError, EventConflict, EventConflictError, EventError
-from headwater.ports import LoggedEvent, PublishResult
-from headwater.store.validation import payload_of
+from headwater.model.events import (
+    AcceptedEvent,
+    AcceptedEvents,
+    BatchItem,
+    EventList,
+    LoggedEvent,
+    PublishResult,
+    payload_of,
+)
+from headwater.model.values import ServiceEvent, is_time_assigned, is_whole_number, timing
 
 LARGEST_BODY = 512 * 1024
 """The bytes of events in one request: half of the default limit of a body."""

@@ -8,13 +8,22 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headwater.api.features import FeaturesBody, HistoryOfFeature, ManyFeatures, OneFeature
 from headwater.client.server import Server
-from headwater.core.values import FeatureValue
-from headwater.declarations.feature_handles import Feature, FeatureRef, feature_name
-from headwater.features.reader import FeatureRow
-from headwater.history.one_value import HistoricalValue
-from headwater.store.validation import check_sequences
+from headwater.declarations.feature_handles import (
+    Feature,
+    FeatureRef,
+    check_sequences,
+    feature_name,
+)
+from headwater.model.features import (
+    FeatureRow,
+    FeaturesBody,
+    HistoricalValue,
+    HistoryOfFeature,
+    ManyFeatures,
+    OneFeature,
+)
+from headwater.model.values import FeatureValue
 
 Id = TypeVar("Id", str, int)
 

@@ -6,17 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.api.history import CSV, PARQUET, ExportBody, HistoryCatalog, SentHistory
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted, written
 from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import ConnectionLostError
-from headwater.history.import_report import ImportReport
-from headwater.ports import CatalogState
+from headwater.model.catalog import CatalogState
+from headwater.model.history import (
+    CSV,
+    PARQUET,
+    ExportBody,
+    HistoryCatalog,
+    ImportReport,
+    SentHistory,
+)
 
 if TYPE_CHECKING:
-    from headwater.history.export import ExportReport
+    from headwater.model.history import ExportReport
 
 
 class HistoryCalls:

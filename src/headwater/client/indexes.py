@@ -10,31 +10,32 @@ from typing import Any
 
 import msgspec
 
-from headwater.api.admin import DroppedIndex
-from headwater.api.indexes import (
-    DocumentBody,
-    DocumentsBody,
-    DocumentText,
-    IndexedDocument,
-    IndexList,
-    NewDocument,
-    ReindexedIndex,
-    RetainedIndex,
-    SearchBody,
-    SearchHits,
-)
-from headwater.api.streams import NDJSON
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted
 from headwater.core.codec import encode_custom
 from headwater.core.progress import OnStep
 from headwater.declarations import Chunk
-from headwater.declarations.indexes import Document, IndexRef, index_name
-from headwater.declarations.search_options import SearchMode
+from headwater.declarations.indexes import IndexRef, index_name
 from headwater.errors import UnknownDocumentError
-from headwater.ports import StoredDocument
-from headwater.retrieval.bulk_loading import Documents, LoadReport, OnLoaded, batches
-from headwater.retrieval.reindexing import IndexStatus
+from headwater.model.bulk_loading import Documents, LoadReport, OnLoaded, batches
+from headwater.model.indexes import (
+    Document,
+    DocumentBody,
+    DocumentsBody,
+    DocumentText,
+    DroppedIndex,
+    IndexedDocument,
+    IndexList,
+    IndexStatus,
+    NewDocument,
+    ReindexedIndex,
+    RetainedIndex,
+    SearchBody,
+    SearchHits,
+    SearchMode,
+    StoredDocument,
+)
+from headwater.model.streams import NDJSON
 
 _DOCUMENT = "/v1/index/{}/{}"
 # Half of the default limit of servers.

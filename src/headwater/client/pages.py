@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from headwater.contexts.recorded.search import LARGEST_PAGE, ContextPage
-from headwater.ports import RecordSummary
+from headwater.model.contexts import LARGEST_PAGE, ContextPage, RecordSummary
 
 
 async def all_contexts(

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.api.declarations import StoreListing
-from headwater.api.history import PARQUET, SentTable
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted, written
 from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import ConnectionLostError, InvalidInputError
+from headwater.model.declarations import StoreListing
+from headwater.model.history import PARQUET, SentTable
 
 
 class PastValueCalls:

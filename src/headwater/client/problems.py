@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from headwater import errors
-from headwater.api.problems import STORE_RULES, TYPE_PREFIX, Problem
 from headwater.errors import ErrorResponse, EventConflict, HeadwaterError
-from headwater.records.lineage import FreshnessViolation
+from headwater.model.lineage import FreshnessViolation
+from headwater.model.problems import STORE_RULES, TYPE_PREFIX, Problem
 
 # Problems of requests. All others that the store does not have are a RequestRefusedError.
 _DENIED = {"key-required", "key-expired", "scope", "foreign-request"}

@@ -13,7 +13,6 @@ from headwater.client.errors import FailedEvent, PublishFailedError
 from headwater.client.events import LARGEST_BODY, encoded, joined, send_body
 from headwater.client.server import Server
 from headwater.core.logging import log
-from headwater.core.values import ServiceEvent
 from headwater.errors import (
     CallerLimitError,
     ClosedError,
@@ -23,6 +22,7 @@ from headwater.errors import (
     HeadwaterError,
     InvalidInputError,
 )
+from headwater.model.values import ServiceEvent
 
 _TOO_LARGE = 413
 

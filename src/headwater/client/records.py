@@ -7,27 +7,29 @@ from contextlib import suppress
 from functools import partial
 from typing import Unpack
 
-from headwater.api.admin import Copies, PointersBody, RedactBody
-from headwater.api.contexts import ReplayBody
-from headwater.api.records import RecordDocument
 from headwater.client.pages import all_contexts
 from headwater.client.server import Server
-from headwater.contexts.recorded import ContextFilters, ContextPage
-from headwater.contexts.recorded.causes import ContextCauses
-from headwater.contexts.recorded.histogram import ContextHistogram
-from headwater.contexts.recorded.replay import Mode, Replay
-from headwater.contexts.recorded.search import named
-from headwater.contexts.recorded.verification import checked_core
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import UnknownContextError
-from headwater.ports import RecordSummary
-from headwater.records.context_diff import ContextDiff
+from headwater.model.admin import Copies, PointersBody, RedactBody
+from headwater.model.context_diff import ContextDiff
+from headwater.model.contexts import (
+    ContextCauses,
+    ContextFilters,
+    ContextHistogram,
+    ContextPage,
+    Mode,
+    RecordSummary,
+    Replay,
+    ReplayBody,
+)
+from headwater.model.lineage import ContextTrace
 from headwater.records.diff import diff
-from headwater.records.document import load
-from headwater.records.lineage import ContextTrace
+from headwater.records.document import RecordDocument, load
+from headwater.records.ids import named
 from headwater.records.record import Record, inner_contexts
 from headwater.records.verification_report import VerificationReport
-from headwater.records.verify import verify_record
+from headwater.records.verify import checked_core, verify_record
 from headwater.settings.schema import Settings
 
 

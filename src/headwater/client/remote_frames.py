@@ -13,7 +13,6 @@ from typing import Any, Self
 import duckdb
 import msgspec
 
-from headwater.api.declarations import StoreListing
 from headwater.core.clock import from_micros
 from headwater.core.duckdb_session import headline, identifier, parquet, session
 from headwater.declarations.feature_handles import Feature, FeatureRef, feature_name
@@ -27,6 +26,7 @@ from headwater.history.frames.kinds import is_sql as is_sql
 from headwater.history.frames.kinds import open_frame
 from headwater.history.point_in_time import check_columns
 from headwater.history.points import check_rows
+from headwater.model.declarations import StoreListing
 
 _AT_THE_SERVER = Location("(server)", 0)
 _TIME = "TIMESTAMP WITH TIME ZONE"

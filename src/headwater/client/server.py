@@ -16,7 +16,6 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from headwater.api.problems import MEDIA_TYPE, UNAVAILABLE, Problem
 from headwater.client.problems import error_of
 from headwater.client.stream_lines import OnLine, StreamLine
 from headwater.core.clock import Clock
@@ -31,6 +30,7 @@ from headwater.errors import (
     ServerUnreachableError,
     UnexpectedResponseError,
 )
+from headwater.model.problems import MEDIA_TYPE, UNAVAILABLE, Problem
 from headwater.settings.masking import mask_address
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from headwater.api.streams import ProgressStep
 from headwater.core.progress import OnStep
+from headwater.model.streams import ProgressStep
 
 S = TypeVar("S")
 

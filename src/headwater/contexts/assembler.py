@@ -18,13 +18,11 @@ from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.contexts.freshness import broken_sla_ms, check_freshness
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
-from headwater.core.callers import caller_name
 from headwater.core.clock import to_micros
 from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.core.templates import as_text
 from headwater.core.tokens import Tokenizer, tokenizer_for
-from headwater.core.values import Part, TrackedFeature
-from headwater.declarations import ContextDef, ContextItem, Overrides, reference
+from headwater.declarations import ContextDef, ContextItem, reference
 from headwater.declarations.contexts import Limit
 from headwater.errors import (
     ContextFailedError,
@@ -43,9 +41,12 @@ from headwater.features.references import ReferenceOwner, References
 from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
 from headwater.features.user_calls import Raising, is_mistake
+from headwater.model.callers import caller_name
+from headwater.model.contexts import Overrides
+from headwater.model.lineage import Context, ContextLineage
+from headwater.model.values import Part, TrackedFeature
 from headwater.records.core import Core
 from headwater.records.ids import new_context_id
-from headwater.records.lineage import Context, ContextLineage
 from headwater.records.projection import live_context, violations_of
 from headwater.settings.kinds import rates_of
 

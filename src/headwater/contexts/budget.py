@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.core.tokens import Edges, Tokenizer
 from headwater.errors import InvalidInputError, TokenBudgetError
-from headwater.records.lineage import Decision
+from headwater.model.lineage import Decision
 
 ChoiceReason = Literal["required", "fits", "shortened", "over_budget", "outranked"]
 

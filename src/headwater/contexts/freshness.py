@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from headwater.core.values import FeatureValue, TrackedFeature
 from headwater.errors import StoreLostError
 from headwater.features.read_tracking import (
     Moments,
@@ -14,8 +13,9 @@ from headwater.features.read_tracking import (
     TrackedRetrieval,
     judged,
 )
+from headwater.model.lineage import FreshnessStatus, ViolationReason
+from headwater.model.values import FeatureValue, TrackedFeature
 from headwater.records.core import Core, Freshness, Violation
-from headwater.records.lineage import FreshnessStatus, ViolationReason
 
 _MILLISECOND = timedelta(milliseconds=1)
 

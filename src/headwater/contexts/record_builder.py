@@ -18,7 +18,6 @@ from headwater.contexts.freshness import age_ms, judge, search_reason, search_sl
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
 from headwater.core.tokens import Tokenizer
-from headwater.core.values import Part, TrackedFeature
 from headwater.declarations import Chunk, ContextDef, ContextItem
 from headwater.errors import RecordValueError
 from headwater.features.read_tracking import (
@@ -28,8 +27,9 @@ from headwater.features.read_tracking import (
     TrackedContext,
     TrackedRetrieval,
 )
+from headwater.model.lineage import Context
+from headwater.model.values import Part, TrackedFeature
 from headwater.records import core as crs
-from headwater.records.lineage import Context
 
 _SourceFields = tuple[Literal["entity", "index", "other"], str, str | None]
 

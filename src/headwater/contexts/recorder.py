@@ -12,7 +12,6 @@ import msgspec
 
 from headwater.backends.erased_writes import count_erased
 from headwater.core.logging import log
-from headwater.core.values import EVERYTHING, Part
 from headwater.errors import (
     BackendUnavailableError,
     ConfigError,
@@ -20,6 +19,7 @@ from headwater.errors import (
     HeadwaterError,
     RecordingError,
 )
+from headwater.model.values import EVERYTHING, Part
 from headwater.ports import Erasures, RecordLog, StoredRecord, is_storable
 from headwater.records.core import Core
 from headwater.records.record import Record, encode_disclosures, encode_redactions

@@ -4,7 +4,6 @@ from headwater.declarations.context_decorators import context
 from headwater.declarations.contexts import (
     ContextDef,
     ContextFunction,
-    Overrides,
     RetrieverFunction,
     check_not_looser,
     overrides,
@@ -21,7 +20,6 @@ __all__ = [
     "ContextFunction",
     "ContextItem",
     "IndexSearch",
-    "Overrides",
     "RetrieverDef",
     "RetrieverFunction",
     "annotations_of",

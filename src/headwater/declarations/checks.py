@@ -9,9 +9,9 @@ from types import FrameType
 from typing import Any
 
 from headwater.core.durations import Duration, to_timedelta
-from headwater.core.values import LONGEST_NAME
 from headwater.errors import DeclarationError, InvalidInputError
 from headwater.errors.hints import Location, nearest
+from headwater.model.values import LONGEST_NAME
 
 _OWN_MODULES = ("headwater.declarations.", "headwater.store.")
 

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from headwater.declarations import ContextDef, Overrides, RetrieverDef, annotations_of, reference
+from headwater.declarations import ContextDef, RetrieverDef, annotations_of, reference
 from headwater.errors import FieldError
+from headwater.model.contexts import Overrides
 
 _REFERENCE = "interaction_ref"
 

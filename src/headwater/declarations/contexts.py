@@ -16,7 +16,8 @@ from headwater.declarations.items import Chunk
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.errors import DurationError, InvalidInputError, LooserOverrideError
 from headwater.errors.hints import Location
-from headwater.records.lineage import Context
+from headwater.model.contexts import Overrides
+from headwater.model.lineage import Context
 
 P = ParamSpec("P")
 
@@ -49,14 +50,6 @@ class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
     backfill: bool = False
     timeout: timedelta | None = None
     allow_looser: tuple[Limit, ...] = ()
-
-
-class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one call of a context that replace those of its declaration."""
-
-    max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
-    freshness_sla: timedelta | msgspec.UnsetType | None = msgspec.UNSET
-    interaction_ref: Mapping[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Assembles(Protocol):

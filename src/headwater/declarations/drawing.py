@@ -8,9 +8,10 @@ from typing import Any
 from headwater.core.sql_sources import mentioned
 from headwater.declarations.code_uses import uses_of
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.graph import Edge, Graph, Node, dependencies
+from headwater.declarations.graph import dependencies
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import RetrieverDef
+from headwater.model.declarations import Edge, Graph, Node
 
 
 def draw(registry: Registry) -> Graph:

@@ -15,7 +15,6 @@ from typing import Any, Concatenate, Never, ParamSpec, get_args, get_type_hints
 from headwater.core.codec import Codec
 from headwater.core.durations import Duration
 from headwater.core.templates import Template, parse_template
-from headwater.core.values import INTERNAL
 from headwater.declarations.checks import Checks, calling_frame, location_of_frame
 from headwater.declarations.contexts import sla_of
 from headwater.declarations.definitions import remember_source
@@ -26,11 +25,12 @@ from headwater.declarations.features import (
     EntityDef,
     FeatureDef,
     FreshnessBy,
-    Mode,
     Order,
 )
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, FeatureValueError
+from headwater.model.declarations import Mode
+from headwater.model.values import INTERNAL
 
 P = ParamSpec("P")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from headwater.declarations.features import FeatureDef
+from headwater.errors import InvalidInputError
 
 Id = TypeVar("Id", str, int)
 P = ParamSpec("P")
@@ -101,3 +103,10 @@ FeatureRef = str | Feature[Any]
 def feature_name(feature: FeatureRef) -> str:
     """Return the name of a feature."""
     return feature.name if isinstance(feature, Feature) else feature
+
+
+def check_sequences(names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
+    """Refuse a string in place of a list of names or ids."""
+    if isinstance(names, str) or isinstance(entity_ids, str):
+        value = reprlib.repr(names if isinstance(names, str) else entity_ids)
+        raise InvalidInputError(f"{value} is a string; pass a list, such as [{value}]")

@@ -13,7 +13,6 @@ import msgspec
 
 from headwater.core.codec import Codec
 from headwater.core.templates import Template
-from headwater.core.values import LONGEST_ID, is_whole_number
 from headwater.errors import (
     EntityChangedError,
     FeatureValueError,
@@ -21,11 +20,12 @@ from headwater.errors import (
     UnknownReferenceError,
 )
 from headwater.errors.hints import Location
+from headwater.model.declarations import Mode
+from headwater.model.values import LONGEST_ID, is_whole_number
 
 DEFAULT_MAX_RETRIES = 3
 _IMMUTABLE = frozenset({NoneType, bool, int, float, str, datetime})
 
-Mode = Literal["triggered", "scheduled", "on_demand", "template"]
 Order = Literal["stream", "event_time"]
 FreshnessBy = Literal["age", "caught_up"]
 

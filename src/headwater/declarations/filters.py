@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import ge, gt, le, lt
 from typing import Any
 
-from headwater.core.values import is_utf8
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import closest, quoted
+from headwater.model.values import is_utf8
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Not
 from headwater.ports.vectors import Scalar
 

@@ -3,73 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
-import msgspec
-
-from headwater.declarations.features import FeatureDef, Mode, unknown_reference
+from headwater.declarations.features import FeatureDef, unknown_reference
 from headwater.errors import CycleError, DeclarationError
-
-NodeKind = Literal["event", "source", "index", "retriever", "context"] | Mode
-FoundIn = Literal["declaration", "code"]
-
-
-class Node(msgspec.Struct, frozen=True):
-    """A feature, whose kind is its mode, or another declaration, an event type or a source."""
-
-    id: str
-    name: str
-    kind: NodeKind
-    entity: str | None = None
-
-
-class Edge(msgspec.Struct, frozen=True):
-    """A dependency: ``target`` needs ``source``; both are node ids.
-
-    One that was found in the code of a function is not certain, and others may be missing.
-    """
-
-    source: str
-    target: str
-    found_in: FoundIn = "declaration"
-
-
-_UNLABELLED = ("event", "source")
-_SHAPES = {
-    "event": ("([", "])"),
-    "source": ("[(", ")]"),
-    "index": ("[(", ")]"),
-    "retriever": ("{{", "}}"),
-    "context": ("[[", "]]"),
-}
-
-
-class Graph(msgspec.Struct, frozen=True):
-    """Declarations and their dependencies."""
-
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-
-    def to_mermaid(self) -> str:
-        """Return the graph as Mermaid text.
-
-        >>> print(store.graph().to_mermaid())
-        flowchart LR
-            n0["total_spend<br/>triggered"]
-            ...
-        """
-        keys = {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
-        lines = ["flowchart LR"]
-        for node in self.nodes:
-            opening, closing = _SHAPES.get(node.kind, ("[", "]"))
-            label = node.name if node.kind in _UNLABELLED else f"{node.name}<br/>{node.kind}"
-            lines.append(
-                f'    {keys[node.id]}{opening}"{label.replace(chr(34), chr(39))}"{closing}'
-            )
-        for edge in self.edges:
-            arrow = "-->" if edge.found_in == "declaration" else "-.->"
-            lines.append(f"    {keys[edge.source]} {arrow} {keys[edge.target]}")
-        return "\n".join(lines)
 
 
 def dependencies(feature: FeatureDef) -> tuple[str, ...]:

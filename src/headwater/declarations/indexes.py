@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Never, TypeAlias, get_args
 
 import msgspec
 
 from headwater.core.durations import Duration, to_timedelta
-from headwater.core.values import LONGEST_NAME
 from headwater.declarations.checks import calling_frame, location_of_frame
 from headwater.declarations.embedding_models import dimensions_problem
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.errors import DeclarationError, InvalidInputError
 from headwater.errors.hints import Location, nearest
+from headwater.model.values import LONGEST_NAME
 from headwater.settings.groups import Provider
 
 if TYPE_CHECKING:
@@ -50,18 +50,6 @@ class IndexDef(msgspec.Struct, frozen=True, kw_only=True):
     chunk_tokens: int = 400
     overlap: int = 40
     keep_versions: timedelta = _KEEP
-
-
-class Document(msgspec.Struct, frozen=True):
-    """A text to index, under an id that is unique in its index.
-
-    >>> Document("returns", "Returns are free for 30 days.", {"lang": "en"}).id
-    'returns'
-    """
-
-    id: str | int
-    text: str
-    metadata: Mapping[str, Any] = {}
 
 
 class Index:

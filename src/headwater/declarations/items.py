@@ -10,8 +10,8 @@ import msgspec
 
 from headwater.core.canonical_json import LARGEST
 from headwater.core.templates import Template, parse_template
-from headwater.core.values import is_utf8
 from headwater.errors import InvalidInputError
+from headwater.model.values import is_utf8
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from headwater.declarations.definitions import code_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry, shape_of, unused_series
-from headwater.ports import CatalogState, FeatureVersion
+from headwater.model.catalog import CatalogState, FeatureVersion
 
 Lineage = tuple[tuple[str, bool], ...]
 """Series, the last one first, and whether their values are converted."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry
 from headwater.errors import InvalidInputError
-from headwater.ports import CatalogEntry, CatalogState, DroppedFeature, Meaning
+from headwater.model.catalog import CatalogEntry, CatalogState, DroppedFeature, Meaning
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 

@@ -10,7 +10,6 @@ from itertools import chain
 
 import msgspec
 
-from headwater.core.callers import current_caller
 from headwater.core.sql_sources import check_name
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.definitions import definition_of
@@ -34,7 +33,8 @@ from headwater.errors import (
     UnknownNameError,
 )
 from headwater.errors.hints import Location, closest
-from headwater.ports import CatalogState, FeatureVersion
+from headwater.model.callers import current_caller
+from headwater.model.catalog import CatalogState, FeatureVersion
 
 SEARCH = "search:"
 """The beginning of the name of a direct search of an index."""

@@ -32,9 +32,10 @@ from headwater.declarations.retrievers import (
     with_placeholders,
 )
 from headwater.declarations.runtime import HasRuntime, runtime_of
-from headwater.declarations.search_options import Rerank, SearchMode, SearchOptions
+from headwater.declarations.search_options import Rerank, SearchOptions
 from headwater.errors import InvalidInputError, RecordValueError
 from headwater.errors.hints import nearest
+from headwater.model.indexes import SearchMode
 
 
 def retriever(

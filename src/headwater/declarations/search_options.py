@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import msgspec
 
 from headwater.declarations.items import Chunk
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
+from headwater.model.indexes import MAX_RESULTS, SearchMode
 
-MAX_RESULTS = 1_000
-
-SearchMode = Literal["vector", "text", "hybrid"]
 Rerank = Callable[[str, list[Chunk]], Any]
 """A function of the query and the chunks that returns chunks, best first, or one score for each."""
 

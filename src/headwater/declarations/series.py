@@ -11,7 +11,7 @@ from typing import NamedTuple
 from headwater.core.codec import Codec
 from headwater.core.type_structure import structure_of
 from headwater.declarations.features import FeatureDef
-from headwater.ports import CatalogEntry, CatalogState
+from headwater.model.catalog import CatalogEntry, CatalogState
 
 _QUALIFIER = re.compile(r"(?:[\w<>]+\.)+")
 

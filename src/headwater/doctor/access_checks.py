@@ -9,8 +9,8 @@ from pathlib import Path
 from headwater.access.key_format import check_strength
 from headwater.access.keys_file import ApiKey, read_keys
 from headwater.access.local_requests import is_loopback
-from headwater.core.findings import Findings
 from headwater.errors import ConfigError
+from headwater.model.findings import Findings
 from headwater.settings.schema import Settings
 
 _CHECK = "API keys"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from headwater.api.doctor import Examination
 from headwater.backends.inspection import inspect
-from headwater.core.findings import Finding, Severity
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor import configuration, installation, workload
+from headwater.model.findings import Examination, Finding, Severity
 from headwater.store.feature_store import FeatureStore
 
 _NEEDED = frozenset({"connection", "driver", "home", "database", "migrations"})

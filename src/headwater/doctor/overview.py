@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
-from headwater.api.overview import (
+from headwater.core.clock import from_micros
+from headwater.doctor.headlines import RANKS, status_of, subtitle_of, title_of
+from headwater.doctor.workload import Workload
+from headwater.engine import hour_series as hour
+from headwater.engine.last_hour import STEP
+from headwater.model.findings import Concern, Finding
+from headwater.model.health import Health
+from headwater.model.indexes import IndexStatus
+from headwater.model.overview import (
     ContextState,
     Overview,
     OverviewFinding,
@@ -14,14 +22,6 @@ from headwater.api.overview import (
     StoreState,
     WorkerState,
 )
-from headwater.core.clock import from_micros
-from headwater.core.findings import Concern, Finding
-from headwater.doctor.headlines import RANKS, status_of, subtitle_of, title_of
-from headwater.doctor.workload import Workload
-from headwater.engine import hour_series as hour
-from headwater.engine.last_hour import STEP
-from headwater.ports import Health
-from headwater.retrieval.reindexing import IndexStatus
 
 _MICROS = 1_000_000
 _PER_MINUTE = 60 // STEP

@@ -11,16 +11,17 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headwater.api.overview import Overview, OverviewStatus
 from headwater.backends.inspection import inspect
-from headwater.core.findings import Concern, Finding, Findings
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor.overview import overview_of
 from headwater.doctor.workload import Workload, judge, observe, unobserved
 from headwater.engine.last_hour import LastHour
 from headwater.errors import HeadwaterError
-from headwater.ports import Cached, Health
-from headwater.retrieval.reindexing import IndexStatus
+from headwater.model.findings import Concern, Finding, Findings
+from headwater.model.health import Health
+from headwater.model.indexes import IndexStatus
+from headwater.model.overview import Overview, OverviewStatus
+from headwater.ports import Cached
 from headwater.store.feature_store import FeatureStore
 
 _ANSWER_SECONDS = 2.0

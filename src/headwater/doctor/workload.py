@@ -8,7 +8,6 @@ from statistics import median
 from typing import NamedTuple
 
 from headwater.core.durations import format_duration
-from headwater.core.findings import Concern, Finding, Findings
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import undeclared_entities
@@ -17,9 +16,12 @@ from headwater.engine.hour_series import Samples, by_context
 from headwater.engine.last_hour import ContextCounts
 from headwater.errors import EntityChangedError, HeadwaterError, IndexKeyChangedError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
-from headwater.ports import CatalogState, ConsumerGroup, ConsumerLag, Health
+from headwater.model.catalog import CatalogState
+from headwater.model.consumers import ConsumerGroup, ConsumerLag
+from headwater.model.dead_letters import LetterGroups
+from headwater.model.findings import Concern, Finding, Findings
+from headwater.model.health import Health
 from headwater.store.feature_store import FeatureStore
-from headwater.store.letter_groups import LetterGroups
 
 _LATE_SECONDS = 60.0
 _SLOW_SECONDS = 5.0

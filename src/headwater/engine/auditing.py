@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from headwater.core.callers import current_actor
 from headwater.core.logging import log
-from headwater.core.values import LONGEST_NAME, new_id
 from headwater.errors import BackendError
-from headwater.ports import AuditEntry, AuditOutcome
+from headwater.model.audit import AuditEntry, AuditOutcome
+from headwater.model.callers import current_actor
+from headwater.model.values import LONGEST_NAME, new_id
 
 if TYPE_CHECKING:
     from headwater.engine.engine import Engine

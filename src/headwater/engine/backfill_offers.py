@@ -15,7 +15,7 @@ from headwater.declarations.series import declared_entry
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError
 from headwater.history.versions import missed_nothing
-from headwater.ports import VersionRun
+from headwater.model.catalog import VersionRun
 
 
 class NewFeatures(NamedTuple):

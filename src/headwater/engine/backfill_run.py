@@ -26,7 +26,6 @@ from msgspec.structs import replace
 from headwater.core.clock import to_micros
 from headwater.core.logging import log
 from headwater.core.tracing import step
-from headwater.core.values import new_id
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import declared_as, series_of
 from headwater.declarations.runtime import HasRuntime
@@ -58,10 +57,13 @@ from headwater.history.backfill.replay import (
     replay,
     replayed_changes,
 )
-from headwater.history.backfill.reports import BackfillProgress, OnProgress, ReplayReport
 from headwater.history.backfill.steps import check_kept, joining, started
 from headwater.history.versions import ChangeVersion, change_version, version_of
-from headwater.ports import BackfillState, Change, DeadLetter, FeatureVersion
+from headwater.model.backfills import BackfillProgress, OnProgress, ReplayReport
+from headwater.model.catalog import BackfillState, FeatureVersion
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import new_id
+from headwater.ports import Change
 from headwater.ports.runner import Runner
 from headwater.telemetry.attributes import FEATURE, SERIES
 

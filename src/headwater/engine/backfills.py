@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from shutil import rmtree
 
-from headwater.core.values import new_id
 from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry
@@ -29,15 +28,12 @@ from headwater.history.backfill.replay import (
     replay_failures,
     replay_progress,
 )
-from headwater.history.backfill.reports import BackfillStatus
 from headwater.history.backfill.steps import cancelled, check_kept, no_backfill
-from headwater.ports import (
-    BackfillState,
-    CatalogState,
-    ConsumerGroup,
-    DeadLetter,
-    FeatureVersion,
-)
+from headwater.model.backfills import BackfillStatus
+from headwater.model.catalog import BackfillState, CatalogState, FeatureVersion
+from headwater.model.consumers import ConsumerGroup
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import new_id
 
 _PAUSE = 0.05
 _SHOWN_FAILURES = 100

@@ -8,13 +8,14 @@ from itertools import chain
 
 from headwater.backends.erased_writes import count_erased
 from headwater.core.concurrency import run_concurrently
-from headwater.core.values import INTERNAL, MALFORMED, ServiceEvent
 from headwater.declarations.run_set import RunSet
 from headwater.engine.engine import Engine
 from headwater.features.batch_state import BatchState
 from headwater.features.event_handlers import dead_letters
 from headwater.features.schedule import REFRESH, due_of
-from headwater.ports import Batch, DeadLetter, Delivery, Failure, Handled, Outcome, Tombstone
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import INTERNAL, MALFORMED, ServiceEvent
+from headwater.ports import Batch, Delivery, Failure, Handled, Outcome, Tombstone
 
 NO_FEATURE = "(none)"
 """The feature of a dead letter whose log entry is not a valid event."""

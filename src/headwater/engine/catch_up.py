@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from msgspec.structs import replace
 
 from headwater.backends.connect import connect_group
-from headwater.core.values import INTERNAL, new_id
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import RunSet
 from headwater.engine.batch import run_batch
@@ -18,7 +17,9 @@ from headwater.engine.lanes import Lane
 from headwater.engine.quarantine import run_quarantined
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
 from headwater.features.conversions import convert_reads
-from headwater.ports import BackfillState, Batch, Delivery, Lease, Outcome, position_order
+from headwater.model.catalog import BackfillState
+from headwater.model.values import INTERNAL, new_id
+from headwater.ports import Batch, Delivery, Lease, Outcome, position_order
 
 _MAX_HEARTBEAT_SECONDS = 0.5
 _MAX_CONTENTION = 20

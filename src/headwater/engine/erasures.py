@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 import msgspec
 
 from headwater.contexts.recorded.search import ContextQuery
-from headwater.core.callers import current_actor
 from headwater.core.logging import log
 from headwater.declarations.features import EntityDef
 from headwater.declarations.registry import Registry
@@ -17,6 +16,7 @@ from headwater.engine.engine import Engine
 from headwater.features.derivation_cache import CACHED_DERIVATIONS
 from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.history.backfill.erasing import erase
+from headwater.model.callers import current_actor
 from headwater.ports import DeadLetterQuery
 from headwater.records.record import Record
 from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS

@@ -13,7 +13,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.erased_sources import sources_of
 from headwater.engine.erasures import Erasure
 from headwater.engine.places import PLACES
-from headwater.history.forget_report import ForgetReport
+from headwater.model.admin import ForgetReport
 
 
 async def forget(

@@ -36,7 +36,7 @@ from headwater.engine.engine import Engine
 from headwater.errors import GroupInUseError, UnknownGroupError
 from headwater.history.backfill.steps import joined
 from headwater.history.versions import change_version
-from headwater.ports import BackfillState, CatalogState
+from headwater.model.catalog import BackfillState, CatalogState
 
 GROUP_PREFIX = "backfill-"
 

@@ -19,7 +19,8 @@ from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.engine import Engine
 from headwater.engine.worker import Opens
 from headwater.errors import BackendError
-from headwater.ports import Cached, RecordQuery, RecordSummary
+from headwater.model.contexts import RecordSummary
+from headwater.ports import Cached, RecordQuery
 
 STEP = 10
 """Seconds between two samples."""

@@ -10,7 +10,7 @@ from headwater.engine.auditing import audited
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError
 from headwater.history.nightly_pruning import NightlyPruning
-from headwater.history.retention import PrunedPart, PruneReport
+from headwater.model.admin import PrunedPart, PruneReport
 from headwater.settings.environments import on_servers
 
 _PAUSE_SECONDS = 5.0

@@ -14,7 +14,7 @@ from headwater.engine.type_changes import check_types
 from headwater.errors import BackendUnavailableError
 from headwater.history.backfill.steps import retired_when_due
 from headwater.history.versions import ran, run
-from headwater.ports import CatalogState
+from headwater.model.catalog import CatalogState
 
 
 class RunningVersions:

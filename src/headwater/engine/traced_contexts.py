@@ -18,8 +18,8 @@ from headwater.core.tracing import Attributes, Span
 from headwater.declarations import Chunk, ContextDef, RetrieverDef
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.search_options import SearchOptions
+from headwater.model.lineage import Context
 from headwater.ports import Hits, StoredRecord, VectorQuery
-from headwater.records.lineage import Context
 from headwater.retrieval.search import SearchResult
 from headwater.telemetry import attributes as names
 

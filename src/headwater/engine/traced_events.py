@@ -20,20 +20,13 @@ from msgspec.structs import force_setattr, replace
 from headwater.core.codec import encode_custom
 from headwater.core.deadlines import Slot
 from headwater.core.tracing import Attributes, Span, Tracer, ending, is_sampled, trace_id
-from headwater.core.values import ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.features.batch_state import BatchState
 from headwater.features.frame import Frame
 from headwater.features.refresh import Refreshed
-from headwater.ports import (
-    Delivery,
-    Handled,
-    Lease,
-    Outcome,
-    PublishResult,
-    Subjects,
-    no_subjects,
-)
+from headwater.model.events import PublishResult
+from headwater.model.values import ServiceEvent
+from headwater.ports import Delivery, Handled, Lease, Outcome, Subjects, no_subjects
 from headwater.telemetry import attributes as names
 
 _SYSTEM = "headwater"

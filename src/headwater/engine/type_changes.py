@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from headwater.core.logging import log
-from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.lineage import is_converting
 from headwater.declarations.series import declared_entry, shape_of
 from headwater.engine.engine import Engine
 from headwater.errors import EntityChangedError, TypeChangedError
 from headwater.history import versions
-from headwater.ports import CatalogEntry, FeatureVersion
+from headwater.model.catalog import CatalogEntry, FeatureVersion
+from headwater.model.values import Cell
 
 _SAMPLED = 300
 

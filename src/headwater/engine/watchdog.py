@@ -10,9 +10,9 @@ from typing import Any
 from headwater.core.deadlines import Deadline
 from headwater.core.logging import log
 from headwater.core.stacks import stack_of
-from headwater.core.values import ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.features import user_calls
+from headwater.model.values import ServiceEvent
 
 # Shorter stalls are normal: a garbage collection, the import of a library, a busy machine.
 _MIN_SECONDS = 1.0

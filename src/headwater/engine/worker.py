@@ -11,7 +11,6 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from headwater.core.logging import Outage, log
-from headwater.core.values import new_id
 from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.backfill_offers import offer_backfills, settle_missed
@@ -35,7 +34,9 @@ from headwater.errors import (
     TooManyHungThreadsError,
     VersionConflictError,
 )
-from headwater.ports import Batch, Health
+from headwater.model.health import Health
+from headwater.model.values import new_id
+from headwater.ports import Batch
 from headwater.retrieval.indexing import preload
 
 T = TypeVar("T")

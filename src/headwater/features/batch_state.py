@@ -7,10 +7,10 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from headwater.core.values import Cell, Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ClosedError
 from headwater.features.cells import make_cell
+from headwater.model.values import Cell, Cells, EntityKey
 from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger, Tombstone
 
 

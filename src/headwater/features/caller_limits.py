@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from headwater.core.callers import Caller, CallerLimits, current_caller
-from headwater.core.values import Part, ServiceEvent
 from headwater.declarations.features import EntityDef
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.registry import Registry
 from headwater.errors import CallerLimitError, InvalidInputError
 from headwater.errors.hints import quoted
 from headwater.features.frame import current_frame
+from headwater.model.callers import Caller, CallerLimits, current_caller
+from headwater.model.values import Part, ServiceEvent
 
 
 class LimitedCaller:

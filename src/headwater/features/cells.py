@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from headwater.core.clock import MICROSECOND, to_micros
-from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureValueError
+from headwater.model.values import Cell
 from headwater.ports import Change, PastValue
 
 

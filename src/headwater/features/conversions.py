@@ -15,11 +15,11 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.core.codec import unconverted
-from headwater.core.values import Cell, Cells, EntityKey, decode_cells, encode_cells
 from headwater.core.wrapping import wrap_method
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import FeatureValueError
+from headwater.model.values import Cell, Cells, EntityKey, decode_cells, encode_cells
 from headwater.ports import Backends, Batch, EntityState, HistoryRow, PastValue
 
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.core.values import FeatureValue, FreshnessRule, Part, Source, TrackedFeature
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import FeatureValueError
+from headwater.model.values import FeatureValue, FreshnessRule, Part, Source, TrackedFeature
 from headwater.ports import Backends, Cached
 
 CACHED_DERIVATIONS = "feature/"

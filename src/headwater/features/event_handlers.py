@@ -8,7 +8,6 @@ from datetime import datetime
 
 from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
-from headwater.core.values import with_own_payload
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     BackendUnavailableError,
@@ -20,7 +19,9 @@ from headwater.features.failure_texts import FailureTexts, own_error
 from headwater.features.frame import Frame
 from headwater.features.retries import CircuitBreakers, RetryBudget, backoff, is_permanent
 from headwater.features.services import Services
-from headwater.ports import DeadLetter, Delivery, Failure, Handled
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import with_own_payload
+from headwater.ports import Delivery, Failure, Handled
 
 
 class EventHandlers:

@@ -15,7 +15,8 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.series import declared_entry
 from headwater.errors import BackendError
-from headwater.ports import Catalog, CatalogState
+from headwater.model.catalog import CatalogState
+from headwater.ports import Catalog
 
 
 class Declare(Protocol):

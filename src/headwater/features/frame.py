@@ -13,14 +13,15 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
-from headwater.core.values import EVERYTHING, Part
-from headwater.declarations import ContextDef, Overrides
+from headwater.declarations import ContextDef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ReplayWriteError
 from headwater.features.batch_state import HandlerTransaction
 from headwater.features.read_tracking import Reads, RetrievalKey
 from headwater.features.running_calls import RunningCall, UserCall
-from headwater.records.lineage import Context
+from headwater.model.contexts import Overrides
+from headwater.model.lineage import Context
+from headwater.model.values import EVERYTHING, Part
 
 MOST_SOURCES = 2_000
 """How many rows of one read are listed in a provenance; each is a few keys of a record."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from headwater.declarations.features import FeatureDef
-from headwater.ports import CatalogState
+from headwater.model.catalog import CatalogState
 
 
 class Missed(NamedTuple):

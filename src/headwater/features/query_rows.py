@@ -9,7 +9,6 @@ from decimal import Decimal
 import msgspec
 
 from headwater.core.clock import to_micros
-from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     FeatureFailedError,
@@ -18,6 +17,7 @@ from headwater.errors import (
     InvalidInputError,
 )
 from headwater.features.cells import make_cell, make_change
+from headwater.model.values import Cell
 from headwater.ports import Change, Rows
 
 

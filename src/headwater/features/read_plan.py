@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from headwater.core.codec import decode_custom
-from headwater.core.values import Cell, Cells, decode_cells
 from headwater.declarations import graph
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.registry import Registry
+from headwater.model.values import Cell, Cells, decode_cells
 
 _CELL_FIELDS: list[tuple[str, Any] | tuple[str, Any, Any]] = [
     ("as_of", int),

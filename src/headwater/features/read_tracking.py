@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.core.values import FeatureValue, Part, TrackedFeature
 from headwater.declarations import Chunk
 from headwater.declarations.features import FeatureDef
 from headwater.features.running_calls import argument_key, copy_mutable
-from headwater.records.lineage import Context
+from headwater.model.lineage import Context
+from headwater.model.values import FeatureValue, Part, TrackedFeature
 
 _MILLISECOND = timedelta(milliseconds=1)
 

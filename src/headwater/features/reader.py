@@ -14,16 +14,6 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.metrics import TallyCounter
 from headwater.core.templates import as_text
-from headwater.core.values import (
-    UNDATED,
-    Cell,
-    Cells,
-    FeatureValue,
-    FreshnessRule,
-    TrackedFeature,
-    as_of_time,
-    decode_cells,
-)
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, FeatureValueError
@@ -47,10 +37,18 @@ from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.features.store_loss import StoreLoss
 from headwater.features.value_freshness import Evidence, apply_rules, derivation_of
+from headwater.model.features import FeatureRow
+from headwater.model.values import (
+    UNDATED,
+    Cell,
+    Cells,
+    FeatureValue,
+    FreshnessRule,
+    TrackedFeature,
+    as_of_time,
+    decode_cells,
+)
 from headwater.ports import Point
-
-FeatureRow = dict[str, FeatureValue]
-"""The values of one entity, by feature."""
 
 CACHE = TallyCounter(
     "headwater_feature_cache_total",

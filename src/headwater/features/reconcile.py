@@ -12,12 +12,11 @@ import msgspec
 from headwater.core.batching import batched
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.progress import OnStep
-from headwater.core.short_repr import short_repr
-from headwater.core.values import Cell, Cells
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.features.cells import history_cell, is_same_value
-from headwater.features.served_report import ServedReport
+from headwater.model.admin import AuditReport, Difference, RebuildReport, StoredValue
+from headwater.model.values import Cell, Cells
 from headwater.ports import Backends, PastValue, Point
 
 _PAGE = 5_000
@@ -34,46 +33,6 @@ LastValues = Mapping[str, PastValue]
 
 Features = Mapping[str, FeatureDef]
 """The features of one entity whose values are stored, by series."""
-
-
-class RebuildReport(msgspec.Struct, frozen=True):
-    """The number of entities in history, and of their values that were written if newer."""
-
-    entity_ids: int
-    values: int
-
-    __repr__ = short_repr("entity_ids", "values")
-
-
-class StoredValue(msgspec.Struct, frozen=True):
-    """A value as it is stored online or in history."""
-
-    value: msgspec.Raw
-    as_of: datetime
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """A value that differs between the online store and history; None where it is missing."""
-
-    entity: str
-    entity_id: str
-    feature: str
-    online: StoredValue | None
-    history: StoredValue | None
-
-
-class AuditReport(msgspec.Struct, frozen=True):
-    """The result of a comparison; ``complete`` is False if it stopped at the limit."""
-
-    entity_ids: int
-    values: int
-    differences: Sequence[Difference]
-    not_compared: Sequence[str]
-    complete: bool
-    served: ServedReport = ServedReport()
-    """The values of recorded contexts, compared with history."""
-
-    __repr__ = short_repr("entity_ids", "values", "differences", "complete")
 
 
 class _Suspect(NamedTuple):

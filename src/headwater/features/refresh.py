@@ -16,7 +16,6 @@ from headwater.core.clock import from_micros
 from headwater.core.concurrency import run_concurrently
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
-from headwater.core.values import Cell, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     BackendError,
@@ -37,6 +36,7 @@ from headwater.features.read_tracking import Reads
 from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.services import Services
 from headwater.features.value_freshness import derivation_of
+from headwater.model.values import Cell, ServiceEvent
 from headwater.ports import (
     Change,
     Delivery,

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from headwater.core.clock import EPOCH
-from headwater.core.values import INTERNAL, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
+from headwater.model.values import INTERNAL, ServiceEvent
 from headwater.ports import Tick
 
 REFRESH = f"{INTERNAL}refresh"

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.core.clock import from_micros, to_micros
-from headwater.core.values import Cells, FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.features.derivation_cache import Derivation
 from headwater.features.frame import Past
 from headwater.features.missed_events import Missed
 from headwater.features.read_plan import Plan
 from headwater.features.read_tracking import Reads
+from headwater.model.values import Cells, FeatureValue
 
 
 def derivation_of(feature: FeatureDef, reads: Reads, now: datetime) -> Derivation:

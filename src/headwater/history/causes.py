@@ -6,24 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import msgspec
-
 from headwater.core.sql_literals import text, texts
+from headwater.model.features import CauseEvent
 from headwater.ports import HistoryRow, OfflineStore
 
 MOST_CAUSES = 1_000
 
 NOT_EVENTS = frozenset({"set", "computed", "served"})
 """The causes of values that are not the ids of events."""
-
-
-class CauseEvent(msgspec.Struct, frozen=True):
-    """The event that caused a value."""
-
-    event_id: str
-    event_type: str
-    timestamp: datetime
-    received_at: datetime
 
 
 class CausedRow(NamedTuple):

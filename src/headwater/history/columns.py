@@ -10,10 +10,10 @@ import msgspec
 
 from headwater.core.clock import from_micros
 from headwater.core.sql_literals import text
-from headwater.core.values import UNDATED
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.history.column_types import column_type, from_json
 from headwater.history.one_value import check_has_past, check_has_values
+from headwater.model.values import UNDATED
 from headwater.ports import FrameColumn
 
 AS_OF = "__as_of"

@@ -26,7 +26,9 @@ from headwater.history.exported import (
     save_manifest,
     translated,
 )
-from headwater.ports import CatalogState, Segment
+from headwater.model.catalog import CatalogState
+from headwater.model.history import ExportReport
+from headwater.ports import Segment
 
 LoadCatalog = Callable[[], Awaitable[CatalogState]]
 
@@ -43,15 +45,6 @@ SEGMENT_ROWS = 100_000
 GRACE = timedelta(minutes=5)
 """How long readers may still use a file whose rows were merged into others."""
 _SCRATCH = "scratch"
-
-
-class ExportReport(msgspec.Struct, frozen=True):
-    """The rows that an export added, and the rows and files that the folder has now."""
-
-    added: int
-    rows: int
-    files: int
-    exported_at: datetime
 
 
 class HistoryExport:

@@ -19,7 +19,8 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import PastNames, meaning_at
 from headwater.declarations.series import declared_entry, served_series
 from headwater.errors import BackendError, InvalidInputError
-from headwater.ports import CatalogEntry, CatalogState, FrameQuery, Runner, Segment
+from headwater.model.catalog import CatalogEntry, CatalogState
+from headwater.ports import FrameQuery, Runner, Segment
 
 MANIFEST = "manifest.json"
 _FORMAT = 1

@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Collection
 
-import msgspec
-
-from headwater.core.short_repr import short_repr
 from headwater.core.sql_literals import text
 from headwater.declarations.run_set import series_of
 from headwater.declarations.series import unused_series
 from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameError
 from headwater.features.services import Services
 from headwater.history import versions
-from headwater.ports import CatalogEntry, CatalogState, FeatureVersion, VersionState
+from headwater.model.catalog import (
+    CatalogEntry,
+    CatalogState,
+    Dropped,
+    FeatureVersion,
+    VersionSummary,
+)
 
 _PAGE = 5_000
-
-
-class VersionSummary(msgspec.Struct, frozen=True):
-    """A version of a feature, and the number of its values: served, and in history."""
-
-    feature: str
-    version: int
-    state: VersionState
-    type: str
-    since: datetime
-    series: str
-    online: int
-    history: int
-
-    __repr__ = short_repr("feature", "version", "state", "type")
-
-
-class Dropped(msgspec.Struct, frozen=True):
-    """The versions of a feature that were dropped, and how many values they had."""
-
-    feature: str
-    versions: Sequence[int]
-    online: int
-    history: int
-
-    __repr__ = short_repr("feature", "versions", "online", "history")
 
 
 class FeatureCatalog:

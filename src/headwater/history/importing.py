@@ -24,8 +24,8 @@ from headwater.history.columns import is_of_its_computation
 from headwater.history.erased_rows import without_erased
 from headwater.history.frames.entity_frame import Spine, TimeRemedies
 from headwater.history.frames.files import CSV, rows_of, typed_rows
-from headwater.history.import_report import ImportReport
 from headwater.history.points import check_rows
+from headwater.model.history import ImportReport
 from headwater.ports import Backends, Change
 
 _TIMES = ("event_timestamp", "timestamp")

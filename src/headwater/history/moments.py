@@ -8,11 +8,11 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from headwater.core.clock import from_micros
-from headwater.core.values import INTERNAL, Cell, Cells, EntityKey, ServiceEvent
 from headwater.declarations.features import FeatureDef
 from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.features.batch_state import BatchState, HandlerTransaction
 from headwater.features.conversions import last_cell
+from headwater.model.values import INTERNAL, Cell, Cells, EntityKey, ServiceEvent
 from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger
 
 LoadedValues = Mapping[tuple[str, str, int], Cell | None]

@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from headwater.features.followed_catalog import FollowedCatalog
-from headwater.history.retention import PruneReport, Retention, month_starts, prune
-from headwater.ports import Backends, CatalogState, NightlyRun
+from headwater.history.retention import Retention, month_starts, prune
+from headwater.model.admin import PruneReport
+from headwater.model.catalog import CatalogState, NightlyRun
+from headwater.ports import Backends
 from headwater.settings.groups import RetentionSettings
 
 # After this time another worker takes over from one that died while it pruned.

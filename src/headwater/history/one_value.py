@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from headwater.core.clock import MICROSECOND
-from headwater.core.short_repr import short_repr
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
-from headwater.history.causes import MOST_CAUSES, CausedRow, CauseEvent, events_behind
+from headwater.history.causes import MOST_CAUSES, CausedRow, events_behind
+from headwater.model.features import CauseEvent, HistoricalValue
 from headwater.ports import HistoryRow, OfflineStore
 
 MOST_ROWS = 10_000
-
-
-class HistoricalValue(msgspec.Struct, frozen=True):
-    """A value that a feature had, and its cause: an event id, ``set``, ``computed``…
-
-    ``event`` is the event with that id, if it was asked for and is in the log.
-    """
-
-    value: Any
-    as_of: datetime
-    written_at: datetime
-    cause: str
-    event: CauseEvent | None = None
-
-    __repr__ = short_repr("value", "as_of", "cause")
 
 
 class ValuePage(NamedTuple):

@@ -10,10 +10,10 @@ from typing import Any
 
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import Session, scalar
-from headwater.core.values import LONGEST_ID
 from headwater.declarations.features import EntityDef
 from headwater.errors import InvalidInputError
 from headwater.history.frames.entity_frame import Spine, TimeRemedies
+from headwater.model.values import LONGEST_ID
 
 _AWARE = "TIMESTAMP WITH TIME ZONE"
 _TEXTS = ("VARCHAR", "ENUM", "UUID")

@@ -17,14 +17,15 @@ import msgspec
 from headwater.core.batching import batched
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import Session, parquet, session
-from headwater.core.values import Cell, FeatureValue
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
 from headwater.features.frame import Frame, enter, leave, track_sources
-from headwater.features.reader import FeatureRow, Reader
+from headwater.features.reader import Reader
 from headwater.history.columns import Reading, is_of_its_computation
 from headwater.history.moments import MomentTransaction
 from headwater.history.past_reads import PastReads
+from headwater.model.features import FeatureRow
+from headwater.model.values import Cell, FeatureValue
 
 _ROWS = 10_000
 _CONCURRENT = 200

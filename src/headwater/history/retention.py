@@ -12,12 +12,9 @@ from headwater.core.durations import Duration, to_age
 from headwater.errors import InvalidInputError
 from headwater.features.followed_catalog import FollowedCatalog
 from headwater.history import versions
-from headwater.ports import (
-    Backends,
-    CatalogState,
-    FeatureVersion,
-    Horizons,
-)
+from headwater.model.admin import PrunedPart, PruneReport
+from headwater.model.catalog import CatalogState, FeatureVersion, Horizons
+from headwater.ports import Backends
 from headwater.settings.groups import RetentionSettings
 
 
@@ -54,24 +51,6 @@ def month_starts(moments: Horizons) -> Horizons:
             for part, moment in asdict(moments).items()
         }
     )
-
-
-class PrunedPart(msgspec.Struct, frozen=True):
-    """The number of rows from before a moment that were removed, or would be."""
-
-    before: datetime
-    rows: int
-
-
-class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The removed rows; None for a part that was not to be pruned, or that a backfill needs."""
-
-    history: PrunedPart | None = None
-    events: PrunedPart | None = None
-    records: PrunedPart | None = None
-    dry_run: bool = False
-    held: tuple[str, ...] = ()
-    """Why less was removed than asked for."""
 
 
 async def prune(

@@ -23,7 +23,7 @@ from headwater.declarations.series import (
     unused_series,
 )
 from headwater.errors import InvalidInputError, UnknownNameError
-from headwater.ports import (
+from headwater.model.catalog import (
     BackfillState,
     CatalogEntry,
     CatalogState,

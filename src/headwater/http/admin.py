@@ -7,34 +7,43 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from headwater.api.admin import (
+from headwater.errors import UnknownDeadLetterError
+from headwater.http.responses import NO_CONTENT, ApiResponse
+from headwater.http.routes import Route
+from headwater.http.streaming import ProgressResponse
+from headwater.model.admin import (
     AuditBody,
+    AuditReport,
     Copies,
+    DryRun,
+    ForgetBody,
+    ForgetReport,
+    PointersBody,
+    PruneBody,
+    PruneReport,
+    RebuildBody,
+    RebuildReport,
+    RedactBody,
+)
+from headwater.model.audit import AuditPage
+from headwater.model.catalog import Dropped, RenameBody, VersionList, VersionNumber
+from headwater.model.consumers import GroupList, GroupName, LagList
+from headwater.model.dead_letters import (
+    DeadLetter,
     DeadLetterList,
     DeadLetterSelection,
-    DroppedIndex,
-    DryRun,
     ErrorFilter,
-    EventList,
-    ForgetBody,
-    GroupList,
-    GroupName,
-    LagList,
     LetterCursor,
+    LetterGroups,
     LetterId,
     LetterLimit,
     NewestFirst,
-    PointersBody,
-    PruneBody,
-    RebuildBody,
-    RedactBody,
-    RenameBody,
     SettledLetter,
     SettledLetters,
-    VersionList,
-    VersionNumber,
 )
-from headwater.api.kinds import (
+from headwater.model.events import EventList
+from headwater.model.indexes import DroppedIndex
+from headwater.model.kinds import (
     Cursor,
     EntityIdFilter,
     EventIdFilter,
@@ -46,21 +55,9 @@ from headwater.api.kinds import (
     Moment,
     RecordRef,
 )
-from headwater.api.records import RecordDocument
-from headwater.api.streams import NDJSON, ActionLine, ProgressStep
-from headwater.errors import UnknownDeadLetterError
-from headwater.features.reconcile import AuditReport, RebuildReport
-from headwater.history.feature_catalog import Dropped
-from headwater.history.forget_report import ForgetReport
-from headwater.history.retention import PruneReport
-from headwater.http.responses import NO_CONTENT, ApiResponse
-from headwater.http.routes import Route
-from headwater.http.streaming import ProgressResponse
-from headwater.ports import DeadLetter
-from headwater.records.document import export
-from headwater.store.audit_log import AuditPage
+from headwater.model.streams import NDJSON, ActionLine, ProgressStep
+from headwater.records.document import RecordDocument, export
 from headwater.store.feature_store import FeatureStore
-from headwater.store.letter_groups import LetterGroups
 
 Action = Annotated[str, Meta(description="The name of an action.", examples=["records.redact"])]
 Actor = Annotated[str, Meta(description="The name of the key or user.", examples=["ops"])]

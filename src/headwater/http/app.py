@@ -13,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.access.errors import ScopeError
 from headwater.access.guard import Guard
-from headwater.core.callers import current_caller, set_caller
 from headwater.core.ui_files import UI_FOLDER
 from headwater.engine.last_hour import LastHour
 from headwater.engine.worker import Worker
@@ -48,6 +47,7 @@ from headwater.http.responses import ApiResponse
 from headwater.http.routes import AnyEndpoint, Resource, Route, RouteScope, RouteTree
 from headwater.http.traced_requests import trace_requests
 from headwater.http.web_ui import add_web_ui
+from headwater.model.callers import current_caller, set_caller
 from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of
 

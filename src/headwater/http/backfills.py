@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from headwater.api.backfills import BackfillBody, CancelledBackfill, CompareBody, SwitchBody
-from headwater.api.kinds import FeatureName
-from headwater.api.streams import NDJSON, ActionLine, ProgressStep
-from headwater.history.backfill.comparison import Comparison
-from headwater.history.backfill.reports import (
+from headwater.http.routes import Route
+from headwater.http.streaming import ProgressResponse
+from headwater.model.backfills import (
+    BackfillBody,
     BackfillProgress,
     BackfillReport,
     BackfillStatus,
+    CancelledBackfill,
+    CompareBody,
+    Comparison,
+    SwitchBody,
     SwitchReport,
 )
-from headwater.http.routes import Route
-from headwater.http.streaming import ProgressResponse
+from headwater.model.kinds import FeatureName
+from headwater.model.streams import NDJSON, ActionLine, ProgressStep
 from headwater.store.feature_store import FeatureStore
 
 # A backfill whose client has gone ends after the file that is being replayed.

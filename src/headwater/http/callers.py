@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from headwater.access.guard import THIS_MACHINE
-from headwater.api.callers import CallerReport
-from headwater.core.callers import ALL_SCOPES, Caller, current_caller
 from headwater.http.routes import Route
+from headwater.model.callers import ALL_SCOPES, Caller, CallerReport, current_caller
 from headwater.store.feature_store import FeatureStore
 
 

@@ -8,7 +8,12 @@ from typing import Annotated, Literal, TypedDict, Unpack
 import msgspec
 from starlette.responses import Response
 
-from headwater.api.kinds import (
+from headwater.contexts.recorded import ContextQuery
+from headwater.contexts.recorded.histogram import MOST_BUCKETS
+from headwater.http.exported_contexts import CSV, export_csv, export_ndjson
+from headwater.http.routes import Route
+from headwater.model.contexts import ContextHistogram, ContextPage, RecordSummary
+from headwater.model.kinds import (
     ContextName,
     Cursor,
     EntityName,
@@ -17,14 +22,9 @@ from headwater.api.kinds import (
     Limit,
     Moment,
 )
-from headwater.api.streams import NDJSON
-from headwater.contexts.recorded import ContextHistogram, ContextPage, ContextQuery
-from headwater.contexts.recorded.histogram import MOST_BUCKETS
-from headwater.core.values import LONGEST_ID
-from headwater.http.exported_contexts import CSV, export_csv, export_ndjson
-from headwater.http.routes import Route
-from headwater.ports import RecordSummary
-from headwater.records.lineage import FreshnessStatus
+from headwater.model.lineage import FreshnessStatus
+from headwater.model.streams import NDJSON
+from headwater.model.values import LONGEST_ID
 from headwater.store.feature_store import FeatureStore
 
 Status = Annotated[

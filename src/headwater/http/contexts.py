@@ -7,28 +7,25 @@ from functools import partial
 import msgspec
 
 from headwater.access.errors import ScopeError
-from headwater.api.contexts import (
-    AssembleBody,
-    Assembled,
-    AssembleNamedBody,
-    ExternalBody,
-    ReplayBody,
-    assembled,
-)
-from headwater.api.json_values import plain
-from headwater.api.kinds import (
-    ContextId,
-    ContextName,
-)
-from headwater.contexts.recorded.causes import ContextCauses
-from headwater.contexts.recorded.replay import Replay
-from headwater.core.callers import current_caller
 from headwater.core.codec import encode_custom
+from headwater.core.json_values import plain
 from headwater.declarations import overrides
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
-from headwater.records.context_diff import ContextDiff
-from headwater.records.lineage import ContextLineage, ContextTrace, PastContext
+from headwater.model.callers import current_caller
+from headwater.model.context_diff import ContextDiff
+from headwater.model.contexts import (
+    AssembleBody,
+    Assembled,
+    AssembleNamedBody,
+    ContextCauses,
+    ExternalBody,
+    Replay,
+    ReplayBody,
+    assembled,
+)
+from headwater.model.kinds import ContextId, ContextName
+from headwater.model.lineage import ContextLineage, ContextTrace, PastContext
 from headwater.store.feature_store import FeatureStore
 
 

@@ -6,14 +6,14 @@ import asyncio
 
 import msgspec
 
-from headwater.api.cards import CardKind, DeclarationCard, card_of
-from headwater.api.kinds import DeclaredName, SearchLimit, SearchText
-from headwater.core.callers import current_caller
 from headwater.declarations.runtime import runtime_of
 from headwater.http.doctor import open_breakers
 from headwater.http.process_reports import ServerProcesses, all_reports
 from headwater.http.routes import Route
+from headwater.model.callers import current_caller
+from headwater.model.kinds import DeclaredName, SearchLimit, SearchText
 from headwater.store.activity import activity_of
+from headwater.store.cards import CardKind, DeclarationCard, card_of
 from headwater.store.feature_store import FeatureStore
 from headwater.store.finding import FoundPage, find
 

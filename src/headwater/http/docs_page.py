@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from headwater.api.problems import MEDIA_TYPE, TYPE_PREFIX
+from headwater.model.problems import MEDIA_TYPE, TYPE_PREFIX
 
 _Described = Mapping[str, Any]
 _FIRST_PROBLEM = 400

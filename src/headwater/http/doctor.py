@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from itertools import chain
 
-from headwater.api.doctor import Examination
 from headwater.http.process_reports import Report, ServerProcesses, all_reports
 from headwater.http.routes import Route
+from headwater.model.findings import Examination
 from headwater.store.feature_store import FeatureStore
 
 _BREAKERS = "headwater_circuit_breaker_open"

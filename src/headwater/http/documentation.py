@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 
-from headwater.api.declarations import StoreListing, declarations_of
-from headwater.core.callers import current_caller
 from headwater.http.docs_page import page_of
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
+from headwater.model.callers import current_caller
+from headwater.model.declarations import StoreListing
 from headwater.store.feature_store import FeatureStore
+from headwater.store.listings import declarations_of
 
 HTML = "text/html; charset=utf-8"
 _CSS = "text/css; charset=utf-8"

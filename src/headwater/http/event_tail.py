@@ -16,8 +16,6 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headwater.api.event_tail import EVENT_STREAM, TailGap
-from headwater.api.kinds import EntityIdFilter, EventTypeFilter
 from headwater.core.codec import encode_custom
 from headwater.errors import HeadwaterError
 from headwater.http.disconnects import disconnected
@@ -25,7 +23,8 @@ from headwater.http.problems import log_problem, problem_response
 from headwater.http.request_errors import TooManyTailsError
 from headwater.http.request_ids import HEADER
 from headwater.http.routes import Route
-from headwater.ports import EventPage, LoggedEvent
+from headwater.model.events import EVENT_STREAM, EventPage, LoggedEvent, TailGap
+from headwater.model.kinds import EntityIdFilter, EventTypeFilter
 from headwater.store.feature_store import FeatureStore
 
 _POLL_SECONDS = 0.5

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from headwater.api.streams import NDJSON
-from headwater.contexts.recorded import LARGEST_PAGE, ContextPage, ContextQuery
-from headwater.ports import RecordSummary
+from headwater.contexts.recorded import ContextQuery
+from headwater.model.contexts import LARGEST_PAGE, ContextPage, RecordSummary
+from headwater.model.streams import NDJSON
 from headwater.records.record import moment_text
 from headwater.store.feature_store import FeatureStore
 

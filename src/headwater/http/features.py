@@ -9,28 +9,28 @@ from typing import Annotated
 
 import msgspec
 
-from headwater.api.features import (
+from headwater.declarations.runtime import runtime_of
+from headwater.errors import InvalidInputError
+from headwater.errors.hints import quoted
+from headwater.history.causes import MOST_CAUSES
+from headwater.history.one_value import MOST_ROWS
+from headwater.http.problems import problem_of
+from headwater.http.request_errors import TooManyValuesError
+from headwater.http.routes import Route
+from headwater.model.features import (
     EntityRow,
     EntityValue,
     EntityValues,
+    FeatureRow,
     FeaturesBody,
     HistoryOfFeature,
     ManyFeatures,
     OneFeature,
     Value,
 )
-from headwater.api.kinds import EntityId, EntityName, FeatureName, Moment
-from headwater.core.values import FeatureValue
-from headwater.declarations.runtime import runtime_of
-from headwater.errors import InvalidInputError
-from headwater.errors.hints import quoted
-from headwater.features.reader import FeatureRow
-from headwater.history.causes import MOST_CAUSES
-from headwater.history.one_value import MOST_ROWS
-from headwater.http.problems import problem_of
-from headwater.http.request_errors import TooManyValuesError
-from headwater.http.routes import Route
-from headwater.records.lineage import FreshnessViolation
+from headwater.model.kinds import EntityId, EntityName, FeatureName, Moment
+from headwater.model.lineage import FreshnessViolation
+from headwater.model.values import FeatureValue
 from headwater.store.entity_reads import ReadOutcome, read_entity
 from headwater.store.feature_store import FeatureStore
 from headwater.store.history_reads import page_of_history

@@ -8,8 +8,6 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from headwater.access.guard import has_access_control
-from headwater.api.health import Alive, Readiness
-from headwater.core.callers import current_caller
 from headwater.core.logging import log
 from headwater.engine.worker import Worker
 from headwater.http.process_reports import MergedMetrics, ServerProcesses, all_reports
@@ -17,6 +15,8 @@ from headwater.http.readiness import StoreProbe
 from headwater.http.request_metrics import RequestMetrics
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
+from headwater.model.callers import current_caller
+from headwater.model.health import Alive, Readiness
 from headwater.store.feature_store import FeatureStore
 
 READY = Gauge(

@@ -5,26 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from headwater.api.history import (
+from headwater.declarations.runtime import runtime_of
+from headwater.history.column_types import JSON, column_type
+from headwater.http.routes import Route
+from headwater.http.streaming import ProgressResponse, Reporter
+from headwater.http.uploads import UploadedFile
+from headwater.model.history import (
     CSV,
     PARQUET,
     ColumnName,
     ExportBody,
     FeatureNames,
     HistoryCatalog,
+    ImportReport,
     Known,
     SentHistory,
     SentTable,
     TimeZoneName,
     WithAsOf,
 )
-from headwater.api.streams import NDJSON, ActionLine, FileLine, ProgressStep
-from headwater.declarations.runtime import runtime_of
-from headwater.history.column_types import JSON, column_type
-from headwater.history.import_report import ImportReport
-from headwater.http.routes import Route
-from headwater.http.streaming import ProgressResponse, Reporter
-from headwater.http.uploads import UploadedFile
+from headwater.model.streams import NDJSON, ActionLine, FileLine, ProgressStep
 from headwater.store.feature_store import FeatureStore
 
 _TABLES = (PARQUET, CSV)

@@ -10,7 +10,21 @@ from typing import TypeVar
 
 import msgspec
 
-from headwater.api.indexes import (
+from headwater.contexts.freshness import age_ms, search_reason
+from headwater.core.codec import encode_custom
+from headwater.core.json_values import plain
+from headwater.declarations import Chunk
+from headwater.declarations.runtime import runtime_of
+from headwater.declarations.search_options import SearchOptions
+from headwater.errors import InvalidInputError, UnknownDocumentError
+from headwater.features.read_tracking import IndexSearched, TrackedRetrieval
+from headwater.http.responses import NO_CONTENT, ApiResponse
+from headwater.http.routes import Route
+from headwater.http.streaming import ProgressResponse, Reporter
+from headwater.http.uploads import UploadedFile
+from headwater.model.bulk_loading import LoadReport
+from headwater.model.indexes import (
+    Document,
     DocumentBody,
     DocumentsBody,
     DocumentText,
@@ -25,22 +39,8 @@ from headwater.api.indexes import (
     SearchHit,
     SearchHits,
 )
-from headwater.api.json_values import plain
-from headwater.api.kinds import DocumentId, IndexName, RetrieverName
-from headwater.api.streams import NDJSON, ActionLine, ProgressStep
-from headwater.contexts.freshness import age_ms, search_reason
-from headwater.core.codec import encode_custom
-from headwater.declarations import Chunk
-from headwater.declarations.indexes import Document
-from headwater.declarations.runtime import runtime_of
-from headwater.declarations.search_options import SearchOptions
-from headwater.errors import InvalidInputError, UnknownDocumentError
-from headwater.features.read_tracking import IndexSearched, TrackedRetrieval
-from headwater.http.responses import NO_CONTENT, ApiResponse
-from headwater.http.routes import Route
-from headwater.http.streaming import ProgressResponse, Reporter
-from headwater.http.uploads import UploadedFile
-from headwater.retrieval.bulk_loading import LoadReport
+from headwater.model.kinds import DocumentId, IndexName, RetrieverName
+from headwater.model.streams import NDJSON, ActionLine, ProgressStep
 from headwater.retrieval.document_checks import checked_document
 from headwater.store.feature_store import FeatureStore
 from headwater.store.retrieving import run_retriever

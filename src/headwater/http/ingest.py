@@ -7,20 +7,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from headwater.api.events import (
-    NDJSON_TYPES,
-    AcceptedEvent,
-    AcceptedEvents,
-    BatchItem,
-    EventBody,
-)
-from headwater.api.kinds import EventType
-from headwater.core.values import ServiceEvent, timing
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import EventError, FieldError
 from headwater.http.request_errors import BacklogError, MalformedError
 from headwater.http.request_parsing import Upload, decode_json
 from headwater.http.routes import JSON_TYPES, Route
+from headwater.model.events import NDJSON_TYPES, AcceptedEvent, AcceptedEvents, BatchItem, EventBody
+from headwater.model.kinds import EventType
+from headwater.model.values import ServiceEvent, timing
 from headwater.store.feature_store import FeatureStore
 
 # Counting the backlog takes longer than publishing an event, and a long one takes longer.

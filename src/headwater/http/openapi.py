@@ -10,17 +10,17 @@ from typing import Any
 
 import msgspec
 
-from headwater.api.history import CSV, PARQUET
-from headwater.api.kinds import SCHEMAS
-from headwater.api.problems import Problem
-from headwater.api.streams import NDJSON
-from headwater.core.values import ServiceEvent
 from headwater.http.openapi_links import links_of
 from headwater.http.openapi_problems import problem_responses
 from headwater.http.request_parsing import Upload
 from headwater.http.responses import NO_CONTENT, NOT_MODIFIED
 from headwater.http.routes import Parameter, Route, RouteSignature, signature_of
 from headwater.http.uploads import UploadedFile
+from headwater.model.history import CSV, PARQUET
+from headwater.model.kinds import SCHEMAS
+from headwater.model.problems import Problem
+from headwater.model.streams import NDJSON
+from headwater.model.values import ServiceEvent
 
 _Schemas = dict[Any, dict[str, Any]]
 """The schema of each type that the routes use."""

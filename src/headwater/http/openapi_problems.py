@@ -8,11 +8,11 @@ from typing import Any
 
 from headwater import errors
 from headwater.access import errors as access_errors
-from headwater.api.problem_help import HELP, KINDS_OF_NAMES
-from headwater.api.problems import INTERNAL, MEDIA_TYPE, TYPE_PREFIX, UNAVAILABLE, Rule
 from headwater.http import request_errors
+from headwater.http.problem_help import HELP, KINDS_OF_NAMES
 from headwater.http.problems import RULES
 from headwater.http.routes import Route, signature_of
+from headwater.model.problems import INTERNAL, MEDIA_TYPE, TYPE_PREFIX, UNAVAILABLE, Rule
 
 _TOO_MANY_REQUESTS = 429
 _RETRY_AFTER = {

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from headwater.api.overview import Overview, Series
-from headwater.core.callers import current_caller
 from headwater.doctor.overview import series_of
 from headwater.doctor.store_overview import StoreOverview
 from headwater.engine.last_hour import LastHour, Sample
@@ -17,6 +15,8 @@ from headwater.http.doctor import open_breakers
 from headwater.http.process_reports import ServerProcesses, all_reports
 from headwater.http.readiness import StoreProbe
 from headwater.http.routes import Route
+from headwater.model.callers import current_caller
+from headwater.model.overview import Overview, Series
 from headwater.store.feature_store import FeatureStore
 
 _FRESH_SECONDS = 1.0

@@ -8,8 +8,12 @@ import msgspec
 
 from headwater import errors
 from headwater.access import errors as access_errors
-from headwater.api import problems
-from headwater.api.problems import (
+from headwater.core.logging import log
+from headwater.errors.hints import shortened
+from headwater.http import request_errors
+from headwater.http.responses import ApiResponse
+from headwater.model import problems
+from headwater.model.problems import (
     MEDIA_TYPE,
     STORE_RULES,
     TYPE_PREFIX,
@@ -18,10 +22,6 @@ from headwater.api.problems import (
     Rule,
     error_fields,
 )
-from headwater.core.logging import log
-from headwater.errors.hints import shortened
-from headwater.http import request_errors
-from headwater.http.responses import ApiResponse
 
 _LONGEST_DETAIL = 1_500
 _RETRY_AFTER = {"retry-after": "1"}

@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from headwater.ports import Health
+from headwater.model.health import Health
 
 
 class Family(msgspec.Struct, frozen=True, array_like=True):

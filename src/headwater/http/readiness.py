@@ -7,7 +7,8 @@ import time
 
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError
-from headwater.ports import Health, HealthCheck
+from headwater.model.health import Health
+from headwater.ports import HealthCheck
 from headwater.store.feature_store import FeatureStore
 
 _ANSWER_SECONDS = 0.8

@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from headwater.api.kinds import RecordRef
-from headwater.api.records import RecordDocument
 from headwater.errors import DamagedRecordError, RecordDocumentError
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
-from headwater.records.document import export
+from headwater.model.kinds import RecordRef
+from headwater.records.document import RecordDocument, export
 from headwater.store.feature_store import FeatureStore
 
 Part = Annotated[

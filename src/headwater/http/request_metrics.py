@@ -11,9 +11,9 @@ from operator import itemgetter
 
 from prometheus_client import Counter, Histogram
 
-from headwater.core.callers import Caller, current_caller
 from headwater.core.logging import LogRecord, log
 from headwater.errors.hints import shortened
+from headwater.model.callers import Caller, current_caller
 from headwater.settings.schema import Settings
 
 OTHER = "(other)"

@@ -12,7 +12,6 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
-from headwater.core.callers import AccessScope
 from headwater.core.codec import encode_custom
 from headwater.core.tracing import RequestHeaders, header_traceparent
 from headwater.errors import FieldError
@@ -28,6 +27,7 @@ from headwater.http.request_parsing import (
 )
 from headwater.http.responses import NO_CONTENT, ApiResponse
 from headwater.http.uploads import UploadedFile, receive_file
+from headwater.model.callers import AccessScope
 
 JSON_TYPES = ("application/json",)
 

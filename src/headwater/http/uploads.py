@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory, gettempdir
 
 from starlette.types import Receive, Scope
 
-from headwater.api.history import CSV, PARQUET
-from headwater.api.streams import NDJSON
 from headwater.errors import BackendError, InvalidInputError
 from headwater.http.request_errors import MediaTypeError, TooLargeError
 from headwater.http.request_parsing import check_head, part_of
+from headwater.model.history import CSV, PARQUET
+from headwater.model.streams import NDJSON
 
 _SUFFIXES = {PARQUET: ".parquet", CSV: ".csv", NDJSON: ".ndjson"}
 

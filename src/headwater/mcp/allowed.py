@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headwater.access.errors import ScopeError
-from headwater.core.callers import AccessScope, Caller
 from headwater.mcp.tool import StoreTool
+from headwater.model.callers import AccessScope, Caller
 
 
 def may_call(caller: Caller, tool: StoreTool) -> bool:

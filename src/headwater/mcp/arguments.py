@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from headwater.declarations.search_options import MAX_RESULTS, SearchMode
+from headwater.model.indexes import MAX_RESULTS, SearchMode
 
 LARGEST_READ = 100
 

@@ -10,7 +10,7 @@ from mcp_types import ResourceLink, TextContent
 
 from headwater.mcp.results import ToolResult, record_facts
 from headwater.mcp.uris import context_uri
-from headwater.records.lineage import Context, FreshnessStatus, FreshnessViolation
+from headwater.model.lineage import Context, FreshnessStatus, FreshnessViolation
 
 
 class AssembledContext(msgspec.Struct, frozen=True, kw_only=True):

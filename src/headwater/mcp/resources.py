@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable
 
 import mcp_types as types
 
-from headwater.api.declarations import declarations_of
-from headwater.core.callers import Caller
 from headwater.errors import DamagedRecordError, NotFoundError, RecordDocumentError
 from headwater.mcp.allowed import check_scope
 from headwater.mcp.results import ResultFacts, record_facts, to_json
@@ -18,9 +16,11 @@ from headwater.mcp.uris import (
     context_uri,
     reference_in,
 )
-from headwater.ports import RecordSummary
+from headwater.model.callers import Caller
+from headwater.model.contexts import RecordSummary
 from headwater.records.document import export
 from headwater.store.feature_store import FeatureStore
+from headwater.store.listings import declarations_of
 
 JSON = "application/json"
 PAGE = 50

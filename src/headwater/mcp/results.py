@@ -10,11 +10,11 @@ import msgspec
 from mcp_types import CallToolResult, ContentBlock, TextContent
 
 from headwater.access.errors import RequestError
-from headwater.api.json_values import plain
-from headwater.api.problems import STORE_RULES, Rule, rule_of
 from headwater.core.codec import encode_custom
-from headwater.ports import RecordSummary
-from headwater.records.lineage import ContextFacts
+from headwater.core.json_values import plain
+from headwater.model.contexts import RecordSummary
+from headwater.model.lineage import ContextFacts
+from headwater.model.problems import STORE_RULES, Rule, rule_of
 
 META_PREFIX = "headwater/"
 

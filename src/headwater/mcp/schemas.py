@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.api.json_values import plain
+from headwater.core.json_values import plain
 from headwater.declarations import ContextDef, annotations_of
 
 _REF = "#/$defs/{name}"

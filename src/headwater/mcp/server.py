@@ -13,8 +13,6 @@ from mcp.server.caching import CacheHint
 from mcp.shared.exceptions import MCPError
 
 from headwater.access.errors import RequestError
-from headwater.api.problems import error_fields, rule_of
-from headwater.core.callers import Caller, current_caller
 from headwater.core.logging import log
 from headwater.errors import HeadwaterError, UnknownNameError
 from headwater.mcp.allowed import check_scope, may_call
@@ -23,6 +21,8 @@ from headwater.mcp.resources import StoreResources
 from headwater.mcp.results import call_result, failed_call, problem_text
 from headwater.mcp.tool import StoreTool, check_encodable
 from headwater.mcp.tools import StoreTools
+from headwater.model.callers import Caller, current_caller
+from headwater.model.problems import error_fields, rule_of
 from headwater.store.feature_store import FeatureStore
 
 NAME = "headwater"

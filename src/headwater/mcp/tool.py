@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import mcp_types
 import msgspec
 
-from headwater.core.callers import AccessScope
 from headwater.errors import FieldError
 from headwater.mcp.results import ToolResult
+from headwater.model.callers import AccessScope
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -10,28 +10,14 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from headwater.api.declarations import (
-    ContextListing,
-    EntityListing,
-    FeatureListing,
-    IndexListing,
-    RetrieverListing,
-    declarations_of,
-)
-from headwater.api.features import EntityRow, ManyFeatures, OneFeature, Value
-from headwater.api.indexes import SearchHit, SearchHits
 from headwater.contexts.freshness import check_freshness
-from headwater.contexts.recorded import ContextPage
-from headwater.core.callers import AccessScope, current_caller
 from headwater.core.clock import from_micros
-from headwater.core.values import FeatureValue
 from headwater.declarations import overrides
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.features.frame import tracking
 from headwater.features.read_tracking import Reads
-from headwater.features.reader import FeatureRow
 from headwater.mcp.arguments import (
     AssembleArguments,
     DeclarationsArguments,
@@ -45,9 +31,22 @@ from headwater.mcp.assembled import AssembledContext, context_result
 from headwater.mcp.results import ResultFacts, ToolResult, record_facts
 from headwater.mcp.schemas import schema_of
 from headwater.mcp.tool import StoreTool, converted
-from headwater.records.lineage import ContextLineage, ContextTrace
+from headwater.model.callers import AccessScope, current_caller
+from headwater.model.contexts import ContextPage
+from headwater.model.declarations import (
+    ContextListing,
+    EntityListing,
+    FeatureListing,
+    IndexListing,
+    RetrieverListing,
+)
+from headwater.model.features import EntityRow, FeatureRow, ManyFeatures, OneFeature, Value
+from headwater.model.indexes import SearchHit, SearchHits
+from headwater.model.lineage import ContextLineage, ContextTrace
+from headwater.model.values import FeatureValue
 from headwater.records.verification_report import Check
 from headwater.store.feature_store import FeatureStore
+from headwater.store.listings import declarations_of
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):

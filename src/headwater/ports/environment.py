@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from headwater.core.short_repr import short_repr
+from headwater.model.health import Health
 from headwater.ports.audit import AuditLog
 from headwater.ports.catalog import Catalog
 from headwater.ports.erasures import Erasures
@@ -17,20 +17,6 @@ from headwater.ports.history import OfflineStore
 from headwater.ports.records import Cache, RecordLog
 from headwater.ports.values import OnlineStore
 from headwater.ports.vectors import VectorIndex
-
-
-class Health(msgspec.Struct, frozen=True):
-    """Whether a part of the environment works, and the problem and its remedy if it does not.
-
-    While a part that is not needed is down, events are still accepted and values served.
-    """
-
-    name: str
-    ok: bool
-    detail: str = ""
-    needed: bool = True
-
-    __repr__ = short_repr("name", "ok", "detail")
 
 
 class HealthCheck(NamedTuple):

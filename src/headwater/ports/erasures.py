@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from headwater.core.clock import to_micros
-from headwater.core.values import UNDATED, Cell, Cells, EntityKey, Part, ServiceEvent
+from headwater.model.values import UNDATED, Cell, Cells, EntityKey, Part, ServiceEvent
 from headwater.ports.events import Subjects, position_order
 from headwater.ports.values import Change
 

@@ -8,9 +8,11 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.core.event_content import differences
-from headwater.core.short_repr import short_repr
-from headwater.core.values import Cells, EntityKey, ServiceEvent
+from headwater.model.consumers import ConsumerGroup, ConsumerLag
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.events import PublishResult
+from headwater.model.values import Cells, EntityKey, ServiceEvent
+from headwater.ports.event_content import differences
 from headwater.ports.values import Change, EntityState
 from headwater.ports.vectors import DocumentWrite
 
@@ -21,26 +23,6 @@ Subjects = Callable[[str], Collection[str]]
 def no_subjects(_event_type: str) -> Collection[str]:
     """Return no entity, for events that are about none."""
     return ()
-
-
-class PublishResult(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
-    """The result of publishing one event.
-
-    ``conflict`` says how the event differs from the one that was accepted with its id, and
-    ``erased`` that its entity was erased; it is not stored then.
-    """
-
-    event_id: str
-    duplicate: bool
-    conflict: str = ""
-    erased: bool = False
-
-
-class LoggedEvent(msgspec.Struct, frozen=True):
-    """An accepted event, and when it was accepted."""
-
-    event: ServiceEvent
-    received_at: datetime
 
 
 def publish_result(event: ServiceEvent, accepted: bytes | None) -> PublishResult:
@@ -89,29 +71,6 @@ class Batch(msgspec.Struct, frozen=True):
     lease: Lease
     deliveries: Sequence[Delivery]
     states: Mapping[EntityKey, EntityState]
-
-
-class DeadLetter(msgspec.Struct, frozen=True, gc=False):
-    """An event that a feature could not handle, with the error and all data for a redrive."""
-
-    id: str
-    event: ServiceEvent
-    feature: str
-    error: str
-    traceback: str
-    attempts: int
-    partition: int
-    position: str
-    first_failed_at: datetime
-    dead_at: datetime
-    group: str = ""
-
-    @property
-    def target(self) -> str:
-        """The consumer group and feature of a redrive, as they are stored with its event."""
-        return f"{self.group}/{self.feature}"
-
-    __repr__ = short_repr("id", "feature", "error", "attempts", "dead_at")
 
 
 class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,37 +149,6 @@ class Tick(msgspec.Struct, frozen=True):
     interval: timedelta
     event: ServiceEvent
     everywhere: bool
-
-
-class ConsumerLag(msgspec.Struct, frozen=True):
-    """The lag of one partition: owner, number of waiting events, and time of the oldest.
-
-    ``committed`` counts the events that the group has committed; it only grows.
-    """
-
-    partition: int
-    owner: str | None
-    waiting: int
-    oldest_at: datetime | None
-    committed: int = 0
-
-    __repr__ = short_repr("partition", "owner", "waiting", "oldest_at")
-
-
-class ConsumerGroup(msgspec.Struct, frozen=True):
-    """A consumer group: its live workers, its waiting events, and the time of its last commit.
-
-    ``heartbeats`` are the times of the workers' last heartbeats, in the order of the workers.
-    """
-
-    name: str
-    workers: Sequence[str]
-    waiting: int
-    oldest_at: datetime | None
-    committed_at: datetime | None
-    heartbeats: Sequence[datetime] = ()
-
-    __repr__ = short_repr("name", "workers", "waiting", "oldest_at")
 
 
 class Bus(Protocol):

@@ -11,7 +11,8 @@ import msgspec
 
 from headwater.core.codec import Kind
 from headwater.errors import FeatureValueError, InvalidInputError
-from headwater.ports.event_pages import EventFilter, EventPage
+from headwater.model.events import EventPage
+from headwater.ports.event_pages import EventFilter
 from headwater.ports.values import Change
 
 LogKind = Literal["history", "events"]

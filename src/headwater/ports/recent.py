@@ -10,9 +10,10 @@ from typing import Protocol
 import msgspec
 
 from headwater.core.partitioning import BUCKETS
-from headwater.ports.catalog import CatalogState
+from headwater.model.catalog import CatalogState
+from headwater.model.events import EventPage
 from headwater.ports.erasures import Ledger
-from headwater.ports.event_pages import EventFilter, EventPage
+from headwater.ports.event_pages import EventFilter
 from headwater.ports.history import LogKind
 
 

@@ -10,34 +10,14 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.core.values import LONGEST_NAME
 from headwater.errors import InvalidInputError
+from headwater.model.contexts import RecordSummary
+from headwater.model.values import LONGEST_NAME
 
 HASH_PREFIX = "sha256:"
 """The beginning of every record hash, and of no context id."""
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-
-
-class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a record that lists show."""
-
-    context_id: str
-    record_hash: str
-    content_hash: str
-    name: str
-    created_at: datetime
-    freshness_status: str
-    caller: str | None = None
-    assembly_us: int = 0
-    """The duration of the assembly in microseconds."""
-    model: str | None = None
-    tokens: int = 0
-    max_tokens: int | None = None
-    cost_nano_usd: int | None = None
-    items_dropped: int = 0
-    is_signed: bool = False
-    is_redacted: bool = False
 
 
 class StoredRecord(RecordSummary, frozen=True, kw_only=True):

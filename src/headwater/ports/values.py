@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from headwater.core.codec import Kind
-from headwater.core.values import Cell, Cells, EntityKey, merge_cells
+from headwater.model.values import Cell, Cells, EntityKey, merge_cells
 
 T = TypeVar("T")
 

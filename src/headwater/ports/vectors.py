@@ -8,36 +8,17 @@ index builds another generation, which replaces the active one when it is comple
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from headwater.core.short_repr import short_repr
+from headwater.model.indexes import Generation, IndexSpec, StoredDocument
 
 Embedding: TypeAlias = bytes
 """A vector of unit length: its numbers as little-endian 32-bit floats."""
 
 Scalar: TypeAlias = str | int | float | bool | None
 Operator = Literal["eq", "in", "gt", "gte", "lt", "lte"]
-
-
-class IndexSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How the documents of a generation are split and embedded."""
-
-    embedder: str
-    """The provider and the model, for example ``openai/text-embedding-3-small``."""
-    dimensions: int
-    chunk_tokens: int
-    overlap: int
-
-    def differences(self, declared: IndexSpec) -> list[str]:
-        """Return how a declaration differs, such as ``overlap: declared 0, built 40``."""
-        return [
-            f"{name}: declared {wanted}, built {built}"
-            for name, built in msgspec.structs.asdict(self).items()
-            if (wanted := getattr(declared, name)) != built
-        ]
 
 
 class IndexVersion(msgspec.Struct, frozen=True):
@@ -56,28 +37,6 @@ class IndexVersion(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """The version as records show it and as a search of the past takes it."""
         return f"{self.generation}.{self.changed_at}"
-
-
-class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """A generation of an index, and how far it is built."""
-
-    index: str
-    number: int
-    spec: IndexSpec
-    state: Literal["building", "active", "retired"]
-    created_at: datetime
-    activated_at: datetime | None
-    retired_at: datetime | None
-    changed_at: datetime | None
-    documents: int
-    chunks: int
-    outdated: int
-    """Documents of the index that this generation has not, or has in an older version.
-
-    A retired generation is not kept up to date: it has none.
-    """
-
-    __repr__ = short_repr("index", "number", "state", "documents", "chunks", "outdated")
 
 
 class IndexedChunk(msgspec.Struct, frozen=True):
@@ -120,16 +79,6 @@ class DocumentWrite(msgspec.Struct, frozen=True, kw_only=True):
     def is_late(self, document_as_of: int) -> bool:
         """Return whether the write is discarded, because the document is about a later time."""
         return self.is_ordered and self.as_of is not None and self.as_of < document_as_of
-
-
-class StoredDocument(msgspec.Struct, frozen=True):
-    """The current version of a document."""
-
-    document: str
-    text: str
-    metadata: Mapping[str, Any]
-    version: int
-    indexed_at: datetime
 
 
 class Compare(msgspec.Struct, frozen=True, tag=True):

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from headwater.core.canonical_json import LARGEST
-from headwater.core.values import FreshnessRule
-from headwater.records.lineage import Decision, FreshnessStatus, ViolationReason
+from headwater.model.lineage import Decision, FreshnessStatus, ViolationReason
+from headwater.model.values import FreshnessRule
 
 SPEC = "CRS-001"
 COMMITTED = "committed"

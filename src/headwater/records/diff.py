@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.core.canonical_json import canonical, to_tagged
-from headwater.records.context_diff import (
+from headwater.model.context_diff import (
     Change,
     ContextDiff,
     FeatureDiff,

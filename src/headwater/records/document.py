@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from headwater.core.canonical_json import JsonError, parse
 from headwater.errors import RecordDocumentError
+from headwater.model.kinds import RecordHash
 from headwater.records.core import SPEC
 from headwater.records.record import Disclosure, Record, Redaction, Signature
 
@@ -57,3 +60,16 @@ def load(document: bytes | str) -> Record:
         signature=document_fields.signature,
         redactions=document_fields.redactions,
     )
+
+
+class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as one document; ``core`` is the hashed text."""
+
+    format: Literal["CRS-001"]
+    context_id: str
+    record_hash: RecordHash
+    content_hash: RecordHash
+    core: str
+    disclosures: list[Disclosure]
+    signature: Signature | None
+    redactions: list[Redaction]

@@ -58,3 +58,11 @@ def spelled(ref: str) -> str:
     """Return a context id or record hash as records write it; add the prefix to a bare hash."""
     ref = ref.strip().lower()
     return f"sha256:{ref}" if len(ref) == _HASH_LENGTH and HEX.issuperset(ref) else ref
+
+
+_ID_LENGTH = 36
+
+
+def named(ref: str) -> str | None:
+    """Return the id or hash if a reference is complete, or None for the beginning of an id."""
+    return None if len(ref) < _ID_LENGTH else spelled(ref)

@@ -13,17 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.records.core import (
-    ChunkOrigin,
-    Core,
-    FeatureInput,
-    FeatureRead,
-    IndexRead,
-    Item,
-    Retrieval,
-    disclosed,
-)
-from headwater.records.lineage import (
+from headwater.model.lineage import (
     ChunkLineage,
     Context,
     ContextLineage,
@@ -38,6 +28,16 @@ from headwater.records.lineage import (
     ResultTrace,
     RetrieverLineage,
     RetrieverTrace,
+)
+from headwater.records.core import (
+    ChunkOrigin,
+    Core,
+    FeatureInput,
+    FeatureRead,
+    IndexRead,
+    Item,
+    Retrieval,
+    disclosed,
 )
 from headwater.records.record import Record
 from headwater.records.sealing import commitments

@@ -14,8 +14,8 @@ import msgspec
 
 from headwater.core.templates import MARK, Template, as_text, parse_template
 from headwater.errors import TemplateError
+from headwater.model.lineage import TextSpan
 from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead, Item
-from headwater.records.lineage import TextSpan
 
 Templates = Mapping[str, Template]
 """The declared templates by the names of their features."""

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from headwater.core.canonical_json import JsonError, canonical, from_base64, parse
-from headwater.errors import SignatureError
+from headwater.errors import DamagedRecordError, RecordValueError, SignatureError
 from headwater.records.commitment_index import CommitmentIndex
-from headwater.records.core import SPEC, Commitment
+from headwater.records.core import SPEC, Commitment, Core
 from headwater.records.ids import spelled
 from headwater.records.record import (
     Disclosure,
@@ -28,7 +28,7 @@ from headwater.records.record import (
     is_moment,
     moment_text,
 )
-from headwater.records.sealing import ALTERED, MARK, opens
+from headwater.records.sealing import ALTERED, MARK, open_core, opens
 from headwater.records.signing import (
     STATEMENT_SPEC,
     Key,
@@ -368,3 +368,29 @@ def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any])
     ):
         return broken("reassembly", "the kept items do not make up the text of content_hash")
     return holds("reassembly", f"{len(texts)} kept items make up the text")
+
+
+def checked_core(record: Record) -> Core:
+    """Return the opened core of a record; raise `DamagedRecordError` if it was altered."""
+    for part, problem in _alterations(record):
+        raise DamagedRecordError(record.context_id, part, problem)
+    try:
+        core = open_core(record)
+    except RecordValueError as error:
+        part, problem = ("disclosures", str(error)) if error.pointer else ("core", error.problem)
+        raise DamagedRecordError(record.context_id, part, problem) from error
+    if (core.context_id, core.output.content_hash) != (record.context_id, record.content_hash):
+        problem = f"it is that of context {core.context_id} with {core.output.content_hash}"
+        raise DamagedRecordError(record.context_id, "core", problem)
+    return core
+
+
+def _alterations(record: Record) -> Iterator[tuple[str, str]]:
+    actual = hash_of(record.core)
+    if actual != record.record_hash:
+        yield "core", f"it hashes to {actual} and not to record_hash {record.record_hash}"
+    if record.signature is not None:
+        try:
+            statement_of(record.signature)
+        except SignatureError as error:
+            yield "signature", str(error)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.core.values import LONGEST_ID, is_utf8, is_whole_number
 from headwater.errors import InvalidInputError
+from headwater.model.values import LONGEST_ID, is_utf8, is_whole_number
 from headwater.settings.groups import IndexSettings
 
 _LARGEST = 2**63

@@ -6,7 +6,8 @@ from headwater.core.logging import log
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import ConfigError, IndexMismatchError
 from headwater.features.services import Services
-from headwater.ports import IndexSpec, IndexVersion
+from headwater.model.indexes import IndexSpec
+from headwater.ports import IndexVersion
 from headwater.retrieval.embeddings import Embedder, Embedders
 
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.durations import format_duration, to_timedelta
-from headwater.core.values import OUT_OF_RANGE, has_supported_year
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import DurationError, IndexVersionGoneError, InvalidInputError
 from headwater.features.frame_clock import FrameClock
-from headwater.ports import Generation, IndexVersion, VectorIndex
+from headwater.model.indexes import Generation
+from headwater.model.values import OUT_OF_RANGE, has_supported_year
+from headwater.ports import IndexVersion, VectorIndex
 
 AsOf = datetime | str
 """A moment, the text of one, a duration before now, or the text of a version of an index."""

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-
-import msgspec
 
 from headwater.core.clock import MICROSECOND
 from headwater.core.logging import log
 from headwater.core.progress import OnStep
-from headwater.core.short_repr import short_repr
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import (
     BackendError,
@@ -21,47 +17,12 @@ from headwater.errors import (
 )
 from headwater.features.failure_texts import FailureTexts
 from headwater.features.services import Services
-from headwater.ports import Generation, IndexSpec, IndexVersion
+from headwater.model.indexes import Generation, IndexSpec, IndexStatus
+from headwater.ports import IndexVersion
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.indexing import Indexer
 
 _PRUNE_MICROS = 60_000_000
-
-
-class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An index: its contents, how they were split and embedded, and how far a rebuild has come.
-
-    ``version`` is None while nothing was indexed, ``declared_spec`` if the index is not declared or
-    its embedder is not configured. ``building`` is the number of documents that the
-    next generation has, and None if there is none.
-    """
-
-    name: str
-    is_declared: bool
-    version: str | None
-    spec: IndexSpec | None
-    declared_spec: IndexSpec | None
-    documents: int
-    chunks: int
-    changed_at: datetime | None
-    outdated: int
-    building: int | None
-    generations: Sequence[Generation]
-    """All generations that are stored, oldest first."""
-
-    __repr__ = short_repr("name", "documents", "chunks", "version")
-
-    @property
-    def needs_reindex(self) -> bool:
-        """Whether the index was built in another way than it is declared."""
-        return bool(self.differences)
-
-    @property
-    def differences(self) -> list[str]:
-        """How the declaration differs, such as ``overlap: declared 0, built 40``."""
-        if self.spec is None or self.declared_spec is None:
-            return []
-        return self.spec.differences(self.declared_spec)
 
 
 class Reindexer:

@@ -15,7 +15,6 @@ import msgspec
 from headwater.core.canonical_json import canonical, to_tagged
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
-from headwater.core.values import Part
 from headwater.declarations import Chunk, RetrieverDef
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.registry import SEARCH
@@ -46,6 +45,7 @@ from headwater.features.running_calls import UserCall, argument_key, bind, recor
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.features.user_calls import Raising, is_mistake
+from headwater.model.values import Part
 from headwater.ports import Cached
 from headwater.retrieval.index_searches import NO_VERSION, IndexQuery, IndexSearches
 from headwater.retrieval.metrics import CACHE, RETRIEVALS, SECONDS

@@ -12,7 +12,6 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import from_micros
-from headwater.core.values import is_utf8
 from headwater.declarations import Chunk
 from headwater.declarations.filters import parse_filters
 from headwater.declarations.indexes import IndexDef
@@ -21,6 +20,7 @@ from headwater.errors import InvalidInputError
 from headwater.features.caller_limits import check_index_limits
 from headwater.features.frame import current_frame
 from headwater.features.services import Services
+from headwater.model.values import is_utf8
 from headwater.ports import Embedding, Filter, Hit, Hits, IndexVersion, VectorQuery
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.past_versions import AsOf, version_at

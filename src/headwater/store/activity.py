@@ -7,11 +7,11 @@ from statistics import median_low
 
 import msgspec
 
-from headwater.core.callers import Caller
 from headwater.core.clock import from_micros, to_micros
 from headwater.declarations.features import FeatureDef
 from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.schedule import last_due, next_due
+from headwater.model.callers import Caller
 from headwater.ports import RecordQuery
 from headwater.store.runtime import Runtime
 from headwater.store.visible_names import DeclarationKind

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
-from headwater.ports import AuditEntry, AuditQuery
+from headwater.model.audit import AuditPage
+from headwater.ports import AuditQuery
 from headwater.store.runtime import Runtime
 
 LARGEST_AUDIT_PAGE = 1_000
-
-
-class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Audit entries, the newest first; `next_cursor` is None on the last page."""
-
-    entries: Sequence[AuditEntry]
-    next_cursor: str | None
-
-    def __repr__(self) -> str:
-        more = "the last page" if self.next_cursor is None else "more follow"
-        return f"<AuditPage entries={len(self.entries)}, {more}>"
 
 
 class AuditVerbs:

@@ -15,14 +15,14 @@ from headwater.declarations.series import declared_entry
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
 from headwater.features.frame import check_not_replaying
-from headwater.history.backfill.comparison import Comparison
-from headwater.history.backfill.reports import (
+from headwater.model.backfills import (
     BackfillReport,
     BackfillStatus,
+    Comparison,
     OnProgress,
     SwitchReport,
 )
-from headwater.ports import CatalogState, FeatureVersion
+from headwater.model.catalog import CatalogState, FeatureVersion
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 

@@ -11,7 +11,7 @@ from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
-    from headwater.history.feature_catalog import Dropped, VersionSummary
+    from headwater.model.catalog import Dropped, VersionSummary
 
 
 class CatalogVerbs:

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from headwater.declarations import Overrides
 from headwater.declarations.context_arguments import bind_parameters
 from headwater.features.frame import check_allowed_in_handler
-from headwater.records.lineage import Context, PastContext
+from headwater.model.contexts import Overrides
+from headwater.model.lineage import Context, PastContext
 from headwater.store.record_verbs import RecordVerbs
 from headwater.store.runtime import Runtime
 
 if TYPE_CHECKING:
-    from headwater.contexts.recorded import ContextPage
-    from headwater.contexts.recorded.replay import Mode, Replay
+    from headwater.model.contexts import ContextPage, Mode, Replay
     from headwater.records.record import Record
 
 

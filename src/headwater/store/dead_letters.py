@@ -9,13 +9,14 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from headwater.core.values import EVERYTHING
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
 from headwater.features.frame import check_not_replaying, track_source, track_sources
-from headwater.ports import DeadLetter, DeadLetterQuery
+from headwater.model.dead_letters import DeadLetter, LetterGroups
+from headwater.model.values import EVERYTHING
+from headwater.ports import DeadLetterQuery
 from headwater.store.event_log import sources_of
-from headwater.store.letter_groups import MOST_GROUPED, LetterGroups, group_letters
+from headwater.store.letter_groups import MOST_GROUPED, group_letters
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 

@@ -9,13 +9,13 @@ from datetime import datetime
 import msgspec
 
 from headwater.contexts.freshness import feature_violations
-from headwater.core.values import FeatureValue, TrackedFeature
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackendError, HeadwaterError
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import tracking
 from headwater.features.read_tracking import Reads, judged, tracked_feature
 from headwater.features.reader import Reader
+from headwater.model.values import FeatureValue, TrackedFeature
 from headwater.records.core import Violation
 from headwater.store.runtime import Runtime
 

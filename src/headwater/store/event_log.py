@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from headwater.core.values import INTERNAL, Part, ServiceEvent
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
-from headwater.ports import EventFilter, LoggedEvent, OfflineStore
+from headwater.model.events import LoggedEvent
+from headwater.model.values import INTERNAL, Part, ServiceEvent
+from headwater.ports import EventFilter, OfflineStore
 
 FOLLOWED = timedelta(minutes=1)
 """How long after their arrival events are still shown to a reader that follows the log."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from headwater.core.logging import log
-from headwater.core.values import ServiceEvent
 from headwater.errors import EventConflict, EventConflictError
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying, track_source, track_sources
-from headwater.ports import EventPage, LoggedEvent, PublishResult
+from headwater.model.events import EventPage, LoggedEvent, PublishResult
+from headwater.model.values import ServiceEvent
 from headwater.store.event_log import (
     FOLLOWED,
     EventQuery,

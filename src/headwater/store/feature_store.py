@@ -8,9 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from headwater.core.callers import current_caller
 from headwater.core.clock import Clock, SystemClock
-from headwater.core.values import ServiceEvent, is_whole_number, timing, without_assigned_time
 from headwater.declarations import (
     context_decorators,
     entity_decorator,
@@ -19,10 +17,14 @@ from headwater.declarations import (
     retriever_decorator,
 )
 from headwater.declarations.drawing import draw
-from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.runtime import runtime_of
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying, loaded_value
+from headwater.model.callers import current_caller
+from headwater.model.declarations import Graph
+from headwater.model.events import payload_of
+from headwater.model.values import ServiceEvent, is_whole_number, timing, without_assigned_time
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
@@ -40,12 +42,11 @@ from headwater.store.record_verbs import RecordVerbs, SyncRecordVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
 from headwater.store.sync import Blocking, T, blocking
-from headwater.store.validation import check_sequences, payload_of
 from headwater.store.writing import set_value
 
 if TYPE_CHECKING:
     # Loading these takes longer than everything else here, and only an open store needs them.
-    from headwater.features.reader import FeatureRow
+    from headwater.model.features import FeatureRow
 
 Id = TypeVar("Id", str, int)
 
@@ -119,7 +120,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         location = self.settings.sources.get(name, str(location))
         self._runtime.registry.add_source(name, location)
 
-    def graph(self) -> graph.Graph:
+    def graph(self) -> Graph:
         """Return all declarations and their dependencies, and those found in code of functions.
 
         >>> print(store.graph().to_mermaid())

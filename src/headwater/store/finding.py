@@ -10,11 +10,11 @@ from typing import Literal
 
 import msgspec
 
-from headwater.core.callers import AccessScope, Caller
 from headwater.declarations.registry import Registry
 from headwater.errors import BackendError, CallerLimitError, InvalidInputError
 from headwater.errors.hints import closest
 from headwater.features.caller_limits import limited_caller
+from headwater.model.callers import AccessScope, Caller
 from headwater.records.ids import spelled
 from headwater.retrieval.document_checks import checked_id
 from headwater.store.runtime import Runtime

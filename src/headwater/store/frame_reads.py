@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from headwater.core.progress import OnStep
-from headwater.core.values import EVERYTHING
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.features.frame import track_source
@@ -24,7 +23,8 @@ from headwater.history.point_in_time import (
     needs_store,
     read_history,
 )
-from headwater.ports import CatalogState
+from headwater.model.catalog import CatalogState
+from headwater.model.values import EVERYTHING
 from headwater.store.runtime import Runtime
 from headwater.store.validation import requested
 

@@ -15,8 +15,7 @@ from headwater.store.validation import requested
 from headwater.store.writing import check_stored
 
 if TYPE_CHECKING:
-    from headwater.history.export import ExportReport
-    from headwater.history.import_report import ImportReport
+    from headwater.model.history import ExportReport, ImportReport
 
 
 class HistoryVerbs:

@@ -15,7 +15,8 @@ from headwater.store.runtime import Runtime
 
 if TYPE_CHECKING:
     from headwater.declarations.features import FeatureDef
-    from headwater.history.one_value import HistoricalValue, ValuePage
+    from headwater.history.one_value import ValuePage
+    from headwater.model.features import HistoricalValue
 
 
 class PastValueVerbs:

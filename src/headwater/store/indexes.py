@@ -10,13 +10,13 @@ from headwater.declarations.indexes import IndexRef, index_name
 from headwater.engine.auditing import audited
 from headwater.features.caller_limits import check_index_limits, limited_caller
 from headwater.features.frame import check_not_replaying, track_source
-from headwater.ports import StoredDocument
+from headwater.model.indexes import StoredDocument
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
-    from headwater.retrieval.bulk_loading import Documents, LoadReport, OnLoaded
-    from headwater.retrieval.reindexing import IndexStatus
+    from headwater.model.bulk_loading import Documents, LoadReport, OnLoaded
+    from headwater.model.indexes import IndexStatus
 
 
 class IndexVerbs:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-
-import msgspec
 
 from headwater.core.error_patterns import error_pattern
+from headwater.model.dead_letters import LetterGroup, LetterGroups
 from headwater.ports import LetterSummary
 
 MOST_GROUPED = 10_000
@@ -16,36 +14,6 @@ MOST_GROUPED = 10_000
 MOST_GROUPS = 200
 _SAMPLES = 20
 _TYPES = 10
-
-
-class LetterGroup(msgspec.Struct, frozen=True):
-    """Dead letters of one feature whose errors have one pattern.
-
-    ``sample`` is the newest error as it was raised, and ``ids`` are the newest letters.
-    """
-
-    feature: str
-    error: str
-    sample: str
-    count: int
-    attempts: int
-    first_failed_at: datetime
-    last_dead_at: datetime
-    event_types: Sequence[str]
-    ids: Sequence[str]
-
-
-class LetterGroups(msgspec.Struct, frozen=True):
-    """The groups of the newest dead letters, those with the most letters first.
-
-    ``letters`` is the number of all dead letters and ``grouped`` of those that were examined;
-    ``others`` are in groups that are not listed.
-    """
-
-    groups: Sequence[LetterGroup]
-    letters: int
-    grouped: int
-    others: int
 
 
 def group_letters(

@@ -8,16 +8,20 @@ from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying
-from headwater.records.lineage import ContextTrace
+from headwater.model.lineage import ContextTrace
 from headwater.store.runtime import Runtime
 from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
-    from headwater.contexts.recorded import ContextFilters, ContextPage
-    from headwater.contexts.recorded.causes import ContextCauses
-    from headwater.contexts.recorded.histogram import ContextHistogram
-    from headwater.contexts.recorded.replay import Mode, Replay
-    from headwater.records.context_diff import ContextDiff
+    from headwater.model.context_diff import ContextDiff
+    from headwater.model.contexts import (
+        ContextCauses,
+        ContextFilters,
+        ContextHistogram,
+        ContextPage,
+        Mode,
+        Replay,
+    )
     from headwater.records.record import Record
     from headwater.records.verification_report import VerificationReport
 

@@ -6,18 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.clock import Clock
-from headwater.declarations import (
-    Chunk,
-    ContextDef,
-    Overrides,
-    RetrieverDef,
-    check_not_looser,
-)
+from headwater.declarations import Chunk, ContextDef, RetrieverDef, check_not_looser
 from headwater.declarations.registry import Registry
 from headwater.engine.engines import Engines
 from headwater.features.frame import check_allowed_in_handler, current_replay
 from headwater.features.frame_clock import FrameClock, real_clock
-from headwater.records.lineage import Context
+from headwater.model.contexts import Overrides
+from headwater.model.lineage import Context
 from headwater.settings.schema import Settings
 from headwater.store.sync import SyncLoop
 

@@ -8,11 +8,12 @@ from typing import Any, Never
 
 from headwater.declarations import Chunk
 from headwater.declarations.indexes import IndexRef
-from headwater.declarations.search_options import Rerank, SearchMode, SearchOptions
+from headwater.declarations.search_options import Rerank, SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.caller_limits import check_document_limits, check_index_limits
 from headwater.features.frame import check_allowed_in_handler, check_not_replaying
+from headwater.model.indexes import SearchMode
 from headwater.store.runtime import Runtime
 
 _OPTIONS = (*SearchOptions.__struct_fields__, "as_of")

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from headwater.core.codec import UnstorableError, encode_exact
-from headwater.core.values import INTERNAL, REDRIVE, ServiceEvent
-from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import EventError, InvalidInputError
+from headwater.model.values import INTERNAL, REDRIVE, ServiceEvent
 
 _decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
-
-
-def check_sequences(names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
-    """Refuse a string in place of a list of names or ids."""
-    if isinstance(names, str) or isinstance(entity_ids, str):
-        value = reprlib.repr(names if isinstance(names, str) else entity_ids)
-        raise InvalidInputError(f"{value} is a string; pass a list, such as [{value}]")
 
 
 def requested(registry: Registry, features: Sequence[FeatureRef]) -> list[FeatureDef]:
@@ -39,15 +32,6 @@ def requested(registry: Registry, features: Sequence[FeatureRef]) -> list[Featur
     for feature in found:
         feature.check_stored()
     return found
-
-
-def payload_of(payload: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the payload of an event as a dict."""
-    if payload is not None and not isinstance(payload, Mapping):
-        raise EventError(
-            f"payload is a mapping such as {{'amount': 12.5}}, not {reprlib.repr(payload)}"
-        )
-    return dict(payload or {})
 
 
 def check_events(events: Sequence[ServiceEvent], latest: datetime, largest: int) -> None:

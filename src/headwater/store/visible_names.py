@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
-from headwater.core.callers import AccessScope, Caller, CallerLimits
 from headwater.core.sql_sources import mentioned
 from headwater.declarations import RetrieverDef
 from headwater.declarations.registry import Registry
+from headwater.model.callers import AccessScope, Caller, CallerLimits
 
 DeclarationKind = Literal["entity", "feature", "index", "retriever", "context", "event", "source"]
 VisibleNames = dict[DeclarationKind, list[str]]

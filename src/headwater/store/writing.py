@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from headwater.core.clock import to_micros
-from headwater.core.values import OUT_OF_RANGE, Cell, has_supported_year
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ErasedEntityError, InvalidInputError
 from headwater.features.cells import make_cell, make_change
 from headwater.features.frame import current_frame
+from headwater.model.values import OUT_OF_RANGE, Cell, has_supported_year
 from headwater.store.runtime import Runtime
 
 

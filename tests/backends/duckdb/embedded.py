@@ -19,7 +19,7 @@ from headwater.backends.sqlite.online import SqliteOnlineStore
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
-from headwater.core.values import Cell
+from headwater.model.values import Cell
 from headwater.ports import Change, LogKind, RecentHistory, Segment, Snapshot
 from headwater.settings.groups import OfflineSettings
 from headwater.testing import ManualClock

@@ -16,8 +16,8 @@ from headwater.backends.duckdb.sources import _READERS
 from headwater.backends.sqlite.bus import insert_event
 from headwater.core.clock import to_micros
 from headwater.core.sql_sources import KINDS as ALLOWED
-from headwater.core.values import ServiceEvent
 from headwater.errors import BackendError, InvalidInputError
+from headwater.model.values import ServiceEvent
 from headwater.ports import Rows
 from tests.backends.duckdb.embedded import PARTITIONS, START, Embedded, after, change, embedded
 

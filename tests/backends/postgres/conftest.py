@@ -11,7 +11,7 @@ import pytest
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock
-from headwater.core.values import new_id
+from headwater.model.values import new_id
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox
 from tests.backends.postgres.story import Open

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from headwater.ports import DocumentWrite, Embedding, IndexedChunk, IndexSpec, VectorQuery
+from headwater.model.indexes import IndexSpec
+from headwater.ports import DocumentWrite, Embedding, IndexedChunk, VectorQuery
 
 
 def spec(dimensions: int = 3, embedder: str = "test/words") -> IndexSpec:

@@ -12,7 +12,7 @@ import msgspec
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
-from headwater.core.values import Cell
+from headwater.model.values import Cell
 from headwater.ports import Change, Point
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,7 +20,8 @@ from headwater.errors import (
     ConfigError,
     SchemaError,
 )
-from headwater.ports import Health, Point
+from headwater.model.health import Health
+from headwater.ports import Point
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox, value_row
 from tests.backends.postgres.proxy import Proxy

@@ -14,7 +14,7 @@ from headwater.backends.postgres.environment import PostgresEnvironment, open_po
 from headwater.backends.postgres.partition_tables import Month, month_of
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock, from_micros, to_micros
-from headwater.core.values import Cell
+from headwater.model.values import Cell
 from headwater.ports import Change, Point, Pruned
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox

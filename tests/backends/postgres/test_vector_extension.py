@@ -12,8 +12,8 @@ from headwater.backends.postgres.migrate import migrate
 from headwater.backends.postgres.pool import Connection
 from headwater.backends.postgres.vectors import extension
 from headwater.core.clock import SystemClock
-from headwater.core.values import new_id
 from headwater.errors import BackendError, InvalidInputError
+from headwater.model.values import new_id
 from headwater.settings.schema import Settings
 from tests.backends.postgres.documents import embedding, near, spec, with_terms, write
 from tests.backends.postgres.outbox import MemoryOutbox, value_row

@@ -16,7 +16,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError, BackendUnavailableError
 from headwater.history import versions
-from headwater.ports import BackfillState, CatalogState
+from headwater.model.catalog import BackfillState, CatalogState
 from headwater.settings.schema import Settings
 
 

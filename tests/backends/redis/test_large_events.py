@@ -12,7 +12,7 @@ from headwater import ServiceEvent
 from headwater.backends.redis.environment import RedisEnvironment, open_redis
 from headwater.core.clock import SystemClock
 from headwater.core.partitioning import partition_of
-from headwater.core.values import Cell
+from headwater.model.values import Cell
 from headwater.ports import Change, LogKind, Outcome
 from headwater.settings.schema import Settings
 from tests.backends.redis.confirming import confirm

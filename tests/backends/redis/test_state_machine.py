@@ -31,8 +31,8 @@ from headwater.backends.redis.environment import RedisEnvironment, open_redis
 from headwater.backends.redis.errors import LostError
 from headwater.core.clock import SystemClock
 from headwater.core.partitioning import partition_of
-from headwater.core.values import Cell, Cells, EntityKey, ServiceEvent
 from headwater.errors import LeaseLostError
+from headwater.model.values import Cell, Cells, EntityKey, ServiceEvent
 from headwater.ports import Batch, Change, DeadLetterQuery, Delivery, Handled, Lease, Outcome
 from headwater.settings.schema import Settings
 from tests.backends.redis.confirming import confirm

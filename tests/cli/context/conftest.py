@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.records.lineage import Context
+from headwater.model.lineage import Context
 from tests.cli.context.desk import DESK, assemble
 
 

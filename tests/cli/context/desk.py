@@ -7,8 +7,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from headwater.declarations import Overrides
-from headwater.records.lineage import Context
+from headwater.model.contexts import Overrides
+from headwater.model.lineage import Context
 from headwater.store.loader import load_store
 from tests.cli.conftest import Ran, Run
 

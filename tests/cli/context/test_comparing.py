@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.records.lineage import Context
+from headwater.model.lineage import Context
 from headwater.store.loader import load_store
 from tests.cli.conftest import Run
 from tests.cli.context.desk import assemble, redacted

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.cli.context_yaml import to_yaml
+from headwater.model.lineage import Context
 from headwater.records.document import load
-from headwater.records.lineage import Context
 from headwater.records.verify import verify_record
 from tests.cli.conftest import Run
 from tests.cli.context.desk import sha256, tamper, unpacked

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.records.lineage import Context
+from headwater.model.lineage import Context
 from tests.cli.conftest import Ran, Run
 from tests.cli.context.desk import redacted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli import context_output
-from headwater.records.lineage import Context
+from headwater.model.lineage import Context
 from tests.cli.conftest import Run
 from tests.cli.context.desk import DESK, assemble, sha256
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.model.lineage import Context
 from headwater.records.document import export, load
-from headwater.records.lineage import Context
 from headwater.records.sealing import open_core, seal
 from headwater.records.verify import verify_record
 from tests.cli.conftest import Ran, Run

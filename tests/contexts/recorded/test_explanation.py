@@ -17,7 +17,7 @@ from headwater import (
 )
 from headwater.contexts.recorded.explanation import explained
 from headwater.core.templates import Template, parse_template
-from headwater.records.lineage import ItemTrace
+from headwater.model.lineage import ItemTrace
 from headwater.records.sealing import open_core
 
 

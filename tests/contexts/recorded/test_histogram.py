@@ -8,9 +8,10 @@ from itertools import pairwise
 import pytest
 
 from headwater.contexts.recorded import histogram as module
-from headwater.contexts.recorded.histogram import ContextHistogram, edges_of
+from headwater.contexts.recorded.histogram import edges_of
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
+from headwater.model.contexts import ContextHistogram
 from headwater.ports import RecordLog
 from tests.contexts.recorded.shop import Shop
 from tests.stored import record

@@ -8,7 +8,7 @@ import pytest
 from headwater import Chunk, ContextItem, FeatureStore, ServiceEvent, context, entity, retriever
 from headwater.declarations import ContextFunction
 from headwater.declarations.feature_decorators import feature
-from headwater.records.lineage import Context, ContextLineage
+from headwater.model.lineage import Context, ContextLineage
 from headwater.testing import ManualClock, temporary
 
 

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from headwater import Context, ContextItem, FeatureStore, context, retriever
-from headwater.contexts.recorded.replay import Mode, show
+from headwater.contexts.recorded.replay import show
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     FreshnessSLAError,
@@ -21,6 +21,7 @@ from headwater.errors import (
     TokenBudgetError,
     UnknownNameError,
 )
+from headwater.model.contexts import Mode
 from headwater.records.sealing import open_core, seal
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from headwater import ContextItem, ServiceEvent, context, feature, retriever
-from headwater.contexts.recorded.replay import Mode
 from headwater.declarations import ContextFunction
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError, ReplayWriteError
+from headwater.model.contexts import Mode
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Shop
 

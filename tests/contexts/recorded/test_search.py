@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 import pytest
 
 from headwater import Context, ContextItem, FeatureStore, ServiceEvent, context, entity, feature
-from headwater.contexts.recorded import ContextPage
-from headwater.core.callers import Caller, set_caller
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     AmbiguousRefError,
@@ -18,6 +16,8 @@ from headwater.errors import (
     UnknownContextError,
     UnknownNameError,
 )
+from headwater.model.callers import Caller, set_caller
+from headwater.model.contexts import ContextPage
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Shop
 

@@ -22,7 +22,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.features.services import Services
 from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.replay import replay, replayed_changes
-from headwater.history.backfill.reports import ReplayReport
+from headwater.model.backfills import ReplayReport
 
 _COLUMNS = {
     "bucket": "USMALLINT",

@@ -18,9 +18,9 @@ from headwater.declarations.runtime import runtime_of
 from headwater.history.backfill import event_file
 from headwater.history.backfill.job import ReplayJob, StoreSource
 from headwater.history.backfill.replay import replay, replayed_changes
-from headwater.history.backfill.reports import ReplayReport
 from headwater.history.backfill.task import ReplayTask
 from headwater.history.runners import InlineRunner, ProcessRunner
+from headwater.model.backfills import ReplayReport
 from headwater.settings.schema import Settings
 from headwater.store.backfills import FeaturesFile
 from headwater.store.loader import load_store

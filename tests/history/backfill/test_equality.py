@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.core.clock import from_micros
-from headwater.core.values import Cells
 from headwater.declarations.runtime import runtime_of
 from headwater.history.backfill.replay import last_cells, replay_failures
+from headwater.model.values import Cells
 from headwater.testing import ManualClock
 from tests.history.backfill.support import history, job_of, replay_all
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
+from headwater.model.indexes import Document
 from headwater.retrieval.files.entries import Skipped
 from headwater.retrieval.files.reading import DocumentFiles
 from headwater.retrieval.files.tables import Fields

@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from headwater.declarations.indexes import Document
+from headwater.model.indexes import Document
 from headwater.retrieval.files import tables
 from headwater.retrieval.files.entries import Skipped
 from headwater.retrieval.files.reading import DocumentFiles

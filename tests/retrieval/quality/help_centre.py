@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from headwater import Document, FeatureStore, Index
-from headwater.declarations.search_options import SearchMode
+from headwater.model.indexes import SearchMode
 from tests.retrieval.quality.judgements import CUT, Rankings, passages, queries
 
 Method = Literal["text", "vector", "hybrid", "fallback"]

@@ -13,7 +13,7 @@ from headwater.backends.duckdb.segment_schema import SegmentLog
 from headwater.core.duckdb_session import Session, parquet, scalar
 from headwater.core.partitioning import BUCKETS
 from headwater.core.sql_literals import text
-from headwater.core.values import new_id
+from headwater.model.values import new_id
 from headwater.ports import Segment
 
 ALL_BUCKETS = (0, BUCKETS - 1)

@@ -36,10 +36,10 @@ from headwater.core.duckdb_session import Session, headline, session
 from headwater.core.sql_literals import text, texts
 from headwater.core.sql_sources import FEATURE_NAMES, mentioned
 from headwater.errors import BackendError, HomeError, InvalidInputError
+from headwater.model.events import EventPage
 from headwater.ports import (
     Change,
     EventFilter,
-    EventPage,
     FrameQuery,
     HistoryRow,
     PastValue,

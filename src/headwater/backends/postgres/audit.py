@@ -10,7 +10,8 @@ import msgspec
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.core.clock import in_range
 from headwater.errors import InvalidInputError
-from headwater.ports import AuditEntry, AuditQuery, is_storable, unknown_cursor
+from headwater.model.audit import AuditEntry
+from headwater.ports import AuditQuery, is_storable, unknown_cursor
 
 _ADD = "INSERT INTO _audit_log VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING"
 _END = "INSERT INTO _audit_outcomes VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
-from headwater.ports import CatalogState, decode_catalog, encode_catalog
+from headwater.model.catalog import CatalogState
+from headwater.ports import decode_catalog, encode_catalog
 
 # Copies may arrive in any order.
 _SAVE = """

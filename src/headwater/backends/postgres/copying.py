@@ -13,7 +13,7 @@ from typing import TypeVar
 from headwater.backends.postgres.pool import Connection
 from headwater.core.duckdb_session import Session, glob_literal, identifier, session
 from headwater.core.sql_literals import text
-from headwater.core.values import new_id
+from headwater.model.values import new_id
 
 T = TypeVar("T")
 

@@ -21,7 +21,8 @@ from headwater.backends.postgres.vectors.search import search_parameters
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.errors import BackendError, BackendUnavailableError, StoreMismatchError
-from headwater.ports import Health, Outbox, StoreIdentity
+from headwater.model.health import Health
+from headwater.ports import Outbox, StoreIdentity
 from headwater.settings.schema import Settings
 
 

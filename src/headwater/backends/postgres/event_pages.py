@@ -16,9 +16,10 @@ import msgspec
 
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import MICROSECOND
-from headwater.core.values import INTERNAL, ServiceEvent
 from headwater.errors import InvalidInputError
-from headwater.ports import MOST_SKIPPED, EventFilter, EventPage, FollowedEvent, LoggedEvent
+from headwater.model.events import EventPage, FollowedEvent, LoggedEvent
+from headwater.model.values import INTERNAL, ServiceEvent
+from headwater.ports import MOST_SKIPPED, EventFilter
 
 _MILLISECOND = 1_000
 _AFTER_ALL_PARTITIONS = 1 << 20

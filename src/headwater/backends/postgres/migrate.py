@@ -11,12 +11,12 @@ import asyncpg
 from headwater.backends.postgres.audit import append_entry
 from headwater.backends.postgres.partition_tables import extend
 from headwater.backends.postgres.pool import Connection, address, session_settings, translated
-from headwater.core.callers import current_actor
 from headwater.core.clock import SystemClock
 from headwater.core.logging import log
-from headwater.core.values import new_id
 from headwater.errors import BackendError, SchemaError
-from headwater.ports import AuditEntry
+from headwater.model.audit import AuditEntry
+from headwater.model.callers import current_actor
+from headwater.model.values import new_id
 from headwater.settings.groups import PostgresSettings
 from headwater.settings.schema import Settings
 

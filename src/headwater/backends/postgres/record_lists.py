@@ -11,7 +11,8 @@ from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.core.clock import in_range
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import quoted
-from headwater.ports import HASH_PREFIX, RecordQuery, RecordSummary
+from headwater.model.contexts import RecordSummary
+from headwater.ports import HASH_PREFIX, RecordQuery
 
 _SUMMARY = ", ".join(RecordSummary.__struct_fields__)
 _BEGINNING = f"""

@@ -31,10 +31,10 @@ from headwater.backends.postgres.sequence_numbers import settled_number
 from headwater.backends.postgres.user_queries import prepare_query, run_query
 from headwater.core.batching import batched
 from headwater.core.clock import Clock, to_micros
+from headwater.model.events import EventPage
 from headwater.ports import (
     Change,
     EventFilter,
-    EventPage,
     FrameQuery,
     HistoryRow,
     PastValue,

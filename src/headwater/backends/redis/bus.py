@@ -29,16 +29,16 @@ from headwater.backends.redis.stream_codec import (
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.partitioning import partition_of
-from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
+from headwater.model.consumers import ConsumerLag
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.events import PublishResult
+from headwater.model.values import ServiceEvent, encode_cells
 from headwater.ports import (
     Batch,
-    ConsumerLag,
-    DeadLetter,
     Lease,
     Ledger,
     Outcome,
-    PublishResult,
     Subjects,
     Tick,
     no_subjects,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.errors import BackendError
-from headwater.ports import CatalogState, decode_catalog, encode_catalog
+from headwater.model.catalog import CatalogState
+from headwater.ports import decode_catalog, encode_catalog
 
 _PATIENCE_SECONDS = 0.5
 

@@ -20,8 +20,8 @@ from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.online import RedisOnlineStore, Sender
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.partitioning import partition_of
-from headwater.core.values import Cells, EntityKey
 from headwater.errors import BackendError
+from headwater.model.values import Cells, EntityKey
 from headwater.ports import Change, Lease, Outcome
 
 _PAGE = 100

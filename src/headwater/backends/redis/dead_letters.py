@@ -18,9 +18,10 @@ from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.stream_codec import Entry
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.error_patterns import error_pattern
-from headwater.core.values import ServiceEvent, redriven_id
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter, DeadLetterQuery, LetterSummary
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import ServiceEvent, redriven_id
+from headwater.ports import DeadLetterQuery, LetterSummary
 
 _PAGE = 500
 _REDRIVE_WINDOW = timedelta(days=1)

@@ -23,7 +23,7 @@ from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.store_identity import check_confirmed, create_store, problem_of
 from headwater.core.clock import Clock
 from headwater.errors import BackendError, ConfigError
-from headwater.ports import Health
+from headwater.model.health import Health
 from headwater.settings.schema import Settings
 
 _PROBE_TTL = 60

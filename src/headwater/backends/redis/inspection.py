@@ -10,8 +10,8 @@ from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.keys import Keys, PartitionKeys
 from headwater.core.clock import Clock
 from headwater.core.durations import format_duration
-from headwater.core.findings import Finding, Findings, add_clock_skew
 from headwater.errors import BackendError, HeadwaterError
+from headwater.model.findings import Finding, Findings, add_clock_skew
 from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
 

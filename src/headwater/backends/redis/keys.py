@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from headwater.core.partitioning import partition_of
-from headwater.core.values import EntityKey
+from headwater.model.values import EntityKey
 
 SET_ID = 16
 """The length of the id of a declared set, which begins the name of a worker in ``Keys.workers``."""

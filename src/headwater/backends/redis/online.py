@@ -22,7 +22,7 @@ from headwater.backends.redis.stream_codec import (
     received_at,
 )
 from headwater.core.partitioning import partition_of
-from headwater.core.values import (
+from headwater.model.values import (
     Cells,
     EntityKey,
     decode_cells,

@@ -14,8 +14,8 @@ from headwater.backends.redis.store_identity import new_store_id, read_identity
 from headwater.backends.redis.stream_codec import Entry, read_event, received_at
 from headwater.backends.redis.stream_reader import next_entries
 from headwater.core.clock import to_micros
-from headwater.core.values import ServiceEvent
 from headwater.errors import BackendError, StoreMismatchError
+from headwater.model.values import ServiceEvent
 from headwater.ports import (
     CommittedWrites,
     DocumentWrite,

@@ -11,8 +11,8 @@ from headwater.backends.redis.client import Call, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.stream_codec import event_fields
 from headwater.core.clock import MICROSECOND, Clock
-from headwater.core.event_content import event_content
-from headwater.core.values import ServiceEvent
+from headwater.model.values import ServiceEvent
+from headwater.ports.event_content import event_content
 
 _KEY_BYTES = 16
 UNCHECKED = 2**53

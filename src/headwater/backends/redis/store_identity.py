@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.keys import Keys
-from headwater.core.values import new_id
 from headwater.errors import BackendError, ConfigError, StoreLostError
+from headwater.model.values import new_id
 from headwater.ports import StoreIdentity
 from headwater.settings.schema import Settings
 

@@ -10,14 +10,14 @@ import msgspec
 
 from headwater.core.clock import from_micros
 from headwater.core.codec import encode_custom
-from headwater.core.values import (
+from headwater.errors import EventError
+from headwater.model.values import (
     MALFORMED,
     EntityKey,
     ServiceEvent,
     decode_cells,
     without_assigned_time,
 )
-from headwater.errors import EventError
 from headwater.ports import (
     Batch,
     Change,

@@ -27,23 +27,23 @@ from headwater.backends.sqlite.vectors.document_writes import write_documents
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.codec import encode_custom
-from headwater.core.event_content import event_content
 from headwater.core.partitioning import partition_of
-from headwater.core.values import ServiceEvent, encode_cells
 from headwater.errors import LeaseLostError, VersionConflictError
+from headwater.model.consumers import ConsumerLag
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.events import PublishResult
+from headwater.model.values import ServiceEvent, encode_cells
 from headwater.ports import (
     Batch,
-    ConsumerLag,
-    DeadLetter,
     Lease,
     Outcome,
-    PublishResult,
     Subjects,
     Tick,
     history_rows,
     no_subjects,
     publish_result,
 )
+from headwater.ports.event_content import event_content
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
 _EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"

@@ -6,7 +6,8 @@ import sqlite3
 
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
-from headwater.ports import CatalogState, decode_catalog, encode_catalog
+from headwater.model.catalog import CatalogState
+from headwater.ports import decode_catalog, encode_catalog
 
 _REVISION = "SELECT revision FROM catalog"
 

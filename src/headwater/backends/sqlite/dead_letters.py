@@ -14,9 +14,10 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.error_patterns import error_pattern
-from headwater.core.values import ServiceEvent, redriven_id
 from headwater.errors import UnknownDeadLetterError
-from headwater.ports import DeadLetter, DeadLetterQuery, LetterSummary
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import ServiceEvent, redriven_id
+from headwater.ports import DeadLetterQuery, LetterSummary
 
 _ID = re.compile(r"\d{1,18}", re.ASCII)
 _COLUMNS = (

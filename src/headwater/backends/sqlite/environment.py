@@ -26,7 +26,8 @@ from headwater.backends.sqlite.vectors.index import SqliteVectorIndex
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock
 from headwater.errors import BackendError
-from headwater.ports import Health, HealthCheck
+from headwater.model.health import Health
+from headwater.ports import HealthCheck
 from headwater.settings.schema import Settings
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from headwater.core.clock import from_micros
-from headwater.core.values import INTERNAL, ServiceEvent
 from headwater.errors import InvalidInputError
-from headwater.ports import MOST_SKIPPED, EventFilter, EventPage, FollowedEvent, LoggedEvent
+from headwater.model.events import EventPage, FollowedEvent, LoggedEvent
+from headwater.model.values import INTERNAL, ServiceEvent
+from headwater.ports import MOST_SKIPPED, EventFilter
 
 _POSITION = re.compile(r"\d{1,18}")
 _MAX_BYTES = 1 << 20

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from headwater.core.clock import from_micros
-from headwater.core.values import Cells, EntityKey, ServiceEvent
+from headwater.model.values import Cells, EntityKey, ServiceEvent
 from headwater.ports import Batch, Delivery, EntityState, Lease
 
 _EVENTS = """

@@ -15,16 +15,9 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import erasing
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.partitioning import bucket_of, partition_of
-from headwater.ports import (
-    CatalogState,
-    EventFilter,
-    EventPage,
-    Ledger,
-    LogKind,
-    Segment,
-    Snapshot,
-    decode_catalog,
-)
+from headwater.model.catalog import CatalogState
+from headwater.model.events import EventPage
+from headwater.ports import EventFilter, Ledger, LogKind, Segment, Snapshot, decode_catalog
 
 # One line of JSON per row, written by SQLite and read by DuckDB. This is faster than passing Python
 # objects, and DuckDB's SQLite library must not open the database file.

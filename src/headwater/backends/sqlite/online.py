@@ -15,7 +15,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.batching import batched
 from headwater.core.partitioning import partition_of
-from headwater.core.values import (
+from headwater.model.values import (
     Cells,
     EntityKey,
     decode_cells,

@@ -20,7 +20,8 @@ from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ErasedMeanwhileError, ImmutableRecordError, InvalidInputError
 from headwater.errors.hints import quoted
-from headwater.ports import HASH_PREFIX, RecordQuery, RecordSummary, StoredRecord
+from headwater.model.contexts import RecordSummary
+from headwater.ports import HASH_PREFIX, RecordQuery, StoredRecord
 
 R = TypeVar("R", bound=RecordSummary)
 

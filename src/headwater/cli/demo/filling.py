@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from headwater.cli.demo.week import Event, Happening, Mail, Milestone, Question, plan
-from headwater.core.values import ServiceEvent
-from headwater.declarations.contexts import Overrides
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import FreshnessSLAError
+from headwater.model.contexts import Overrides
+from headwater.model.values import ServiceEvent
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import load_store
 from headwater.testing import ManualClock

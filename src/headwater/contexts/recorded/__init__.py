@@ -6,21 +6,11 @@ that other programs assembled.
 """
 
 from headwater.contexts.recorded.external import ExternalContext
-from headwater.contexts.recorded.histogram import ContextHistogram
-from headwater.contexts.recorded.search import (
-    LARGEST_PAGE,
-    ContextFilters,
-    ContextPage,
-    ContextQuery,
-)
+from headwater.contexts.recorded.search import ContextQuery
 from headwater.contexts.recorded.service import RecordedContexts
 from headwater.contexts.recorded.verification import check_signing
 
 __all__ = [
-    "LARGEST_PAGE",
-    "ContextFilters",
-    "ContextHistogram",
-    "ContextPage",
     "ContextQuery",
     "ExternalContext",
     "RecordedContexts",

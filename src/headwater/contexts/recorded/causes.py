@@ -6,19 +6,19 @@ They are not part of the record: history may have been pruned, or written again 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-import msgspec
-
 from headwater.core.clock import MICROSECOND, from_micros
-from headwater.core.values import UNDATED
 from headwater.declarations.meanings import meanings_during, named_at
 from headwater.declarations.registry import Registry
 from headwater.history.backfill.steps import KEPT_FRESH
-from headwater.history.causes import CausedRow, CauseEvent, events_behind
-from headwater.ports import CatalogEntry, CatalogState, HistoryRow, OfflineStore
+from headwater.history.causes import CausedRow, events_behind
+from headwater.model.catalog import CatalogEntry, CatalogState
+from headwater.model.contexts import ContextCauses, ValueCause
+from headwater.model.values import UNDATED
+from headwater.ports import HistoryRow, OfflineStore
 from headwater.records.core import Core, FeatureInput, disclosed
 
 MOST_VALUES = 100
@@ -26,31 +26,6 @@ MOST_VALUES = 100
 
 _SAME_MOMENT = 100
 """Rows of one value and one moment that are compared with the recorded one."""
-
-
-class ValueCause(msgspec.Struct, frozen=True, kw_only=True):
-    """The cause of a value that a context read: an event id, ``set``, ``computed``…
-
-    `read` is the place of a feature in the explanation, `input` the place among its inputs.
-    `event` is the event with that id, if the log still has it.
-    """
-
-    read: int
-    input: int | None = None
-    cause: str
-    event: CauseEvent | None = None
-
-
-class ContextCauses(msgspec.Struct, frozen=True, kw_only=True):
-    """The causes of the values that a context read, where history knows them.
-
-    `is_complete` is False if the causes of stored values are left out: the context read more values
-    than are looked up, ids are withheld, or history has not got the values any more.
-    """
-
-    context_id: str
-    causes: Sequence[ValueCause]
-    is_complete: bool
 
 
 class _Stored(NamedTuple):

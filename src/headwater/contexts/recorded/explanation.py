@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from headwater.contexts.budget import added_tokens
 from headwater.core.tokens import tokenizer_for
+from headwater.model.lineage import ContextTrace
 from headwater.records import projection
 from headwater.records.core import Commitment, Core, Item
-from headwater.records.lineage import ContextTrace
 from headwater.records.projection import CountedTokens
 from headwater.records.record import Record
 from headwater.records.spans import Templates

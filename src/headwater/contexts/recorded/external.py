@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from keyword import iskeyword
 from typing import Any, NamedTuple
 
-from headwater.core.values import LONGEST_NAME
 from headwater.declarations import ContextDef, reference
 from headwater.declarations.contexts import is_text
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import Location
+from headwater.model.values import LONGEST_NAME
 
 EXTERNAL = Location("(recorded)", 0)
 """The place of a context that is not declared."""

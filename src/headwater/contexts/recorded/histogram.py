@@ -14,8 +14,9 @@ from headwater.contexts.recorded.search import ContextQuery, ContextSearch, List
 from headwater.core.clock import MICROSECOND, from_micros, to_micros
 from headwater.errors import InvalidInputError
 from headwater.features.caller_limits import limited_caller
-from headwater.ports import RecordLog, RecordQuery, RecordSummary
-from headwater.records.lineage import FreshnessStatus
+from headwater.model.contexts import ContextHistogram, HistogramBucket, RecordSummary
+from headwater.model.lineage import FreshnessStatus
+from headwater.ports import RecordLog, RecordQuery
 
 MOST_BUCKETS = 500
 # Counting a million takes a tenth of a second.
@@ -33,36 +34,6 @@ _WIDTHS = (
     *(n * _HOUR for n in (1, 2, 3, 6, 12)),
     *(n * _DAY for n in (1, 2, 7, 14, 28, 91, 365)),
 )
-
-
-class HistogramBucket(msgspec.Struct, frozen=True, kw_only=True):
-    """The contexts from ``start`` on, until the next bucket starts.
-
-    ``freshness`` is their number by freshness status, or None if there are too many to tell.
-    """
-
-    start: datetime
-    contexts: int
-    freshness: dict[FreshnessStatus, int] | None
-
-
-class ContextHistogram(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of recorded contexts in intervals of equal width, the oldest first.
-
-    ``start`` and ``end`` are the edges of the first and the last bucket, None without contexts. If
-    ``counted_from`` is not None, not all contexts from before it were counted, because there are
-    too many: ask for less time.
-    """
-
-    start: datetime | None
-    end: datetime | None
-    seconds: float
-    contexts: int
-    counted_from: datetime | None
-    buckets: Sequence[HistogramBucket]
-
-    def __repr__(self) -> str:
-        return f"<ContextHistogram contexts={self.contexts}, buckets={len(self.buckets)}>"
 
 
 class _Counts(msgspec.Struct):

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 from headwater.core.clock import MICROSECOND
-from headwater.ports import RecordLog, RecordQuery, RecordSummary
+from headwater.model.contexts import RecordSummary
+from headwater.ports import RecordLog, RecordQuery
 
 
 class KeyedList:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -12,39 +12,17 @@ from headwater.core.canonical_json import to_tagged
 from headwater.core.tokens import Tokenizer
 from headwater.errors import ReplayError
 from headwater.features.frame import ReplayedSearch
-from headwater.records.context_diff import ContextDiff
+from headwater.model.contexts import Mode, Replay
+from headwater.model.lineage import Context
 from headwater.records.core import Commitment, Core, FeatureRead, disclosed
 from headwater.records.diff import diff
-from headwater.records.lineage import Context
 from headwater.records.record import content_hash, moment_text
-
-Mode = Literal["show", "reassemble", "as_of", "live"]
 
 _SHOWN = {
     True: "exact: the stored text, which has the recorded hash",
     False: "broken: the stored text does not have the recorded hash",
     None: "the text is withheld or erased; only its hash is stored",
 }
-
-
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a replay; ``fidelity`` explains how reliable it is.
-
-    ``matches`` is True if the text is the recorded one, and None if that is unknown.
-    """
-
-    context_id: str
-    mode: Mode
-    fidelity: str
-    content: str | None
-    content_hash: str | None
-    matches: bool | None
-    context: Context | None = None
-    differences: ContextDiff | None = None
-
-    def __repr__(self) -> str:
-        result = {True: "same text", False: "other text", None: "text unknown"}[self.matches]
-        return f"<Replay {self.mode!r} of {self.context_id}: {result}>"
 
 
 def show(core: Core) -> Replay:

@@ -17,11 +17,11 @@ from msgspec.inspect import DataclassType, StructType, is_struct_type, type_info
 from msgspec.structs import replace
 
 from headwater.contexts.assembler import Assembler
-from headwater.contexts.recorded.replay import Mode, Replay, reassemble, rerun, show
+from headwater.contexts.recorded.replay import reassemble, rerun, show
 from headwater.contexts.recorded.verification import decode_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
-from headwater.declarations import ContextDef, Overrides, annotations_of
+from headwater.declarations import ContextDef, annotations_of
 from headwater.declarations.meanings import declared_as, named_at
 from headwater.errors import FreshnessSLAError, InvalidInputError, RecordValueError, ReplayError
 from headwater.errors.hints import nearest
@@ -36,9 +36,10 @@ from headwater.features.read_tracking import Reads, RetrievalKey
 from headwater.features.reader import Reader
 from headwater.features.running_calls import argument_key
 from headwater.features.services import Services
+from headwater.model.contexts import Mode, Overrides, Replay
+from headwater.model.lineage import Context
 from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Commitment, Core, FeatureInput
-from headwater.records.lineage import Context
 from headwater.records.projection import live_context
 from headwater.records.sealing import open_core
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple, TypedDict, get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 
 from headwater.contexts.recorded.keyed_lists import KeyedList, in_all
 from headwater.contexts.recorded.visibility import Visibility
 from headwater.contexts.recorder import ProvenanceIndex, index_of, inherited
-from headwater.core.values import EVERYTHING, Part
 from headwater.errors import (
     AmbiguousRefError,
     BackendError,
@@ -23,52 +22,18 @@ from headwater.errors import (
 from headwater.errors.hints import nearest
 from headwater.features.caller_limits import LimitedCaller, limited_caller
 from headwater.features.frame import track_source, track_sources
-from headwater.ports import (
-    HASH_PREFIX,
-    Catalog,
-    RecordLog,
-    RecordQuery,
-    RecordSummary,
-    StoredRecord,
-)
-from headwater.records.ids import HEX, spelled
-from headwater.records.lineage import FreshnessStatus
+from headwater.model.contexts import LARGEST_PAGE, ContextPage, RecordSummary
+from headwater.model.lineage import FreshnessStatus
+from headwater.model.values import EVERYTHING, Part
+from headwater.ports import HASH_PREFIX, Catalog, RecordLog, RecordQuery, StoredRecord
+from headwater.records.ids import _ID_LENGTH, HEX, spelled
 from headwater.settings.schema import Settings
 
 SHORTEST_PREFIX = 8
 SHORTEST_SEARCHED = 6
-LARGEST_PAGE = 1_000
-_ID_LENGTH = 36
 _SHOWN = 5
 _MOST_EXAMINED = 2 * LARGEST_PAGE
 _RECORDS = ("other", "recorded contexts")
-
-
-class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Recorded contexts, the newest first; `next_cursor` is None on the last page."""
-
-    contexts: Sequence[RecordSummary]
-    next_cursor: str | None
-
-    def __repr__(self) -> str:
-        more = "the last page" if self.next_cursor is None else "more follow"
-        return f"<ContextPage contexts={len(self.contexts)}, {more}>"
-
-
-class ContextFilters(TypedDict, total=False):
-    """The filters of a `ContextQuery` as keyword arguments, without the feature."""
-
-    entity: str | None
-    entity_id: str | int | None
-    chunk: str | None
-    document: str | None
-    index: str | None
-    start: datetime | None
-    end: datetime | None
-    name: str | None
-    freshness_status: str | None
-    caller: str | None
-    prefix: str | None
 
 
 class ContextQuery(msgspec.Struct, frozen=True):
@@ -391,8 +356,3 @@ def has_prefix(found: RecordSummary, prefix: str) -> bool:
     return found.context_id.startswith(start) or found.record_hash.startswith(
         (start, f"{HASH_PREFIX}{start}")
     )
-
-
-def named(ref: str) -> str | None:
-    """Return the id or hash if a reference is complete, or None for the beginning of an id."""
-    return None if len(ref) < _ID_LENGTH else spelled(ref)

@@ -31,19 +31,13 @@ from headwater.errors import (
 )
 from headwater.features.cells import history_cell
 from headwater.features.reader import Reader
-from headwater.features.served_report import ServedDifference, ServedReport
 from headwater.features.services import Services
 from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.frames.kinds import open_frame
 from headwater.history.point_in_time import HistoryRequest, PastSources, read_history
-from headwater.ports import (
-    CatalogState,
-    DroppedFeature,
-    PastValue,
-    Point,
-    RecordQuery,
-    StoredRecord,
-)
+from headwater.model.admin import ServedDifference, ServedReport
+from headwater.model.catalog import CatalogState, DroppedFeature
+from headwater.ports import PastValue, Point, RecordQuery, StoredRecord
 from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead
 
 _COMMIT_DELAY = timedelta(seconds=30)

@@ -8,25 +8,25 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.contexts.assembler import Assembler
-from headwater.contexts.recorded.causes import ContextCauses, causes_of
+from headwater.contexts.recorded.causes import causes_of
 from headwater.contexts.recorded.explanation import explained
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.histogram import Histograms
-from headwater.contexts.recorded.replay import Mode, Replay
 from headwater.contexts.recorded.rerun import Replayer, check_mode
-from headwater.contexts.recorded.search import ContextSearch, named
+from headwater.contexts.recorded.search import ContextSearch
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
 from headwater.contexts.recorded.visibility import Visibility
-from headwater.declarations import Overrides
 from headwater.errors import InvalidInputError
 from headwater.features.frame import current_replay
 from headwater.features.reader import Reader
 from headwater.features.services import Services
+from headwater.model.context_diff import ContextDiff
+from headwater.model.contexts import ContextCauses, Mode, Overrides, Replay
+from headwater.model.lineage import Context, ContextTrace, PastContext
 from headwater.records import projection
-from headwater.records.context_diff import ContextDiff
 from headwater.records.core import Core
 from headwater.records.diff import diff
-from headwater.records.lineage import Context, ContextTrace, PastContext
+from headwater.records.ids import named
 from headwater.records.record import (
     Record,
     encode_disclosures,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.errors import ConfigError, DamagedRecordError, RecordValueError, SignatureError
+from headwater.errors import ConfigError, DamagedRecordError
 from headwater.ports import StoredRecord
 from headwater.records.core import Core
 from headwater.records.record import (
@@ -18,12 +18,10 @@ from headwater.records.record import (
     Signature,
     decode_disclosures,
     decode_redactions,
-    hash_of,
 )
-from headwater.records.sealing import open_core
-from headwater.records.signing import parse_keyring, statement_of
+from headwater.records.signing import parse_keyring
 from headwater.records.verification_report import Check, VerificationReport
-from headwater.records.verify import verify_record
+from headwater.records.verify import checked_core, verify_record
 from headwater.settings.schema import Settings
 
 _decode_signature = msgspec.json.Decoder(Signature).decode
@@ -55,32 +53,6 @@ def load_record(stored: StoredRecord) -> tuple[Record, Core]:
     """Return the record and its opened core; raise `DamagedRecordError` if it was altered."""
     record = decode_record(stored)
     return record, checked_core(record)
-
-
-def checked_core(record: Record) -> Core:
-    """Return the opened core of a record; raise `DamagedRecordError` if it was altered."""
-    for part, problem in _alterations(record):
-        raise DamagedRecordError(record.context_id, part, problem)
-    try:
-        core = open_core(record)
-    except RecordValueError as error:
-        part, problem = ("disclosures", str(error)) if error.pointer else ("core", error.problem)
-        raise DamagedRecordError(record.context_id, part, problem) from error
-    if (core.context_id, core.output.content_hash) != (record.context_id, record.content_hash):
-        problem = f"it is that of context {core.context_id} with {core.output.content_hash}"
-        raise DamagedRecordError(record.context_id, "core", problem)
-    return core
-
-
-def _alterations(record: Record) -> Iterator[tuple[str, str]]:
-    actual = hash_of(record.core)
-    if actual != record.record_hash:
-        yield "core", f"it hashes to {actual} and not to record_hash {record.record_hash}"
-    if record.signature is not None:
-        try:
-            statement_of(record.signature)
-        except SignatureError as error:
-            yield "signature", str(error)
 
 
 def verify_stored(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from headwater.contexts.recorded.verification import load_record
-from headwater.core.callers import CallerLimits
 from headwater.declarations.registry import Registry
 from headwater.errors import CallerLimitError, DamagedRecordError, UnknownContextError
 from headwater.features.caller_limits import LimitedCaller, named_entities
-from headwater.ports import RecordLog, RecordSummary, StoredRecord
+from headwater.model.callers import CallerLimits
+from headwater.model.contexts import RecordSummary
+from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Commitment, Core, FeatureInput, Source, disclosed
 
 _WITHHELD = ""

@@ -14,9 +14,9 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from headwater.core.values import Cell, ServiceEvent, new_id
-from headwater.history.backfill.reports import ReplayReport
-from headwater.ports import DeadLetter
+from headwater.model.backfills import ReplayReport
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import Cell, ServiceEvent, new_id
 
 T = TypeVar("T")
 

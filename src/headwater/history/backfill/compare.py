@@ -7,21 +7,16 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import declared_entry
 from headwater.errors import InvalidInputError
 from headwater.features.services import Services
-from headwater.history.backfill.comparison import (
-    Comparison,
-    Counts,
-    Differences,
-    ValuePair,
-    is_equal,
-)
 from headwater.history.backfill.steps import no_backfill
 from headwater.history.versions import unfinished
-from headwater.ports import Backends, FeatureVersion, HistoryRow
+from headwater.model.backfills import Comparison, Counts, Differences, ValuePair, is_equal
+from headwater.model.catalog import FeatureVersion
+from headwater.model.values import Cell
+from headwater.ports import Backends, HistoryRow
 
 _PAGE = 1_000
 _HISTORY_ENTITIES = 100

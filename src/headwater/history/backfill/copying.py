@@ -13,8 +13,8 @@ from headwater.core.clock import MICROSECOND, to_micros
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import glob_literal, session
 from headwater.core.sql_literals import texts
-from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
+from headwater.model.values import Cell
 from headwater.ports import Change
 
 _PAGE = 5_000

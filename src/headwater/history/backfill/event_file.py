@@ -11,8 +11,8 @@ import msgspec
 
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import glob_literal, scalar, session
-from headwater.core.values import ServiceEvent
 from headwater.declarations.features import Order
+from headwater.model.values import ServiceEvent
 from headwater.ports import Delivery
 
 _PAGE = 5_000

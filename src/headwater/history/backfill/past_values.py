@@ -11,11 +11,11 @@ import msgspec
 
 from headwater.core.clock import MICROSECOND, from_micros, to_micros
 from headwater.core.sql_literals import text, texts
-from headwater.core.values import Cell
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.history.backfill.event_file import StoredEvent
 from headwater.history.causes import NOT_EVENTS
+from headwater.model.values import Cell
 from headwater.ports import OfflineStore, PastValue, Point
 
 

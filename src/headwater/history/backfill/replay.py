@@ -17,13 +17,14 @@ from contextlib import asynccontextmanager
 
 from headwater.core.batching import batched
 from headwater.core.partitioning import bucket_of
-from headwater.core.values import Cells
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError
 from headwater.history.backfill.job import ReplayJob, ReplayProgress
-from headwater.history.backfill.reports import ReplayReport
 from headwater.history.backfill.task import ReplayTask
-from headwater.ports import Change, DeadLetter
+from headwater.model.backfills import ReplayReport
+from headwater.model.dead_letters import DeadLetter
+from headwater.model.values import Cells
+from headwater.ports import Change
 from headwater.ports.runner import Runner
 
 Progress = Callable[[ReplayProgress], None]

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headwater.core.clock import from_micros
-from headwater.core.values import Cell, Cells, EntityKey
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError, HeadwaterError, ReplayWriteError
 from headwater.features.batch_state import BatchState, HandlerTransaction, StagedChanges
 from headwater.history.backfill.event_file import StoredEvent
 from headwater.history.backfill.past_values import PastValues
+from headwater.model.values import Cell, Cells, EntityKey
 from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger
 
 _READS = {

@@ -17,7 +17,7 @@ from headwater.history.versions import (
     version_numbered,
     with_entry,
 )
-from headwater.ports import CatalogState, FeatureVersion, Horizons
+from headwater.model.catalog import CatalogState, FeatureVersion, Horizons
 
 KEPT_FRESH = timedelta(seconds=10)
 """How long the version served before a switch is kept fresh, for readers with an older catalog."""

@@ -18,7 +18,6 @@ from headwater.core.clock import to_micros
 from headwater.core.concurrency import run_concurrently
 from headwater.core.partitioning import bucket_of
 from headwater.core.sql_literals import text, texts
-from headwater.core.values import Cell
 from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError
@@ -35,8 +34,9 @@ from headwater.history.backfill.commits import (
 from headwater.history.backfill.event_file import EventFile, StoredEvent
 from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.past_values import PastValues
-from headwater.history.backfill.reports import ReplayReport
 from headwater.history.backfill.state import ReplayState
+from headwater.model.backfills import ReplayReport
+from headwater.model.values import Cell
 from headwater.ports import Change, EntityState, Point
 
 _PROGRESS_SECONDS = 1.0

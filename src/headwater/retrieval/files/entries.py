@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from headwater.declarations.indexes import Document
+from headwater.model.indexes import Document
 
 LARGEST_FILE = 256 * 1024 * 1024
 """Most bytes of a text file, or of a line; larger ones would not fit into memory."""

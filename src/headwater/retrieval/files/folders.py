@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.declarations.indexes import Document
+from headwater.model.indexes import Document
 from headwater.retrieval.files.encodings import read_text
 from headwater.retrieval.files.entries import LARGEST_FILE, FileEntries, FileEntry, Skipped
 from headwater.retrieval.files.front_matter import FileText, FrontMatterError, split_front_matter

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.declarations.indexes import Document
 from headwater.errors import InvalidInputError
+from headwater.model.indexes import Document
 from headwater.retrieval.document_checks import checked_document
 from headwater.retrieval.files.entries import FileEntries, FileEntry, Skipped
 from headwater.retrieval.files.folders import SUFFIXES, files_in, read_file

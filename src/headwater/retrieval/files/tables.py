@@ -15,8 +15,8 @@ from typing import Any
 import duckdb
 import msgspec
 
-from headwater.declarations.indexes import Document
 from headwater.errors.hints import nearest
+from headwater.model.indexes import Document
 from headwater.retrieval.files.encodings import encoding_of
 from headwater.retrieval.files.entries import LARGEST_FILE, FileEntries, FileEntry, Skipped
 

@@ -13,7 +13,8 @@ from headwater.backends.postgres.vectors.chunk_tables import (
 )
 from headwater.core.clock import from_micros
 from headwater.errors import NotFoundError
-from headwater.ports import Generation, IndexSpec, IndexVersion
+from headwater.model.indexes import Generation, IndexSpec
+from headwater.ports import IndexVersion
 from headwater.settings.groups import VectorSettings
 
 _SELECT = """

@@ -26,16 +26,8 @@ from headwater.backends.postgres.vectors.generations import (
 from headwater.backends.postgres.vectors.search import matching, nearest
 from headwater.backends.postgres.vectors.stored_text import escape, read_metadata, unescape
 from headwater.core.clock import Clock, from_micros
-from headwater.ports import (
-    DocumentWrite,
-    Embedding,
-    Generation,
-    Hits,
-    IndexSpec,
-    IndexVersion,
-    StoredDocument,
-    VectorQuery,
-)
+from headwater.model.indexes import Generation, IndexSpec, StoredDocument
+from headwater.ports import DocumentWrite, Embedding, Hits, IndexVersion, VectorQuery
 from headwater.settings.groups import VectorSettings
 
 T = TypeVar("T")

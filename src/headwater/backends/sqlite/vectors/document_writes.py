@@ -12,7 +12,8 @@ from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.vectors import metadata_values, terms
 from headwater.core.codec import encode_custom
 from headwater.errors import InvalidInputError
-from headwater.ports import DocumentWrite, IndexedChunk, IndexSpec
+from headwater.model.indexes import IndexSpec
+from headwater.ports import DocumentWrite, IndexedChunk
 
 SEQ_BITS = 32
 """The id of a chunk is the id of its generation, shifted by this, and its number in it."""

@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.core.clock import from_micros
 from headwater.errors import NotFoundError
-from headwater.ports import Generation, IndexSpec
+from headwater.model.indexes import Generation, IndexSpec
 
 _GENERATIONS = """
 SELECT name, number, spec, state, created_at, activated_at, retired_at, generations.changed_at,

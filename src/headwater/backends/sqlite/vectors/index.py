@@ -14,16 +14,8 @@ from headwater.backends.sqlite.vectors.block_files import remove_unused
 from headwater.backends.sqlite.vectors.document_writes import write_documents
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock, from_micros
-from headwater.ports import (
-    DocumentWrite,
-    Embedding,
-    Generation,
-    Hits,
-    IndexSpec,
-    IndexVersion,
-    StoredDocument,
-    VectorQuery,
-)
+from headwater.model.indexes import Generation, IndexSpec, StoredDocument
+from headwater.ports import DocumentWrite, Embedding, Hits, IndexVersion, VectorQuery
 
 if TYPE_CHECKING:
     from headwater.backends.sqlite.vectors.search import VectorSearch

@@ -24,7 +24,8 @@ from headwater.backends.sqlite.vectors.filters import meeting
 from headwater.backends.sqlite.vectors.hits import Candidates, read_hits
 from headwater.backends.sqlite.vectors.nearest import nearest_vectors
 from headwater.errors import BackendError, InvalidInputError
-from headwater.ports import Hits, IndexSpec, VectorQuery
+from headwater.model.indexes import IndexSpec
+from headwater.ports import Hits, VectorQuery
 
 Mask = NDArray[np.bool_]
 Search = Callable[[VectorQuery, GenerationState, ColumnsView, int], Candidates]

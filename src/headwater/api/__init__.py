@@ -1,1 +1,0 @@
-"""Types that the servers, the client and the command line share: bodies and problems."""

@@ -1,0 +1,216 @@
+"""Administrative actions: requests and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from headwater.core.short_repr import short_repr
+from headwater.model.kinds import (
+    EntityId,
+    EntityName,
+    Limit,
+)
+
+Pointers = Annotated[
+    Sequence[str],
+    Meta(
+        min_length=1,
+        max_length=1_000,
+        description="JSON pointers of values of the record.",
+        examples=[["/inputs/question"]],
+    ),
+]
+Age = Annotated[str, Meta(description="A duration, such as 36h, 30d, 8w or 2y.", examples=["400d"])]
+DryRun = Annotated[bool, Meta(description="Count, and remove nothing.", examples=[True])]
+
+
+class RedactBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The values of a record to erase, as JSON pointers, and why."""
+
+    pointers: Pointers
+    reason: Annotated[
+        str,
+        Meta(description="Why; it stays in the record.", examples=["requested by the customer"]),
+    ]
+    by: Annotated[
+        str | None, Meta(description="Who decided it; it stays in the record.", examples=["ops"])
+    ] = None
+    everywhere: Annotated[
+        bool,
+        Meta(
+            description="Also erase every other value that equals or contains one of them.",
+            examples=[False],
+        ),
+    ] = False
+
+
+class PointersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Values of a record, as JSON pointers."""
+
+    pointers: Pointers
+
+
+class Copies(msgspec.Struct, frozen=True):
+    """Where else the values occur: pointers by context id."""
+
+    copies: Mapping[str, Sequence[str]]
+
+
+class RebuildBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a rebuild."""
+
+    adopt: Annotated[
+        bool, Meta(description="Take over the history of another store.", examples=[False])
+    ] = False
+
+
+class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a comparison of online values with history."""
+
+    limit: Limit = 100
+    records: Annotated[
+        int, Meta(ge=0, le=10_000, description="How many contexts to compare.", examples=[100])
+    ] = 100
+
+
+class PruneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ages beyond which rows are removed; without any, those of the settings apply."""
+
+    history: Age | None = None
+    events: Age | None = None
+    records: Age | None = None
+    dry_run: DryRun = False
+
+
+class ForgetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The entity to erase, and why."""
+
+    entity: EntityName
+    entity_id: EntityId
+    reason: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=1_000,
+            description="The reason; it stays in the records, so it names no person.",
+            examples=["request 12"],
+        ),
+    ]
+    allow_return: Annotated[
+        bool,
+        Meta(description="Whether events of after this begin the entity anew.", examples=[True]),
+    ] = False
+    dry_run: DryRun = False
+
+
+class ServedDifference(msgspec.Struct, frozen=True):
+    """A value that a context got, and the one that history gives as known at that moment."""
+
+    context_id: str
+    feature: str
+    entity_id: str
+    at: datetime
+    recorded: Any
+    history: Any
+    hint: str = ""
+    """What in the feature's code makes its value depend on more than its inputs, if anything."""
+
+
+class ServedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample of recorded contexts, and how many of their values history gives as well.
+
+    ``differences`` are examples of the different ones; ``not_compared`` counts the values that
+    could not be compared, by reason.
+    """
+
+    records: int = 0
+    values: int = 0
+    equal: int = 0
+    different: int = 0
+    differences: Sequence[ServedDifference] = ()
+    not_compared: Mapping[str, int] = {}
+
+    __repr__ = short_repr("records", "values", "equal", "different")
+
+
+class RebuildReport(msgspec.Struct, frozen=True):
+    """The number of entities in history, and of their values that were written if newer."""
+
+    entity_ids: int
+    values: int
+
+    __repr__ = short_repr("entity_ids", "values")
+
+
+class StoredValue(msgspec.Struct, frozen=True):
+    """A value as it is stored online or in history."""
+
+    value: msgspec.Raw
+    as_of: datetime
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A value that differs between the online store and history; None where it is missing."""
+
+    entity: str
+    entity_id: str
+    feature: str
+    online: StoredValue | None
+    history: StoredValue | None
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    """The result of a comparison; ``complete`` is False if it stopped at the limit."""
+
+    entity_ids: int
+    values: int
+    differences: Sequence[Difference]
+    not_compared: Sequence[str]
+    complete: bool
+    served: ServedReport = ServedReport()
+    """The values of recorded contexts, compared with history."""
+
+    __repr__ = short_repr("entity_ids", "values", "differences", "complete")
+
+
+class PrunedPart(msgspec.Struct, frozen=True):
+    """The number of rows from before a moment that were removed, or would be."""
+
+    before: datetime
+    rows: int
+
+
+class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The removed rows; None for a part that was not to be pruned, or that a backfill needs."""
+
+    history: PrunedPart | None = None
+    events: PrunedPart | None = None
+    records: PrunedPart | None = None
+    dry_run: bool = False
+    held: tuple[str, ...] = ()
+    """Why less was removed than asked for."""
+
+
+class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of values, events and records that were erased or, in a dry run, would be.
+
+    ``waiting`` counts the events of the entity's partition that some consumer group has not handled
+    yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
+    still returns the entity, and ``unchecked_sources`` those whose query could not be run: their
+    rows are not stored, and stay where they are.
+    """
+
+    values: int
+    history: int
+    events: int
+    dead_letters: int
+    records: int
+    waiting: int
+    sources: tuple[str, ...] = ()
+    unchecked_sources: tuple[str, ...] = ()
+    dry_run: bool = False

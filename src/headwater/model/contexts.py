@@ -1,0 +1,226 @@
+"""Assembling and finding contexts: requests, lists, causes and replays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from headwater.model.context_diff import ContextDiff
+from headwater.model.features import CauseEvent
+from headwater.model.kinds import ContextName, DurationText, ExternalName
+from headwater.model.lineage import Context, FreshnessStatus
+
+Params = Annotated[
+    dict[str, Any],
+    Meta(
+        description="The arguments of the context's function, by name.",
+        examples=[{"user_id": "ada", "question": "Where is my parcel?"}],
+    ),
+]
+InteractionRef = Annotated[
+    dict[str, Any],
+    Meta(
+        description="A reference that is recorded and returned; no name begins with a dollar.",
+        examples=[{"call_id": "c-9", "turn_id": "t-3", "turn_index": 3}],
+        extra_json_schema={"propertyNames": {"pattern": "^(?!\\$)"}},
+    ),
+]
+MaxTokens = Annotated[
+    int,
+    Meta(
+        description="A budget below the declared one.",
+        examples=[400],
+        extra_json_schema={"minimum": 1, "maximum": 2**53 - 1},
+    ),
+]
+
+
+class AssembleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The arguments of a context, and options that replace declared ones for this call."""
+
+    params: Params = {}
+    interaction_ref: InteractionRef | msgspec.UnsetType | None = msgspec.UNSET
+    max_tokens: MaxTokens | msgspec.UnsetType | None = msgspec.UNSET
+    freshness_sla: DurationText | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The body of ``AssembleBody`` with the name of the context."""
+
+    context: ContextName
+
+
+class ReplayBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to replay a recorded context."""
+
+    mode: Annotated[Mode, Meta(description="What is done again.", examples=["reassemble"])] = "show"
+
+
+class ExternalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A text that was assembled elsewhere, and its inputs."""
+
+    name: ExternalName
+    content: Annotated[str, Meta(description="The text.", examples=["Hello Ada"])]
+    inputs: Annotated[
+        dict[str, Any],
+        Meta(description="What it was assembled from, by name.", examples=[{"user_id": "ada"}]),
+    ] = {}
+    model: Annotated[str, Meta(description="The model it is for.", examples=["gpt-4o"])] | None = (
+        None
+    )
+    version: (
+        Annotated[str, Meta(description="A version of its template.", examples=["3"])] | None
+    ) = None
+    interaction_ref: InteractionRef | None = None
+
+
+class Assembled(Context, frozen=True, kw_only=True):
+    """An assembled context; ``cost`` is ``cost_nano_usd``, or null if the price is unknown."""
+
+    cost: int | None
+
+
+def assembled(context: Context) -> Assembled:
+    """Return the response body of an assembled context."""
+    return Assembled(**msgspec.structs.asdict(context), cost=context.cost_nano_usd)
+
+
+LARGEST_PAGE = 1_000
+
+
+class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Recorded contexts, the newest first; `next_cursor` is None on the last page."""
+
+    contexts: Sequence[RecordSummary]
+    next_cursor: str | None
+
+    def __repr__(self) -> str:
+        more = "the last page" if self.next_cursor is None else "more follow"
+        return f"<ContextPage contexts={len(self.contexts)}, {more}>"
+
+
+class ContextFilters(TypedDict, total=False):
+    """The filters of a `ContextQuery` as keyword arguments, without the feature."""
+
+    entity: str | None
+    entity_id: str | int | None
+    chunk: str | None
+    document: str | None
+    index: str | None
+    start: datetime | None
+    end: datetime | None
+    name: str | None
+    freshness_status: str | None
+    caller: str | None
+    prefix: str | None
+
+
+class HistogramBucket(msgspec.Struct, frozen=True, kw_only=True):
+    """The contexts from ``start`` on, until the next bucket starts.
+
+    ``freshness`` is their number by freshness status, or None if there are too many to tell.
+    """
+
+    start: datetime
+    contexts: int
+    freshness: dict[FreshnessStatus, int] | None
+
+
+class ContextHistogram(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of recorded contexts in intervals of equal width, the oldest first.
+
+    ``start`` and ``end`` are the edges of the first and the last bucket, None without contexts. If
+    ``counted_from`` is not None, not all contexts from before it were counted, because there are
+    too many: ask for less time.
+    """
+
+    start: datetime | None
+    end: datetime | None
+    seconds: float
+    contexts: int
+    counted_from: datetime | None
+    buckets: Sequence[HistogramBucket]
+
+    def __repr__(self) -> str:
+        return f"<ContextHistogram contexts={self.contexts}, buckets={len(self.buckets)}>"
+
+
+class ValueCause(msgspec.Struct, frozen=True, kw_only=True):
+    """The cause of a value that a context read: an event id, ``set``, ``computed``…
+
+    `read` is the place of a feature in the explanation, `input` the place among its inputs.
+    `event` is the event with that id, if the log still has it.
+    """
+
+    read: int
+    input: int | None = None
+    cause: str
+    event: CauseEvent | None = None
+
+
+class ContextCauses(msgspec.Struct, frozen=True, kw_only=True):
+    """The causes of the values that a context read, where history knows them.
+
+    `is_complete` is False if the causes of stored values are left out: the context read more values
+    than are looked up, ids are withheld, or history has not got the values any more.
+    """
+
+    context_id: str
+    causes: Sequence[ValueCause]
+    is_complete: bool
+
+
+Mode = Literal["show", "reassemble", "as_of", "live"]
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a replay; ``fidelity`` explains how reliable it is.
+
+    ``matches`` is True if the text is the recorded one, and None if that is unknown.
+    """
+
+    context_id: str
+    mode: Mode
+    fidelity: str
+    content: str | None
+    content_hash: str | None
+    matches: bool | None
+    context: Context | None = None
+    differences: ContextDiff | None = None
+
+    def __repr__(self) -> str:
+        result = {True: "same text", False: "other text", None: "text unknown"}[self.matches]
+        return f"<Replay {self.mode!r} of {self.context_id}: {result}>"
+
+
+class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a record that lists show."""
+
+    context_id: str
+    record_hash: str
+    content_hash: str
+    name: str
+    created_at: datetime
+    freshness_status: str
+    caller: str | None = None
+    assembly_us: int = 0
+    """The duration of the assembly in microseconds."""
+    model: str | None = None
+    tokens: int = 0
+    max_tokens: int | None = None
+    cost_nano_usd: int | None = None
+    items_dropped: int = 0
+    is_signed: bool = False
+    is_redacted: bool = False
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one call of a context that replace those of its declaration."""
+
+    max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
+    freshness_sla: timedelta | msgspec.UnsetType | None = msgspec.UNSET
+    interaction_ref: Mapping[str, Any] | msgspec.UnsetType | None = msgspec.UNSET

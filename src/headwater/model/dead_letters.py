@@ -1,0 +1,141 @@
+"""Dead letters: events that could not be handled, and requests about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from headwater.core.short_repr import short_repr
+from headwater.model.kinds import EntityIdFilter, EventTypeFilter, FeatureFilter, Moment
+from headwater.model.values import ServiceEvent
+
+
+class DeadLetter(msgspec.Struct, frozen=True, gc=False):
+    """An event that a feature could not handle, with the error and all data for a redrive."""
+
+    id: str
+    event: ServiceEvent
+    feature: str
+    error: str
+    traceback: str
+    attempts: int
+    partition: int
+    position: str
+    first_failed_at: datetime
+    dead_at: datetime
+    group: str = ""
+
+    @property
+    def target(self) -> str:
+        """The consumer group and feature of a redrive, as they are stored with its event."""
+        return f"{self.group}/{self.feature}"
+
+    __repr__ = short_repr("id", "feature", "error", "attempts", "dead_at")
+
+
+class LetterGroup(msgspec.Struct, frozen=True):
+    """Dead letters of one feature whose errors have one pattern.
+
+    ``sample`` is the newest error as it was raised, and ``ids`` are the newest letters.
+    """
+
+    feature: str
+    error: str
+    sample: str
+    count: int
+    attempts: int
+    first_failed_at: datetime
+    last_dead_at: datetime
+    event_types: Sequence[str]
+    ids: Sequence[str]
+
+
+class LetterGroups(msgspec.Struct, frozen=True):
+    """The groups of the newest dead letters, those with the most letters first.
+
+    ``letters`` is the number of all dead letters and ``grouped`` of those that were examined;
+    ``others`` are in groups that are not listed.
+    """
+
+    groups: Sequence[LetterGroup]
+    letters: int
+    grouped: int
+    others: int
+
+
+MOST_LETTERS = 10_000
+
+
+LetterId = Annotated[str, Meta(description="The id of a dead letter.", examples=["17"])]
+
+
+LetterLimit = Annotated[
+    int, Meta(ge=1, le=MOST_LETTERS, description="How many at most.", examples=[20])
+]
+
+
+LetterIds = Annotated[
+    Sequence[LetterId],
+    Meta(min_length=1, max_length=MOST_LETTERS, description="The dead letters.", examples=[["17"]]),
+]
+
+
+LetterCursor = Annotated[
+    str, Meta(description="The id of the last letter of the page before.", examples=["17"])
+]
+
+
+ErrorFilter = Annotated[
+    str,
+    Meta(
+        description="Only letters whose error is of this kind, the ``error`` of a group.",
+        examples=["KeyError: 'item'"],
+    ),
+]
+
+
+NewestFirst = Annotated[bool, Meta(description="Not the oldest first.", examples=[True])]
+
+
+class DeadLetterList(msgspec.Struct, frozen=True):
+    """Dead letters, the oldest first."""
+
+    dead_letters: Sequence[DeadLetter]
+
+
+class DeadLetterSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The dead letters to redrive or discard: all that match every field, the oldest first.
+
+    With ``ids`` alone, either all are settled or none, unless ``partial`` is true: then those that
+    are there are settled, and the others are ``gone``.
+    """
+
+    ids: LetterIds | None = None
+    feature: FeatureFilter | None = None
+    event_type: EventTypeFilter | None = None
+    entity_id: EntityIdFilter | None = None
+    since: Moment | None = None
+    before: Moment | None = None
+    error: ErrorFilter | None = None
+    limit: LetterLimit = MOST_LETTERS
+    partial: Annotated[
+        bool,
+        Meta(description="Settle the ids that are there, and report the others.", examples=[True]),
+    ] = False
+
+
+class SettledLetter(msgspec.Struct, frozen=True):
+    """What happened to a dead letter; ``gone`` if another call settled it first."""
+
+    id: str
+    outcome: Literal["redriven", "discarded", "gone"]
+
+
+class SettledLetters(msgspec.Struct, frozen=True):
+    """What happened to each dead letter, the oldest first."""
+
+    dead_letters: Sequence[SettledLetter]

@@ -1,0 +1,171 @@
+"""Listings and the graph of the declarations of a features file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+Mode = Literal["triggered", "scheduled", "on_demand", "template"]
+
+
+NodeKind = Literal["event", "source", "index", "retriever", "context"] | Mode
+
+
+FoundIn = Literal["declaration", "code"]
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A feature, whose kind is its mode, or another declaration, an event type or a source."""
+
+    id: str
+    name: str
+    kind: NodeKind
+    entity: str | None = None
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A dependency: ``target`` needs ``source``; both are node ids.
+
+    One that was found in the code of a function is not certain, and others may be missing.
+    """
+
+    source: str
+    target: str
+    found_in: FoundIn = "declaration"
+
+
+_UNLABELLED = ("event", "source")
+
+
+_SHAPES = {
+    "event": ("([", "])"),
+    "source": ("[(", ")]"),
+    "index": ("[(", ")]"),
+    "retriever": ("{{", "}}"),
+    "context": ("[[", "]]"),
+}
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """Declarations and their dependencies."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def to_mermaid(self) -> str:
+        """Return the graph as Mermaid text.
+
+        >>> print(store.graph().to_mermaid())
+        flowchart LR
+            n0["total_spend<br/>triggered"]
+            ...
+        """
+        keys = {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
+        lines = ["flowchart LR"]
+        for node in self.nodes:
+            opening, closing = _SHAPES.get(node.kind, ("[", "]"))
+            label = node.name if node.kind in _UNLABELLED else f"{node.name}<br/>{node.kind}"
+            lines.append(
+                f'    {keys[node.id]}{opening}"{label.replace(chr(34), chr(39))}"{closing}'
+            )
+        for edge in self.edges:
+            arrow = "-->" if edge.found_in == "declaration" else "-.->"
+            lines.append(f"    {keys[edge.source]} {arrow} {keys[edge.target]}")
+        return "\n".join(lines)
+
+
+class EntityListing(msgspec.Struct, frozen=True, kw_only=True):
+    """An entity and the field that identifies it."""
+
+    name: str
+    id_field: str
+    id_type: str
+
+
+class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature and how it is computed."""
+
+    name: str
+    entity: str
+    type: str
+    mode: Mode
+    description: str
+    triggers: Sequence[str]
+    needs: Sequence[str]
+    refresh_ms: int | None
+    ttl_ms: int | None
+    materialize: bool
+    freshness: str
+    freshness_sla_ms: int | None
+    log: bool
+    derived: bool
+    sql: str | None
+    template: str | None
+    default: Any
+
+
+class ParameterListing(msgspec.Struct, frozen=True, kw_only=True):
+    """A parameter of a retriever or a context."""
+
+    name: str
+    type: str | None
+    required: bool
+    default: Any
+
+
+class IndexListing(msgspec.Struct, frozen=True, kw_only=True):
+    """An index and its options; ``embedder`` is null if the settings name it."""
+
+    name: str
+    embedder: str | None
+    model: str | None
+    dimensions: int | None
+    chunk_tokens: int
+    overlap: int
+    keep_versions_ms: int
+
+
+class RetrieverListing(msgspec.Struct, frozen=True, kw_only=True):
+    """A retriever and its options."""
+
+    name: str
+    description: str
+    parameters: Sequence[ParameterListing]
+    index: str | None
+    mode: str | None
+    cache_ttl_ms: int | None
+    freshness_sla_ms: int | None
+    on_error: str
+    top_k: int | None
+    timeout_ms: int | None
+
+
+class ContextListing(msgspec.Struct, frozen=True, kw_only=True):
+    """A context and its options."""
+
+    name: str
+    version: str | None
+    description: str
+    parameters: Sequence[ParameterListing]
+    max_tokens: int | None
+    model: str | None
+    freshness_sla_ms: int | None
+    freshness_strict: bool
+    separator: str
+    on_overflow: str
+    backfill: bool
+    timeout_ms: int | None
+    allow_looser: Sequence[str]
+
+
+class StoreListing(msgspec.Struct, frozen=True, kw_only=True):
+    """All declarations of a features file."""
+
+    entities: Sequence[EntityListing]
+    features: Sequence[FeatureListing]
+    indexes: Sequence[IndexListing]
+    retrievers: Sequence[RetrieverListing]
+    contexts: Sequence[ContextListing]
+    graph: Graph

@@ -1,0 +1,140 @@
+"""Publishing and reading events: requests, results and pages of the log."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from headwater.core.tracing import TRACEPARENT
+from headwater.errors import EventError
+from headwater.model.kinds import EntityId, EventId, EventType, Payload
+from headwater.model.values import ServiceEvent
+
+NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+
+EventTime = Annotated[
+    datetime,
+    Meta(
+        tz=True,
+        description="When it happened, at most 5 minutes in the future; now if it is left out.",
+        examples=["2026-01-15T09:23:12Z"],
+    ),
+]
+
+TraceParent = Annotated[
+    str,
+    Meta(
+        description="The W3C trace context of the event, in place of that of the header.",
+        examples=["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
+        extra_json_schema={"pattern": f"^(?:{TRACEPARENT.pattern})$"},
+    ),
+]
+
+
+class EventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An event of an entity."""
+
+    entity_id: EntityId
+    payload: Payload = {}
+    timestamp: EventTime | None = None
+    event_id: EventId | None = None
+    traceparent: TraceParent | None = None
+    """The W3C trace context of the event, in place of the header's."""
+
+
+class BatchItem(EventBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An event of a batch."""
+
+    event_type: EventType
+
+
+class AcceptedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event that is durable; ``duplicate`` if it was published before.
+
+    ``hint`` is there if no feature is triggered by the event type and a similar one triggers some.
+    """
+
+    event_id: EventId
+    event_type: EventType
+    entity_id: EntityId
+    timestamp: datetime
+    duplicate: bool
+    hint: str | None = None
+
+
+class AcceptedEvents(msgspec.Struct, frozen=True):
+    """The events of a batch, in the order they were sent."""
+
+    events: list[AcceptedEvent]
+
+
+EVENT_STREAM = "text/event-stream"
+
+
+class TailGap(msgspec.Struct, frozen=True):
+    """The data of a message of the type ``gap``: events that were left out.
+
+    ``skipped`` is their number; 10,000 means that many or more.
+    """
+
+    skipped: int
+
+
+class PublishResult(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
+    """The result of publishing one event.
+
+    ``conflict`` says how the event differs from the one that was accepted with its id, and
+    ``erased`` that its entity was erased; it is not stored then.
+    """
+
+    event_id: str
+    duplicate: bool
+    conflict: str = ""
+    erased: bool = False
+
+
+class LoggedEvent(msgspec.Struct, frozen=True):
+    """An accepted event, and when it was accepted."""
+
+    event: ServiceEvent
+    received_at: datetime
+
+
+class FollowedEvent(msgspec.Struct, frozen=True):
+    """An accepted event, and the position of the log after it."""
+
+    logged: LoggedEvent
+    position: str
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """The next events of the log, and the position after all events that were examined.
+
+    ``skipped`` is the number of matching events that were too old, at most ``MOST_SKIPPED``. Events
+    that were handled and moved out of a tail before they were followed count as well, all of them.
+    """
+
+    events: Sequence[FollowedEvent]
+    position: str
+    has_more: bool = False
+    skipped: int = 0
+
+
+class EventList(msgspec.Struct, frozen=True):
+    """Accepted events, the newest first."""
+
+    events: Sequence[LoggedEvent]
+
+
+def payload_of(payload: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the payload of an event as a dict."""
+    if payload is not None and not isinstance(payload, Mapping):
+        raise EventError(
+            f"payload is a mapping such as {{'amount': 12.5}}, not {reprlib.repr(payload)}"
+        )
+    return dict(payload or {})

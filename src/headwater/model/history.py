@@ -1,0 +1,88 @@
+"""History as a whole: sent tables, imports and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from headwater.core.short_repr import short_repr
+from headwater.model.catalog import CatalogState
+
+PARQUET = "application/vnd.apache.parquet"
+CSV = "text/csv"
+
+FeatureNames = Annotated[
+    str,
+    Meta(
+        description="Names of features, separated by commas.",
+        examples=["total_spend"],
+        min_length=1,
+    ),
+]
+ColumnName = Annotated[str, Meta(description="The name of a column.", examples=["timestamp"])]
+TimeZoneName = Annotated[
+    str, Meta(description="The time zone of times that have none.", examples=["UTC"])
+]
+Known = Annotated[
+    bool, Meta(description="Only values that had been written by that time.", examples=[False])
+]
+WithAsOf = Annotated[
+    bool, Meta(description="Add a column with the time of each value.", examples=[False])
+]
+
+
+class SentTable(msgspec.Struct, frozen=True):
+    """A table that was sent before: its size, and the columns with values as JSON text."""
+
+    bytes: int
+    json_columns: Sequence[str] = ()
+
+
+class ExportBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The rows of history to send: those after a sequence number."""
+
+    after: Annotated[
+        int,
+        Meta(ge=0, le=2**63 - 1, description="The last row that the client has.", examples=[0]),
+    ] = 0
+
+
+class SentHistory(msgspec.Struct, frozen=True):
+    """Rows of history that were sent before: their size, and the last sequence number."""
+
+    bytes: int
+    upto: int
+
+
+class HistoryCatalog(msgspec.Struct, frozen=True):
+    """The versions of all features, and the time at the server."""
+
+    catalog: CatalogState
+    now: datetime
+
+
+class ImportReport(msgspec.Struct, frozen=True):
+    """The number of rows that were read, of their values, and of missing values."""
+
+    rows: int
+    values: int
+    added: int
+    """The values that were not in history before."""
+    missing: int
+    erased: int = 0
+    """The values that were left out, because their entities were erased."""
+
+    __repr__ = short_repr("rows", "values", "added", "missing")
+
+
+class ExportReport(msgspec.Struct, frozen=True):
+    """The rows that an export added, and the rows and files that the folder has now."""
+
+    added: int
+    rows: int
+    files: int
+    exported_at: datetime

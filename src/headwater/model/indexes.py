@@ -1,0 +1,323 @@
+"""Indexes: documents, searches, their results and the state of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from headwater.core.short_repr import short_repr
+from headwater.model.kinds import (
+    DocumentId,
+    IndexName,
+    Metadata,
+    RetrieverName,
+)
+
+MOST_DOCUMENTS = 1_000
+
+Query = Annotated[
+    str,
+    Meta(
+        description="What to search for.",
+        examples=["How long do parcels take?"],
+        extra_json_schema={"pattern": r"\S"},
+    ),
+]
+Filters = Annotated[
+    dict[str, Any],
+    Meta(
+        description="Conditions on metadata, such as equality, $gte, $in, $or and $not.",
+        examples=[{"topic": "shipping"}],
+    ),
+]
+MinScore = Annotated[
+    float,
+    Meta(
+        description="The least cosine of a chunk; not with the mode text.",
+        examples=[0.2],
+        extra_json_schema={"minimum": -1, "maximum": 1},
+    ),
+]
+Diversity = Annotated[
+    float,
+    Meta(
+        description="From 0, only relevance counts, to 1.",
+        examples=[0.3],
+        extra_json_schema={"minimum": 0, "maximum": 1},
+    ),
+]
+AsOf = Annotated[
+    str,
+    Meta(
+        description="A time with a time zone, how long ago, or a version of the index.",
+        examples=["2h"],
+        extra_json_schema={"minLength": 1},
+    ),
+]
+
+
+class SearchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A search of an index.
+
+    ``as_of`` is a time with a time zone, a duration such as ``2h``, or a version of the index.
+    """
+
+    query: Query
+    top_k: Annotated[
+        int, Meta(ge=1, le=MAX_RESULTS, description="How many chunks at most.", examples=[3])
+    ] = 5
+    mode: Annotated[
+        SearchMode, Meta(description="By meaning, by words, or by both.", examples=["vector"])
+    ] = "vector"
+    filters: Filters | None = None
+    min_score: MinScore | None = None
+    diversity: Diversity = 0.0
+    as_of: AsOf | None = None
+
+
+class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk that was found, and where it comes from."""
+
+    id: str | None
+    document: str | None
+    position: int | None
+    score: float | None
+    text: str
+    content_hash: str | None
+    version: int | None
+    indexed_at: datetime | None
+    metadata: Mapping[str, Any]
+
+
+class SearchHits(msgspec.Struct, frozen=True, kw_only=True):
+    """The chunks that were found, best first.
+
+    ``version`` is the version of the index that was searched, or null if it had none.
+    """
+
+    index: str
+    version: str | None
+    chunks: Sequence[SearchHit]
+
+
+class RetrieveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The arguments of a retriever."""
+
+    params: Annotated[
+        dict[str, Any],
+        Meta(
+            description="The arguments of the retriever's function, by name.",
+            examples=[{"query": "How long do parcels take?"}],
+        ),
+    ] = {}
+
+
+class RetrievedIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """The search of an index that a retriever stands for."""
+
+    name: str
+    version: str
+    embedder: str | None
+    mode: str
+    query: str
+    filters: Mapping[str, Any] | None
+
+
+class Retrieved(msgspec.Struct, frozen=True, kw_only=True):
+    """The chunks that a retriever found, best first, and how it found them.
+
+    ``age_ms`` is the time since the oldest of the search and the values that it read, null if one
+    of these has no moment; ``cached_at`` is the time of the search whose results were cached.
+    ``index`` is null for a retriever with a function of its own. ``failed`` is true if the search
+    failed and the retriever is declared with ``on_error="empty"``.
+    """
+
+    retriever: RetrieverName
+    arguments: Mapping[str, Any]
+    chunks: Sequence[SearchHit]
+    searched_at: datetime
+    age_ms: int | None
+    sla_ms: int | None
+    is_fresh: bool | None
+    is_cached: bool
+    cached_at: datetime | None
+    latency_ms: float
+    failed: bool
+    index: RetrievedIndex | None
+
+
+class DocumentBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A document to index."""
+
+    text: Annotated[str, Meta(examples=["Parcels take two days."])]
+    metadata: Metadata = {}
+
+
+class IndexedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The current version of a document."""
+
+    index: IndexName
+    document: DocumentId
+    version: int
+    indexed_at: datetime
+    metadata: Mapping[str, Any]
+
+
+class DocumentText(IndexedDocument, frozen=True, kw_only=True):
+    """The current version of a document, with its text."""
+
+    text: str
+
+
+class NewDocument(DocumentBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A document to index, with its id."""
+
+    id: DocumentId
+
+
+class DocumentsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Documents to index."""
+
+    documents: Annotated[
+        Sequence[NewDocument],
+        Meta(
+            max_length=MOST_DOCUMENTS,
+            description="Documents with their ids.",
+            examples=[[{"id": "parcels", "text": "Parcels take two days."}]],
+        ),
+    ]
+
+
+class ReindexedIndex(msgspec.Struct, frozen=True):
+    """An index that was built again, and the number of documents that this took."""
+
+    index: str
+    documents: int
+
+
+class RetainedIndex(msgspec.Struct, frozen=True):
+    """An index, and the number of documents that were removed from it."""
+
+    index: str
+    removed: int
+
+
+class IndexList(msgspec.Struct, frozen=True):
+    """All indexes, by name."""
+
+    indexes: Sequence[IndexStatus]
+
+
+class DroppedIndex(msgspec.Struct, frozen=True):
+    """An index that was dropped, and the number of documents that it had."""
+
+    index: str
+    documents: int
+
+
+class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """An index: its contents, how they were split and embedded, and how far a rebuild has come.
+
+    ``version`` is None while nothing was indexed, ``declared_spec`` if the index is not declared or
+    its embedder is not configured. ``building`` is the number of documents that the
+    next generation has, and None if there is none.
+    """
+
+    name: str
+    is_declared: bool
+    version: str | None
+    spec: IndexSpec | None
+    declared_spec: IndexSpec | None
+    documents: int
+    chunks: int
+    changed_at: datetime | None
+    outdated: int
+    building: int | None
+    generations: Sequence[Generation]
+    """All generations that are stored, oldest first."""
+
+    __repr__ = short_repr("name", "documents", "chunks", "version")
+
+    @property
+    def needs_reindex(self) -> bool:
+        """Whether the index was built in another way than it is declared."""
+        return bool(self.differences)
+
+    @property
+    def differences(self) -> list[str]:
+        """How the declaration differs, such as ``overlap: declared 0, built 40``."""
+        if self.spec is None or self.declared_spec is None:
+            return []
+        return self.spec.differences(self.declared_spec)
+
+
+class IndexSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How the documents of a generation are split and embedded."""
+
+    embedder: str
+    """The provider and the model, for example ``openai/text-embedding-3-small``."""
+    dimensions: int
+    chunk_tokens: int
+    overlap: int
+
+    def differences(self, declared: IndexSpec) -> list[str]:
+        """Return how a declaration differs, such as ``overlap: declared 0, built 40``."""
+        return [
+            f"{name}: declared {wanted}, built {built}"
+            for name, built in msgspec.structs.asdict(self).items()
+            if (wanted := getattr(declared, name)) != built
+        ]
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """A generation of an index, and how far it is built."""
+
+    index: str
+    number: int
+    spec: IndexSpec
+    state: Literal["building", "active", "retired"]
+    created_at: datetime
+    activated_at: datetime | None
+    retired_at: datetime | None
+    changed_at: datetime | None
+    documents: int
+    chunks: int
+    outdated: int
+    """Documents of the index that this generation has not, or has in an older version.
+
+    A retired generation is not kept up to date: it has none.
+    """
+
+    __repr__ = short_repr("index", "number", "state", "documents", "chunks", "outdated")
+
+
+class StoredDocument(msgspec.Struct, frozen=True):
+    """The current version of a document."""
+
+    document: str
+    text: str
+    metadata: Mapping[str, Any]
+    version: int
+    indexed_at: datetime
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A text to index, under an id that is unique in its index.
+
+    >>> Document("returns", "Returns are free for 30 days.", {"lang": "en"}).id
+    'returns'
+    """
+
+    id: str | int
+    text: str
+    metadata: Mapping[str, Any] = {}
+
+
+MAX_RESULTS = 1_000
+
+
+SearchMode = Literal["vector", "text", "hybrid"]

@@ -1,1 +1,0 @@
-"""The bodies that server and client share."""
