@@ -63,7 +63,7 @@ def _default(feature: FeatureDef, series: str, default: str | None) -> Any:
     return feature.codec.decode(feature.codec.converted(text) if is_converted else text)
 
 
-class Span(NamedTuple):
+class FeatureSince(NamedTuple):
     """A feature with the series and the default that it had from a moment on."""
 
     since: datetime
@@ -83,21 +83,21 @@ class PastNames:
         self._declared = declared
         self._kept = {version.series for version in (kept or state).versions()}
 
-    def spans(self, feature: FeatureDef, start: datetime, end: datetime) -> list[Span]:
+    def spans(self, feature: FeatureDef, start: datetime, end: datetime) -> list[FeatureSince]:
         """Return what a feature was from one moment to another, both included.
 
         Raise InvalidInputError if a version that was served then has been dropped.
         """
         entry = declared_entry(self._state, feature.name, self._declared)
         if entry is None or not entry.meanings:
-            return [Span(start, feature)]
+            return [FeatureSince(start, feature)]
         first, *later = meanings_during(entry.meanings, start, end)
         # Of those since one moment only the last was ever served.
         meanings = [first, *{each.since: each for each in later}.values()]
         for each in meanings:
             self._check_kept(feature, each)
         changes = [later for before, later in pairwise(meanings) if _differs(before, later)]
-        return [Span(each.since, as_meant(feature, each)) for each in (first, *changes)]
+        return [FeatureSince(each.since, as_meant(feature, each)) for each in (first, *changes)]
 
     def at(self, feature: FeatureDef, moment: datetime) -> FeatureDef:
         """Return a feature with the series and the default of a moment; raise as ``spans`` does."""

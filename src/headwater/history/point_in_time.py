@@ -165,12 +165,12 @@ class _Answering:
         self, points: Path, reading: Reading, answer: Path, report: Callable[[int], None] | None
     ) -> None:
         """Read a reading, in each version that was served, and choose by the moment of the row."""
-        choice = self._served.choice(reading)
-        if choice is None:
+        versioned = self._served.versioned(reading)
+        if versioned is None:
             return await self._reads.read(points, reading, answer, report)
         every = answer.with_suffix(".every.parquet")
-        await self._reads.read(points, choice.reading, every, report)
-        await asyncio.to_thread(choice.write, points, every, answer)
+        await self._reads.read(points, versioned.reading, every, report)
+        await asyncio.to_thread(versioned.write, points, every, answer)
         return None
 
     def _new_answer(self) -> Path:

@@ -12,16 +12,16 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import parquet, session
 from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.meanings import PastNames, Span, default_text
+from headwater.declarations.meanings import FeatureSince, PastNames, default_text
 from headwater.history.column_types import column_type, from_json
 from headwater.history.columns import Reading
 
 
-class Choice(msgspec.Struct, frozen=True):
+class VersionedReading(msgspec.Struct, frozen=True):
     """A reading of every version that was served, and what its columns are chosen from."""
 
     reading: Reading
-    columns: Sequence[Sequence[tuple[Span, int]]]
+    columns: Sequence[Sequence[tuple[FeatureSince, int]]]
     """For each column of the answer, the spans of its feature and their places in the reading."""
 
     def write(self, points: Path, every: Path, answer: Path) -> None:
@@ -45,20 +45,21 @@ class ServedSpans(msgspec.Struct, frozen=True):
     """The requested features as they were served, and those that were not always the same."""
 
     features: Sequence[FeatureDef] = ()
-    changed: Mapping[str, Sequence[Span]] = {}
+    changed: Mapping[str, Sequence[FeatureSince]] = {}
 
-    def choice(self, reading: Reading) -> Choice | None:
+    def versioned(self, reading: Reading) -> VersionedReading | None:
         """Return how a reading is answered if one of its features was not always the same."""
         if not any(feature.name in self.changed for feature in reading.features):
             return None
         every: dict[str, FeatureDef] = {}
         spans = [
-            self.changed.get(feature.name, [Span(_EVER, feature)]) for feature in reading.features
+            self.changed.get(feature.name, [FeatureSince(_EVER, feature)])
+            for feature in reading.features
         ]
         for span in (span for each in spans for span in each):
             every.setdefault(span.feature.series, span.feature)
         places = {series: place for place, series in enumerate(every)}
-        return Choice(
+        return VersionedReading(
             replace(reading, features=list(every.values())),
             [[(span, places[span.feature.series]) for span in each] for each in spans],
         )
@@ -88,7 +89,9 @@ def served_spans(features: Sequence[FeatureDef], names: PastNames, points: Path)
     )
 
 
-def _chosen(spans: Sequence[tuple[Span, int]], expression: Callable[[FeatureDef, int], str]) -> str:
+def _chosen(
+    spans: Sequence[tuple[FeatureSince, int]], expression: Callable[[FeatureDef, int], str]
+) -> str:
     """Return the SQL that chooses by the moment of a row."""
     sql = expression(spans[0][0].feature, spans[0][1])
     for span, place in spans[1:]:
