@@ -52,6 +52,17 @@ def source_of(function: Callable[..., Any]) -> str | None:
         return None
 
 
+def definition_of(
+    function: Callable[..., Any],
+) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the parsed source of a function; None without source, and for a lambda."""
+    try:
+        defined = ast.parse(source_of(function) or "").body[0]
+    except (SyntaxError, ValueError, IndexError):  # a lambda is a part of a statement
+        return None
+    return defined if isinstance(defined, ast.FunctionDef | ast.AsyncFunctionDef) else None
+
+
 def uses_of(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     """Return the declarations that the code of a function names, each once.
 
@@ -83,13 +94,9 @@ def enclosed_variables(function: FunctionType) -> dict[str, Any]:
 @lru_cache(_MOST_FUNCTIONS)
 def _named_in(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     """Return the names in the code of a function: of declarations, and of variables."""
-    try:
-        defined = ast.parse(source_of(function) or "").body[0]
-    except (SyntaxError, ValueError, IndexError):  # a lambda is a part of a statement
-        return ()
-    if not isinstance(defined, ast.FunctionDef | ast.AsyncFunctionDef):
-        return ()
-    uses = (use for statement in defined.body for use in _names(statement))
+    defined = definition_of(function)
+    statements = () if defined is None else defined.body
+    uses = (use for statement in statements for use in _names(statement))
     return tuple(dict.fromkeys(uses))
 
 

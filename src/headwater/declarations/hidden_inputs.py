@@ -20,7 +20,7 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-from headwater.declarations.code_uses import enclosed_variables, source_of
+from headwater.declarations.code_uses import definition_of, enclosed_variables
 from headwater.declarations.contexts import RetrieverFunction
 from headwater.declarations.definitions import OwnCode
 from headwater.declarations.features import FeatureDef
@@ -132,7 +132,7 @@ class _Examined:
     def sources(self, function: FunctionType, owner: object = _UNKNOWN) -> Iterator[HiddenInput]:
         """Yield the sources that a function, or a method of an object, names."""
         key = (function, id(owner))
-        if key in self._seen or (defined := _parsed(function)) is None:
+        if key in self._seen or (defined := definition_of(function)) is None:
             return
         self._seen.add(key)
         names, code = _Names(function, owner, defined), function.__code__
@@ -159,14 +159,6 @@ class _Examined:
                 plain.__module__ or "", plain.__code__.co_filename
             ):
                 yield from self.sources(plain, owner)
-
-
-def _parsed(function: FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    try:
-        defined = ast.parse(source_of(function) or "").body[0]
-    except (SyntaxError, ValueError, IndexError):  # a lambda is a part of a statement
-        return None
-    return defined if isinstance(defined, ast.FunctionDef | ast.AsyncFunctionDef) else None
 
 
 class _Names:
@@ -298,12 +290,8 @@ def _called(node: ast.expr) -> ast.expr:
 
 
 def _has_arguments(node: ast.expr, number: int) -> bool:
-    """Return whether a call may have so many arguments that are not None."""
-    if not isinstance(node, ast.Call):
+    """Return whether a call has so many arguments that are not None; a mere name may get them."""
+    if number == _ALWAYS or not isinstance(node, ast.Call):
         return number != _ALWAYS
     values = [*node.args, *(keyword.value for keyword in node.keywords)]
-    is_open = any(isinstance(value, ast.Starred) for value in values) or any(
-        keyword.arg is None for keyword in node.keywords
-    )
-    given = sum(not (isinstance(v, ast.Constant) and v.value is None) for v in values)
-    return number != _ALWAYS and (is_open or given >= number)
+    return sum(ast.unparse(value) != "None" for value in values) >= number
