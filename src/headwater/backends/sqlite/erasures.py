@@ -5,11 +5,10 @@ from __future__ import annotations
 import sqlite3
 from secrets import token_hex
 
-from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.home import COUNT_BYTES, Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.ports import SECRET_BYTES, Ledger, Tombstone, erasure_digest
 
-_LAST = "SELECT max(revision) FROM erasures"
 _SECRET = "SELECT value FROM meta WHERE key = 'erasure_key'"
 _MAKE_SECRET = "INSERT OR IGNORE INTO meta (key, value) VALUES ('erasure_key', ?)"
 _LATER = """
@@ -24,15 +23,24 @@ VALUES (?, ?, coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 
 
 
 class SqliteErasures:
-    """The ledger, of which every write transaction reads what is new to its process."""
+    """The ledger, of which every write transaction reads what is new to its process.
+
+    A count that all processes share tells whether anything is: a query, however small, costs each
+    published event some percent.
+    """
 
     def __init__(self, home: Home, writer: Writer) -> None:
         self._home = home
         self._writer = writer
+        self._erasures = home.shared_count()
+        self._read_at: bytes | None = None
         self.ledger = Ledger()
 
     async def erase(self, entity: str, entity_id: str, *, at: int, may_return: bool) -> None:
         def job(db: sqlite3.Connection) -> None:
+            # Before the commit: one erasure too many is counted if it fails, never one too few.
+            count = int.from_bytes(self._erasures[:], "big") + 1
+            self._erasures[:] = count.to_bytes(COUNT_BYTES, "big")
             db.execute(_MAKE_SECRET, (token_hex(SECRET_BYTES),))
             digest = erasure_digest(_secret(db), entity, entity_id)
             db.execute(_ADD, (digest, at, may_return))
@@ -42,18 +50,25 @@ class SqliteErasures:
 
     async def refresh(self) -> Ledger:
         with self._home.translated():
-            return self.current(self._home.reader)
+            return self.read(self._home.reader)
 
     def current(self, db: sqlite3.Connection) -> Ledger:
-        """Return the ledger as of a transaction, in which a write is compared with it."""
-        ((last,),) = db.execute(_LAST)
-        if last is not None and last > self.ledger.revision:
-            found = db.execute(_LATER, (self.ledger.revision,)).fetchall()
+        """Return the ledger as of a write transaction, which excludes erasures meanwhile."""
+        count = self._erasures[:]
+        if count != self._read_at:
+            self.read(db)
+            self._read_at = count
+        return self.ledger
+
+    def read(self, db: sqlite3.Connection) -> Ledger:
+        """Return the ledger as of a transaction of any kind."""
+        rows = db.execute(_LATER, (self.ledger.revision,)).fetchall()
+        if rows:
             self.ledger.add(
                 _secret(db),
                 [
                     Tombstone(revision, digest, erased_at, str(position), bool(may_return))
-                    for revision, digest, erased_at, position, may_return in found
+                    for revision, digest, erased_at, position, may_return in rows
                 ],
             )
         return self.ledger

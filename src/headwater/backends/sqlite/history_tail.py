@@ -204,7 +204,7 @@ class SqliteRecentHistory:
 
     def ledger(self) -> Ledger:
         with self._reading() as db:
-            return self._erasures.current(db)
+            return self._erasures.read(db)
 
     def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
         partition = partition_of(entity_id, self._home.partitions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import sqlite3
 import stat
@@ -29,6 +30,7 @@ SCHEMA_VERSION = 15
 
 CHECKPOINT_BYTES = 8 << 20
 BUSY_SECONDS = 30.0
+COUNT_BYTES = 8
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -255,6 +257,15 @@ class Home:
     def write_lock(self) -> WriteLock:
         """Return a handle on the lock shared by the writers of all processes."""
         return WriteLock(self._lock_file)
+
+    def shared_count(self) -> mmap.mmap:
+        """Return a counter in the lock file, which one process changes and all others see."""
+        handle = os.open(self._lock_file, os.O_RDWR)
+        try:
+            os.ftruncate(handle, COUNT_BYTES)
+            return mmap.mmap(handle, COUNT_BYTES)
+        finally:
+            os.close(handle)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
