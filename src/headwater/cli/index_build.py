@@ -54,7 +54,7 @@ class Build:
             await store.indexes.load(self._index, self._documents(), progress=update)
 
     def report(self) -> BuildReport:
-        """Return the numbers of the run."""
+        """Return what the run has loaded and removed."""
         return BuildReport(
             self._index,
             self._loaded.documents,

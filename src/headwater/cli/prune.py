@@ -59,9 +59,8 @@ def prune(
     """Remove history, events and records that are older than the given ages.
 
     Without ages, those of the settings `retention.history`, `retention.events` and
-    `retention.records` apply. The values that count at the moment stay, so also the last value
-    of every entity, and so do events that a consumer group has not committed. Ages are written as
-    in 36h, 30d, 8w or 2y.
+    `retention.records` apply. The current value of every entity stays, however old it is, and so
+    do events that a consumer group has not committed. Ages are written as in 36h, 30d, 8w or 2y.
     """
     store = bare_or_remote(file)
 

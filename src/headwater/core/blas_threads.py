@@ -29,7 +29,7 @@ def _found() -> _Library | None:
 
 
 class _SingleThread:
-    """The users of a single thread; the last one restores the number of before."""
+    """The users of a single thread; the last one restores the earlier number of threads."""
 
     def __init__(self) -> None:
         self._library = _found()

@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 BUCKETS = 1024
-"""The number of buckets of entities, which never changes: stored files are divided by them."""
+"""How many buckets all entities are divided into; fixed, because stored files are, too."""
 
 
 def bucket_of(entity_id: str) -> int:

@@ -108,7 +108,7 @@ class ThreadCall(Generic[T]):
             self._error = error
 
     def perform(self) -> None:
-        """ThreadCall the function, in a thread, unless the call has failed."""
+        """Call the function, in a thread, unless the call has failed."""
         if self._error is not None:
             return
         context = self._context

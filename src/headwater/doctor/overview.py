@@ -38,7 +38,7 @@ _GROWING = frozenset({"clock", "connections", "disk", "memory", "outbox", "write
 
 
 def series_of(end: int, samples: hour.Samples) -> Series:
-    """Return the numbers of the last hour, the last of them of the time ``end``."""
+    """Return rates, backlog and durations of the last hour, which ended at ``end``."""
     minutes = hour.each_minute(samples)
     return Series(
         end=from_micros(end * _MICROS),

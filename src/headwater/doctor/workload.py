@@ -50,7 +50,7 @@ class Workload(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """The number of events that wait."""
+        """How many events wait, in all partitions."""
         return sum(lag.waiting for lag in self.lags)
 
     def age(self, moment: datetime | None) -> float:

@@ -1,4 +1,4 @@
-"""The numbers of the last hour: one sample each ten seconds, shared by the processes of a store."""
+"""The load of the last hour: a sample every ten seconds, shared by the processes of a store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ContextCounts(msgspec.Struct, frozen=True, array_like=True):
     total: int = 0
     degraded: int = 0
     durations: dict[int, int] = {}
-    """The number of assemblies by the logarithm of their duration."""
+    """How many assemblies took so long, by the logarithm of their duration."""
 
     def __add__(self, other: ContextCounts) -> ContextCounts:
         durations = Counter(self.durations)

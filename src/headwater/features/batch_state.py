@@ -49,7 +49,7 @@ class BatchState:
         self.changes: list[Change] = []
         self.documents: list[DocumentWrite] = []
         self.dropped: dict[Tombstone, int] = {}
-        """The number of changes of erased entities that were left out."""
+        """How many changes were left out because their entity was erased."""
 
     def begin(self, delivery: Delivery, moment: int, now: int) -> HandlerTransaction:
         """Return the transaction of one run of a handler."""

@@ -97,10 +97,10 @@ class DerivationCache:
         self._registry = registry
         self._known: dict[tuple[str, str], _Known] = {}
         self.known_drops = 0
-        """The number of drops of the cache when it was last asked for."""
+        """How often the cache had been dropped when it was last asked."""
 
     async def drops(self) -> int:
-        """Return the number of drops of the cache; forget what is known from before the last."""
+        """Return how often the cache was dropped; forget what is from before the last drop."""
         drops = await self._cache.drops()
         if drops != self.known_drops:
             self._known.clear()

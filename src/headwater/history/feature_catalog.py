@@ -133,7 +133,7 @@ class FeatureCatalog:
                 raise FeatureInUseError(name, sorted(workers))
 
     async def _count(self, entity: str, series: str) -> tuple[int, int]:
-        """Return the numbers of values online and in history."""
+        """Return how many values are online, and how many in history."""
         sql = f"SELECT count(*) FROM feature_history WHERE feature = {text(series)}"
         ((rows,),) = (await self._backends.offline.query(sql, {})).rows
         count, after = 0, ""

@@ -139,7 +139,7 @@ class ServedReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RebuildReport(msgspec.Struct, frozen=True):
-    """The number of entities in history, and of their values that were written if newer."""
+    """How many entities history has, and how many values were written because they were newer."""
 
     entity_ids: int
     values: int
@@ -179,7 +179,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 class PrunedPart(msgspec.Struct, frozen=True):
-    """The number of rows from before a moment that were removed, or would be."""
+    """How many rows from before a moment were removed or, in a dry run, would be."""
 
     before: datetime
     rows: int
@@ -197,7 +197,7 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of values, events and records that were erased or, in a dry run, would be.
+    """How many values, events and records were erased or, in a dry run, would be.
 
     ``waiting`` counts the events of the entity's partition that some consumer group has not handled
     yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query

@@ -63,7 +63,7 @@ OnProgress = Callable[[BackfillProgress], None]
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
-    """The number of events, values and failed events of a replay.
+    """How many events a replay has run, how many failed, and how many values they made.
 
     ``unstored`` counts, by feature, the values that handlers set on other features: they were seen
     by the handler that set them, and are not stored.

@@ -41,7 +41,7 @@ class LoadReport(msgspec.Struct, frozen=True):
     unchanged: int = 0
 
     def plus(self, other: LoadReport) -> LoadReport:
-        """Return the numbers of both."""
+        """Return the sums of both reports."""
         return LoadReport(
             self.documents + other.documents,
             self.chunks + other.chunks,

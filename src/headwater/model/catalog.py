@@ -12,7 +12,7 @@ from msgspec import Meta
 from headwater.core.short_repr import short_repr
 
 VersionNumber = Annotated[
-    int, Meta(ge=1, description="The number of a version that is not served.", examples=[1])
+    int, Meta(ge=1, description="A version that is not served.", examples=[1])
 ]
 
 
@@ -87,7 +87,7 @@ class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: str
     entity: str
     version: int | None = None
-    """The number of the version that was served, and its series; None if none was stored."""
+    """The version that was served; None, like its series, if none was stored."""
     series: str | None = None
     default: str | None = None
     """The JSON text of the default; None if there was none."""

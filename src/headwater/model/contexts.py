@@ -131,7 +131,7 @@ class HistogramBucket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextHistogram(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of recorded contexts in intervals of equal width, the oldest first.
+    """How many contexts were recorded in each of some intervals of equal width, oldest first.
 
     ``start`` and ``end`` are the edges of the first and the last bucket, None without contexts. If
     ``counted_from`` is not None, not all contexts from before it were counted, because there are

@@ -98,7 +98,10 @@ ErrorFilter = Annotated[
 ]
 
 
-NewestFirst = Annotated[bool, Meta(description="Not the oldest first.", examples=[True])]
+NewestFirst = Annotated[
+    bool,
+    Meta(description="Whether the newest come first; otherwise the oldest do.", examples=[True]),
+]
 
 
 class DeadLetterList(msgspec.Struct, frozen=True):

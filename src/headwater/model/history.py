@@ -66,7 +66,7 @@ class HistoryCatalog(msgspec.Struct, frozen=True):
 
 
 class ImportReport(msgspec.Struct, frozen=True):
-    """The number of rows that were read, of their values, and of missing values."""
+    """What an import has read: rows, values and missing values."""
 
     rows: int
     values: int

@@ -119,7 +119,7 @@ class FrameReader(Protocol):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """The number of rows that were removed, or would be."""
+    """How many rows were removed or, in a dry run, would be."""
 
     history: int = 0
     events: int = 0

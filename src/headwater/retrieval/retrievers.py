@@ -239,7 +239,7 @@ class Retrievers:
         return _Results(chunks, results.oldest, results.provenance, cached.kept_at, None, searched)
 
     async def _drops(self, retriever: RetrieverDef) -> int | None:
-        """Return the number of drops before a search begins; None if its results are not cached."""
+        """Return how often the cache was dropped so far; None if results cannot be cached."""
         try:
             return await self._cache.drops()
         except HeadwaterError as error:

@@ -113,8 +113,8 @@ class AdminVerbs:
     ) -> PruneReport:
         """Remove history, events and records that are older; without ages, as the settings say.
 
-        The values that count at the moment stay, so also the last one of every entity. With
-        ``dry_run`` the rows are only counted.
+        The current value of every entity stays, however old it is. With ``dry_run`` the rows are
+        only counted.
 
         >>> (await store.admin.prune(events="30d", dry_run=True)).events.rows
         0

@@ -1937,7 +1937,7 @@ export interface components {
         };
         /**
          * ContextHistogram
-         * @description The number of recorded contexts in intervals of equal width, the oldest first.
+         * @description How many contexts were recorded in each of some intervals of equal width, oldest first.
          *
          *         ``start`` and ``end`` are the edges of the first and the last bucket, None without contexts. If
          *         ``counted_from`` is not None, not all contexts from before it were counted, because there are
@@ -2635,7 +2635,7 @@ export interface components {
         };
         /**
          * ForgetReport
-         * @description The number of values, events and records that were erased or, in a dry run, would be.
+         * @description How many values, events and records were erased or, in a dry run, would be.
          *
          *         ``waiting`` counts the events of the entity's partition that some consumer group has not handled
          *         yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
@@ -2830,7 +2830,7 @@ export interface components {
         };
         /**
          * ImportReport
-         * @description The number of rows that were read, of their values, and of missing values.
+         * @description What an import has read: rows, values and missing values.
          */
         ImportReport: {
             added: number;
@@ -3310,7 +3310,7 @@ export interface components {
         };
         /**
          * PrunedPart
-         * @description The number of rows from before a moment that were removed, or would be.
+         * @description How many rows from before a moment were removed or, in a dry run, would be.
          */
         PrunedPart: {
             before: string;
@@ -3354,7 +3354,7 @@ export interface components {
         };
         /**
          * RebuildReport
-         * @description The number of entities in history, and of their values that were written if newer.
+         * @description How many entities history has, and how many values were written because they were newer.
          */
         RebuildReport: {
             entity_ids: number;
@@ -3495,7 +3495,7 @@ export interface components {
         };
         /**
          * ReplayReport
-         * @description The number of events, values and failed events of a replay.
+         * @description How many events a replay has run, how many failed, and how many values they made.
          *
          *         ``unstored`` counts, by feature, the values that handlers set on other features: they were seen
          *         by the handler that set them, and are not stored.
@@ -4915,7 +4915,7 @@ export interface operations {
                 feature?: string;
                 /** @description How many at most. */
                 limit?: number;
-                /** @description Not the oldest first. */
+                /** @description Whether the newest come first; otherwise the oldest do. */
                 newest_first?: boolean;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 since?: string;
@@ -5214,7 +5214,7 @@ export interface operations {
             query?: {
                 /** @description Count, and remove nothing. */
                 dry_run?: boolean;
-                /** @description The number of a version that is not served. */
+                /** @description A version that is not served. */
                 version?: number;
             };
             header?: never;

@@ -24,7 +24,7 @@ from headwater.ports import FrameQuery, Runner, Segment
 _ATTEMPTS = 3
 MAX_POINTS = 2_000_000
 MAX_ROWS = 20_000_000
-"""The numbers of points and of rows in history up to which a frame is one task."""
+"""A frame with at most so many points, and rows in history, is one task."""
 
 _BUCKETS = """
 CREATE TABLE buckets AS

@@ -60,7 +60,7 @@ class EmbeddingCache:
         return found
 
     async def drops(self, kind: TextKind) -> int | None:
-        """Return the number of drops before texts are embedded; None if they are not cached."""
+        """Return how often the cache was dropped so far; None if vectors cannot be cached."""
         try:
             return await self._cache.drops() if kind in self._lifetimes else None
         except HeadwaterError as error:

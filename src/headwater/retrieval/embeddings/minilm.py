@@ -69,7 +69,7 @@ class MiniLM:
         self._weights = _mapped(folder / "model.safetensors")
 
     def pieces(self, text: str) -> list[int]:
-        """Return the numbers of a text's word pieces."""
+        """Return the ids of a text's word pieces."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -211,7 +211,7 @@ _read_cohere = msgspec.json.Decoder(_CohereAnswer).decode
 
 
 def _numbers(embedding: str | list[float]) -> Any:
-    """Return the numbers of a vector, which servers that know no base64 send as a list."""
+    """Return a vector, which servers that know no base64 send as a list."""
     if isinstance(embedding, list):
         return embedding
     return np.frombuffer(base64.b64decode(embedding, validate=True), "<f4")
