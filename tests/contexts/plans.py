@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater import FeatureStore, context
-from headwater.declarations import ContextFunction
+from headwater.declarations.contexts import ContextFunction
 
 
 async def visit(store: FeatureStore, entity_id: str = "u1") -> None:

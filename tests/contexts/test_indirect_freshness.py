@@ -16,7 +16,7 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.declarations import ContextFunction
+from headwater.declarations.contexts import ContextFunction
 from headwater.errors import LooserOverrideError
 from headwater.testing import ManualClock
 from tests.contexts.plans import declared, visit

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
-from headwater.declarations import ContextFunction
+from headwater.declarations.contexts import ContextFunction
 from headwater.declarations.runtime import runtime_of
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock

@@ -18,7 +18,7 @@ from headwater import (
     entity,
     feature,
 )
-from headwater.declarations import ContextFunction
+from headwater.declarations.contexts import ContextFunction
 from headwater.declarations.runtime import runtime_of
 from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.settings.schema import Settings

@@ -17,7 +17,7 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.declarations import ContextFunction
+from headwater.declarations.contexts import ContextFunction
 
 RECENT = timedelta(seconds=90)
 """For how long a value of ``recent`` counts."""

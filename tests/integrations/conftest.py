@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater import Chunk, FeatureStore, Index, retriever
-from headwater.declarations import RetrieverFunction
+from headwater.declarations.contexts import RetrieverFunction
 
 ARTICLES = {
     "delivery": "A parcel takes two days.",

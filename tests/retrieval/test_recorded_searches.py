@@ -20,7 +20,7 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.declarations import ContextFunction
+from headwater.declarations.contexts import ContextFunction
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import records

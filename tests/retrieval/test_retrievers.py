@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater import Chunk, ContextItem, FeatureStore, ServiceEvent, context, feature, retriever
-from headwater.declarations import RetrieverFunction
+from headwater.declarations.contexts import RetrieverFunction
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import (
     BackendError,

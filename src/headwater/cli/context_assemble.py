@@ -11,8 +11,9 @@ from headwater.cli.output import note, print_json, write
 from headwater.cli.runner import listing, run
 from headwater.cli.utf8_args import check_utf8
 from headwater.core.json_values import plain
-from headwater.declarations import annotations_of, overrides
 from headwater.declarations.context_arguments import bind_parameters
+from headwater.declarations.contexts import overrides
+from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.runtime import runtime_of
 from headwater.model.contexts import assembled
 from headwater.model.declarations import StoreListing

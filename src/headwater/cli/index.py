@@ -30,7 +30,7 @@ from headwater.cli.output import (
 from headwater.cli.remote import server_of
 from headwater.cli.runner import listing, run
 from headwater.cli.utf8_args import check_utf8
-from headwater.declarations import Chunk
+from headwater.declarations.items import Chunk
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import UnknownDocumentError, UnknownNameError
 from headwater.model.indexes import IndexStatus, SearchMode, StoredDocument

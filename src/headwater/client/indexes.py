@@ -14,8 +14,8 @@ from headwater.client.server import Server
 from headwater.client.stream_lines import counted
 from headwater.core.codec import encode_custom
 from headwater.core.progress import OnStep
-from headwater.declarations import Chunk
 from headwater.declarations.indexes import IndexRef, index_name
+from headwater.declarations.items import Chunk
 from headwater.errors import UnknownDocumentError
 from headwater.model.bulk_loading import Documents, LoadReport, OnLoaded, batches
 from headwater.model.indexes import (

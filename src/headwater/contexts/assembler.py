@@ -22,8 +22,8 @@ from headwater.core.clock import to_micros
 from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.core.templates import as_text
 from headwater.core.tokens import Tokenizer, tokenizer_for
-from headwater.declarations import ContextDef, ContextItem, reference
-from headwater.declarations.contexts import Limit
+from headwater.declarations.contexts import ContextDef, Limit, reference
+from headwater.declarations.items import ContextItem
 from headwater.errors import (
     ContextFailedError,
     ContextTimeoutError,

@@ -18,7 +18,8 @@ from headwater.contexts.freshness import age_ms, judge, search_reason, search_sl
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
 from headwater.core.tokens import Tokenizer
-from headwater.declarations import Chunk, ContextDef, ContextItem
+from headwater.declarations.contexts import ContextDef
+from headwater.declarations.items import Chunk, ContextItem
 from headwater.errors import RecordValueError
 from headwater.features.read_tracking import (
     IndexSearched,

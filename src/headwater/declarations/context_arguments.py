@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from headwater.declarations import ContextDef, RetrieverDef, annotations_of, reference
+from headwater.declarations.contexts import ContextDef, reference
+from headwater.declarations.function_checks import annotations_of
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.errors import FieldError
 from headwater.model.contexts import Overrides
 

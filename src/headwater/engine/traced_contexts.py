@@ -15,8 +15,10 @@ from headwater.contexts.budget import Candidate, Fitted
 from headwater.contexts.recorded.external import EXTERNAL
 from headwater.core.codec import encode_custom
 from headwater.core.tracing import Attributes, Span
-from headwater.declarations import Chunk, ContextDef, RetrieverDef
+from headwater.declarations.contexts import ContextDef
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.items import Chunk
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.search_options import SearchOptions
 from headwater.model.lineage import Context
 from headwater.ports import Hits, StoredRecord, VectorQuery

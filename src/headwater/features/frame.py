@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
-from headwater.declarations import ContextDef
+from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ReplayWriteError
 from headwater.features.batch_state import HandlerTransaction

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.declarations import Chunk
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.items import Chunk
 from headwater.features.running_calls import argument_key, copy_mutable
 from headwater.model.lineage import Context
 from headwater.model.values import FeatureValue, Part, TrackedFeature

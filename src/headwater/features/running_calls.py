@@ -9,8 +9,9 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from headwater.core.canonical_json import canonical, child, to_tagged
-from headwater.declarations import ContextDef, RetrieverDef
+from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.errors import InvalidInputError
 
 _MAX_DEPTH = 32

@@ -9,7 +9,7 @@ import msgspec
 from headwater.access.errors import ScopeError
 from headwater.core.codec import encode_custom
 from headwater.core.json_values import plain
-from headwater.declarations import overrides
+from headwater.declarations.contexts import overrides
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.model.callers import current_caller

@@ -13,7 +13,7 @@ import msgspec
 from headwater.contexts.freshness import age_ms, search_reason
 from headwater.core.codec import encode_custom
 from headwater.core.json_values import plain
-from headwater.declarations import Chunk
+from headwater.declarations.items import Chunk
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError, UnknownDocumentError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from headwater.declarations import Chunk, RetrieverFunction
+from headwater.declarations.contexts import RetrieverFunction
+from headwater.declarations.items import Chunk
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError

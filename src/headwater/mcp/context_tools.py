@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from headwater.core.durations import format_duration
-from headwater.declarations import ContextDef
+from headwater.declarations.contexts import ContextDef
 from headwater.declarations.runtime import runtime_of
 from headwater.mcp.assembled import AssembledContext, context_result
 from headwater.mcp.results import ToolResult

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from headwater.core.json_values import plain
-from headwater.declarations import ContextDef, annotations_of
+from headwater.declarations.contexts import ContextDef
+from headwater.declarations.function_checks import annotations_of
 
 _REF = "#/$defs/{name}"
 

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from headwater.contexts.freshness import check_freshness
 from headwater.core.clock import from_micros
-from headwater.declarations import overrides
+from headwater.declarations.contexts import overrides
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError

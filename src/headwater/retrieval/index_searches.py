@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from headwater.declarations import RetrieverDef
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.registry import Registry
-from headwater.declarations.retrievers import IndexSearch
+from headwater.declarations.retrievers import IndexSearch, RetrieverDef
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import DeclarationError, IndexVersionGoneError, InvalidInputError
 from headwater.errors.hints import nearest

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headwater.declarations import Chunk
 from headwater.declarations.function_checks import is_async
+from headwater.declarations.items import Chunk
 from headwater.declarations.search_options import Rerank
 from headwater.errors import HeadwaterError, RerankFailedError
 from headwater.features.user_calls import LimitedCalls, Raising

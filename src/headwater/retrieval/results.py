@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from headwater.core.canonical_json import from_tagged, to_tagged
-from headwater.declarations import Chunk
+from headwater.declarations.items import Chunk
 from headwater.errors import InvalidInputError
 from headwater.features.running_calls import IMMUTABLE, copy_values
 

@@ -15,9 +15,10 @@ import msgspec
 from headwater.core.canonical_json import canonical, to_tagged
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
-from headwater.declarations import Chunk, RetrieverDef
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.items import Chunk
 from headwater.declarations.registry import SEARCH
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import (
     HeadwaterError,

@@ -12,9 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import from_micros
-from headwater.declarations import Chunk
 from headwater.declarations.filters import parse_filters
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.items import Chunk
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.features.caller_limits import check_index_limits

@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from headwater.core.json_values import plain
-from headwater.declarations import ContextDef, RetrieverDef, annotations_of
+from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
+from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.runtime import runtime_of
 from headwater.model.callers import Caller
 from headwater.model.declarations import (

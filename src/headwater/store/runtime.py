@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.clock import Clock
-from headwater.declarations import Chunk, ContextDef, RetrieverDef, check_not_looser
+from headwater.declarations.contexts import ContextDef, check_not_looser
+from headwater.declarations.items import Chunk
 from headwater.declarations.registry import Registry
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.engine.engines import Engines
 from headwater.features.frame import check_allowed_in_handler, current_replay
 from headwater.features.frame_clock import FrameClock, real_clock

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Never
 
-from headwater.declarations import Chunk
 from headwater.declarations.indexes import IndexRef
+from headwater.declarations.items import Chunk
 from headwater.declarations.search_options import Rerank, SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Literal
 
 from headwater.core.sql_sources import mentioned
-from headwater.declarations import RetrieverDef
 from headwater.declarations.registry import Registry
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.model.callers import AccessScope, Caller, CallerLimits
 
 DeclarationKind = Literal["entity", "feature", "index", "retriever", "context", "event", "source"]

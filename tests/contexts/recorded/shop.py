@@ -15,7 +15,7 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.declarations import ContextFunction
+from headwater.declarations.contexts import ContextFunction
 
 
 class Shop:

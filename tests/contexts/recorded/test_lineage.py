@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from headwater import Chunk, ContextItem, FeatureStore, ServiceEvent, context, entity, retriever
-from headwater.declarations import ContextFunction
+from headwater.declarations.contexts import ContextFunction
 from headwater.declarations.feature_decorators import feature
 from headwater.model.lineage import Context, ContextLineage
 from headwater.testing import ManualClock, temporary

@@ -13,7 +13,7 @@ from headwater import Chunk, Context, ContextItem, context, retriever
 from headwater.backends.connect import connect
 from headwater.backends.redis.client import command
 from headwater.core.clock import SystemClock
-from headwater.declarations import RetrieverFunction
+from headwater.declarations.contexts import RetrieverFunction
 from headwater.errors import InvalidInputError, RedactionError
 from headwater.records.document import export, load
 from headwater.records.verify import verify_record

@@ -19,7 +19,7 @@ from headwater import (
     retriever,
 )
 from headwater.backends.connect import connect
-from headwater.declarations import ContextFunction, RetrieverFunction
+from headwater.declarations.contexts import ContextFunction, RetrieverFunction
 from headwater.errors import InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock

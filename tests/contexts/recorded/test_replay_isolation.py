@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headwater import ContextItem, ServiceEvent, context, feature, retriever
-from headwater.declarations import ContextFunction
+from headwater.declarations.contexts import ContextFunction
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError, ReplayWriteError
 from headwater.model.contexts import Mode

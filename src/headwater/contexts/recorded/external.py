@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from keyword import iskeyword
 from typing import Any, NamedTuple
 
-from headwater.declarations import ContextDef, reference
-from headwater.declarations.contexts import is_text
+from headwater.declarations.contexts import ContextDef, is_text, reference
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import Location
 from headwater.model.values import LONGEST_NAME

@@ -21,7 +21,8 @@ from headwater.contexts.recorded.replay import reassemble, rerun, show
 from headwater.contexts.recorded.verification import decode_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
-from headwater.declarations import ContextDef, annotations_of
+from headwater.declarations.contexts import ContextDef
+from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.meanings import declared_as, named_at
 from headwater.errors import FreshnessSLAError, InvalidInputError, RecordValueError, ReplayError
 from headwater.errors.hints import nearest
