@@ -47,13 +47,14 @@ demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would inst
 	-@$(BUILD_UI)
 	$(BIN)/headwater demo
 
-test: ui browser ## Run the tests (ARGS="-k name" narrows them)
-	$(BIN)/pytest --numprocesses auto $(ARGS)
+test: ui ## Run the tests without a browser, a cluster or chaos (ARGS="-k name" narrows them)
+	$(BIN)/pytest --numprocesses auto -m "not (browser or cluster or chaos)" $(ARGS)
 
-coverage: ui browser ## Run the tests and report their coverage
+coverage: ui browser ## Run all tests and report their coverage
 	$(BIN)/pytest --numprocesses auto --cov --cov-report=term $(ARGS)
 
-check: lint types layers ui-check test ## Check format, lint, types, import layers, web UI, tests and docs
+check: lint types layers ui-check ui browser ## Check format, lint, types, import layers, web UI; run all tests
+	$(BIN)/pytest --numprocesses auto $(ARGS)
 
 # Tests of the web UI use the Chromium of the system.
 browser: $(DEV_READY)

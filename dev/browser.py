@@ -28,7 +28,7 @@ _APT = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")
 MISSING = (
     f"no Chromium was found: install it (Debian: `apt-get install chromium`; macOS: `brew install "
     f"chromium`), or name its executable in {VARIABLE}, or leave out the tests that need it with "
-    '`make test ARGS="--no-browser"`'
+    """`make check ARGS='-m "not browser"'`"""
 )
 
 

@@ -74,16 +74,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run every test of a store in both environments, not only the tests marked for both",
     )
     parser.addoption(
-        "--no-browser",
-        action="store_true",
-        help="leave out the tests of the web UI that need a Chromium",
-    )
-    parser.addoption(
         "--pictures",
         metavar="FOLDER",
         type=Path,
         help="write a picture of every state of the web UI that its tests reach",
     )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that need a cluster."""
+    if isinstance(item, pytest.Function) and "cluster_url" in item.fixturenames:
+        item.add_marker(pytest.mark.cluster)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

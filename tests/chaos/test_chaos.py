@@ -12,6 +12,7 @@ from chaos.run import Order, run
 
 
 # The faults take their time on a machine that has other tests to run.
+@pytest.mark.chaos
 @pytest.mark.timeout(300)
 async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_crashes(
     tmp_path: Path,
@@ -23,6 +24,7 @@ async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_c
     assert report.deployed > 0
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(300)
 async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_failovers(
     tmp_path: Path,

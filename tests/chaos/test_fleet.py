@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.engine.support import until
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +32,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.chaos
 async def test_a_killed_driver_leaves_no_worker(tmp_path: Path) -> None:
     driver = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", KILLED_INSIDE_THE_BLOCK),

@@ -12,6 +12,7 @@ from headwater.settings.schema import Settings
 LEASE_TTL = 60.0
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(300)
 async def test_a_rolling_restart_keeps_no_partition_waiting_for_a_lease_to_end(
     production: Settings, tmp_path: Path

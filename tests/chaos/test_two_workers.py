@@ -39,6 +39,7 @@ async def owners(store: FeatureStore) -> set[str | None]:
     return {lag.owner for lag in await store.admin.lag()}
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(180)
 async def test_two_workers_lose_no_update_of_hot_entities(
     production: Settings, tmp_path: Path

@@ -25,8 +25,6 @@ from tests.ui.browsing import Size, Tab, TabPool
 from tests.ui.pictures import Theme, pictures
 from tests.ui.site import Site
 
-NO_BROWSER_TEST = "test_a_browser_is_installed"
-
 ROLES: tuple[tuple[str, tuple[AccessScope, ...], datetime | None], ...] = (
     ("operator", ("admin",), None),
     ("reader", ("read",), None),
@@ -157,24 +155,25 @@ def _production(redis_url: str, postgres_url: str) -> dict[str, str]:
     }
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that need a browser."""
+    if _needs_browser(item):
+        item.add_marker(pytest.mark.browser)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests of the browser first, and without a browser only the one that says so.
+    """Run the tests of the browser first, and where none is installed only the one that says so.
 
     They are the longest, and the processes of xdist take their first tests in one piece: so one
     of them runs these, with one browser and one server.
     """
     own = [item for item in items if _needs_browser(item)]
     others = [item for item in items if item not in set(own)]
-    if config.getoption("--no-browser"):
-        kept = [item for item in others if item.name != NO_BROWSER_TEST]
-        deselected = [*own, *(item for item in others if item.name == NO_BROWSER_TEST)]
-    elif find_chromium() is None:
-        kept, deselected = others, own
+    if find_chromium() is None:
+        items[:] = others
+        config.hook.pytest_deselected(items=own)
     else:
-        kept, deselected = [*own, *others], []
-    items[:] = kept
-    if deselected:
-        config.hook.pytest_deselected(items=deselected)
+        items[:] = [*own, *others]
 
 
 def _needs_browser(item: pytest.Item) -> bool:

@@ -8,6 +8,7 @@ from tests.ui.browsing import TabPool, axe
 from tests.ui.site import Site, until
 
 
+@pytest.mark.browser
 def test_a_browser_is_installed() -> None:
     assert find_chromium(), MISSING
 

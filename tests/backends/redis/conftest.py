@@ -11,7 +11,7 @@ from headwater.backends.redis import catalog, environment
 from headwater.settings.schema import Settings
 
 
-@pytest.fixture(params=["server", "cluster"])
+@pytest.fixture(params=["server", pytest.param("cluster", marks=pytest.mark.cluster)])
 def settings(request: pytest.FixtureRequest, production: Settings) -> Settings:
     """Settings of a separate store, on a single Redis and on a cluster of three."""
     chosen = production.replace(partitions=4, worker={"lease_ttl": 60})

@@ -161,6 +161,7 @@ def machines() -> Iterator[list[Machine]]:
         yield machines
 
 
+@pytest.mark.cluster
 async def test_calls_reach_the_replica_that_took_over_from_a_silent_master(
     attempts: Attempts, machines: list[Machine]
 ) -> None:
