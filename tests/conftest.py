@@ -40,8 +40,9 @@ if "TMPDIR" not in os.environ and holds_test_files(Path("/dev/shm")):
 pytest.register_assert_rewrite("conformance")
 
 # Found examples are the same on every run, so a failure in CI is a failure here.
-# `pytest --hypothesis-profile=explore` looks for new ones.
+# `pytest --hypothesis-profile=explore` looks for new ones, and `make test` tries fewer.
 hypothesis.register_profile("steady", derandomize=True, deadline=None, max_examples=50)
+hypothesis.register_profile("quick", derandomize=True, deadline=None, max_examples=10)
 hypothesis.register_profile("explore", deadline=None, max_examples=1_000)
 hypothesis.load_profile("steady")
 

@@ -22,7 +22,7 @@ from tests.schemas import Schemas
 pytestmark = pytest.mark.timeout(900)
 
 PROGRAMS = settings().max_examples
-"""Programs of each theme: fifty, or with ``--hypothesis-profile=explore`` a thousand new ones."""
+"""Programs of each theme: fifty, in `make test` ten, or with the profile ``explore`` a thousand."""
 
 EXTENTS: Sequence[Extent] = ("everything", "events", "time", "events", "time", "events", "time")
 """What programs compare in turn: rarely everything, which takes long."""
