@@ -76,4 +76,4 @@ def check_strength(key: str) -> None:
 
 
 def _placeholder(key: str) -> str | None:
-    return next((each for each in _PLACEHOLDERS if key.startswith(each)), None)
+    return next((beginning for beginning in _PLACEHOLDERS if key.startswith(beginning)), None)

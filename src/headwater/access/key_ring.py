@@ -45,7 +45,7 @@ class KeyRing:
         self._path = Path(settings.keys_file)
         self._rate = settings.http.rate_limit
         self._now = now
-        self._known = {each.digest: each for each in self._known_from_settings(settings.api_keys)}
+        self._known = {key.digest: key for key in self._known_from_settings(settings.api_keys)}
         self._found: dict[bytes, KnownKey] = {}
         self._of_settings = tuple(self._known.values())
         self._signature = _signature(self._path)
@@ -97,7 +97,7 @@ class KeyRing:
     def _take(self, keys: dict[str, ApiKey]) -> None:
         """Replace the keys of the file; unchanged ones keep the state of their rate limits."""
         self.is_empty = False
-        known = {each.digest: each for each in self._of_settings}
+        known = {configured.digest: configured for configured in self._of_settings}
         for name, key in keys.items():
             caller, expires = key.caller(name), math.inf
             if key.expires is not None:

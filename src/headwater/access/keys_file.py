@@ -65,7 +65,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def check(self) -> None:
         """Raise InvalidInputError if scopes and limits contradict each other, or limit nothing."""
         names = (self.entities, self.contexts, self.indexes)
-        if self.tenant == "" or any("" in each for each in names if each is not None):
+        if self.tenant == "" or any("" in name for name in names if name is not None):
             raise InvalidInputError(
                 "a limit is empty; give the prefix of a tenant and the names of entities, contexts "
                 "or indexes, or leave the limit out"
