@@ -202,7 +202,7 @@ class ObservedBus:
 
 def _count_events(events: Sequence[Handled]) -> None:
     EVENT_SECONDS.observe_all([handled.duration for handled in events])
-    labels = [each.event.event_type if each.triggered else UNTRIGGERED for each in events]
+    labels = [one.event.event_type if one.triggered else UNTRIGGERED for one in events]
     for label, count in Tally(labels).items():
         EVENTS_PROCESSED.labels(label).inc(count)
     for handled, label in zip(events, labels, strict=True):

@@ -80,7 +80,10 @@ class SegmentRetention:
         """Remove the past values of an entity, and its events except some types."""
         values = f"entity = {text(entity)} AND entity_id = {text(entity_id)}"
         events = " AND ".join(
-            [f"entity_id = {text(entity_id)}", *(f"event_type <> {text(each)}" for each in keep)]
+            [
+                f"entity_id = {text(entity_id)}",
+                *(f"event_type <> {text(kept_type)}" for kept_type in keep),
+            ]
         )
         with self._folder.lock(wait=True), session(self._scratch) as duck:
             self._open_history(duck, entity_ids=[entity_id])
@@ -115,7 +118,7 @@ class SegmentRetention:
             removed += count
             if count and not dry_run:
                 kept = [] if count == segment.rows else [f"{rows} WHERE NOT ({condition})"]
-                written = [self._folder.write(duck, log, each, segment.buckets) for each in kept]
+                written = [self._folder.write(duck, log, query, segment.buckets) for query in kept]
                 self._tail.replace([segment.name], written, self._clock.now())
                 logger.debug("segment pruned", kind=log.kind, rows=count)
         return removed

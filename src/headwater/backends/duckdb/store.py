@@ -321,7 +321,7 @@ class DuckdbOfflineStore:
         self._create_views(duck, mentioned(sql, VIEWS))
         if mentioned(sql, [FEATURE_NAMES]):
             duck.run("CREATE SCHEMA IF NOT EXISTS headwater")
-            rows = [name_row(each) for each in named_spans(self._tail.catalog())]
+            rows = [name_row(span) for span in named_spans(self._tail.catalog())]
             duck.load_rows("headwater.names", rows, NAME_COLUMNS)
             duck.run(NAMES_VIEW)
         for name in mentioned(sql, sources):

@@ -26,7 +26,7 @@ def check_query(duck: Session, sql: str) -> None:
         raise QueryError(f"the query cannot be run: {headline(error)}") from error
     # DuckDB puts a statement without a text in front of a PIVOT.
     create = duckdb.StatementType.CREATE
-    written = [each for each in statements if each.query or each.type != create]
+    written = [statement for statement in statements if statement.query or statement.type != create]
     if len(written) > 1:
         raise QueryError(SEVERAL_STATEMENTS)
     if not written or written[0].expected_result_type != [duckdb.ExpectedResultType.QUERY_RESULT]:

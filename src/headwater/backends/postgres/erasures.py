@@ -41,8 +41,8 @@ class PostgresErasures:
         async def save(connection: Connection) -> None:
             async with connection.transaction():
                 await connection.fetchval(_MAKE_SECRET, secret)
-                for each in tombstones:
-                    await _add(connection, each)
+                for tombstone in tombstones:
+                    await _add(connection, tombstone)
 
         if tombstones:
             await self._postgres.run(save)

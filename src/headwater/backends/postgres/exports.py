@@ -156,7 +156,7 @@ async def export_events(
     filters = {
         "types": texts(sorted(event_types)) or "NULL",
         "since": "'-infinity'" if since is None else f"_moment({to_micros(since)})",
-        "upto": ", ".join(_upto(*each) for each in upto.items()) or "(0, -1, 0)",
+        "upto": ", ".join(_upto(*item) for item in upto.items()) or "(0, -1, 0)",
     }
     async with duckdb_thread(folder) as thread:
         await postgres.run(copy)

@@ -61,7 +61,7 @@ def last_value(
     after every value of history.
     """
     visible = [_AHEAD, _BEHIND] if known and has_ahead else [_BEHIND if known else _TRUE]
-    parts = [_LAST_OF.format(feature=feature, visible=each) for each in visible]
+    parts = [_LAST_OF.format(feature=feature, visible=condition) for condition in visible]
     if extra is not None:
         parts.append(_LAST_EXTRA.format(table=extra))
     if len(parts) == 1:

@@ -279,15 +279,15 @@ class OutboxConsumer:
         """Take all rows of partitions; none if another consumer has locked one, unless waiting."""
         while partitions:
             taken = await self._take_and_settle(store_id, partitions, wait=wait, together=True)
-            partitions = [each.partition for each in taken if each.has_more]
+            partitions = [part.partition for part in taken if part.has_more]
 
     async def _drain_free(self, store_id: str, partitions: Sequence[int]) -> set[int]:
         """Take all rows of partitions; return the ones that another consumer has locked."""
         busy: set[int] = set()
         while partitions:
             taken = await self._take_and_settle(store_id, partitions, wait=False)
-            busy |= {*partitions} - {each.partition for each in taken}
-            partitions = [each.partition for each in taken if each.has_more]
+            busy |= {*partitions} - {part.partition for part in taken}
+            partitions = [part.partition for part in taken if part.has_more]
         return busy
 
     async def _drain_busy(self, store_id: str, partitions: Iterable[int]) -> None:
@@ -296,7 +296,7 @@ class OutboxConsumer:
             has_more = True
             while has_more:
                 taken = await self._take_and_settle(store_id, [partition], wait=True)
-                has_more = any(each.has_more for each in taken)
+                has_more = any(part.has_more for part in taken)
 
     async def _take_and_settle(
         self, store_id: str, partitions: Sequence[int], *, wait: bool, together: bool = False
@@ -306,7 +306,7 @@ class OutboxConsumer:
                 connection, store_id, partitions, wait=wait, together=together
             )
         )
-        await asyncio.gather(*(self._outbox.settle(each.partition, each.upto) for each in taken))
+        await asyncio.gather(*(self._outbox.settle(part.partition, part.upto) for part in taken))
         return taken
 
     async def _take(
@@ -328,15 +328,15 @@ class OutboxConsumer:
             for kind in _KEEP:
                 await _keep(connection, kind, taken)
             # Merged by time; the order within a partition stays, also after its clock was set back.
-            if writes := [*merge(*(each.documents for each in taken), key=attrgetter("at"))]:
+            if writes := [*merge(*(part.documents for part in taken), key=attrgetter("at"))]:
                 await self._documents.apply(connection, writes)
-            if advanced := [each for each in taken if each.batches]:
+            if advanced := [part for part in taken if part.batches]:
                 await connection.execute(
                     _ADVANCE,
                     store_id,
-                    [each.partition for each in advanced],
-                    [each.upto.history for each in advanced],
-                    [each.upto.events for each in advanced],
+                    [part.partition for part in advanced],
+                    [part.upto.history for part in advanced],
+                    [part.upto.events for part in advanced],
                 )
             return taken
 
@@ -344,12 +344,12 @@ class OutboxConsumer:
         """Fetch the next rows of partitions; if there are documents, up to a time common to all."""
         taken = await asyncio.gather(*(self._fetch_next(mark, len(marks)) for mark in marks))
         read_until = [
-            batch.last_at for each in taken if (batch := each.batches.get("history")) and batch.more
+            batch.last_at for part in taken if (batch := part.batches.get("history")) and batch.more
         ]
-        if not read_until or not any(each.documents for each in taken):
+        if not read_until or not any(part.documents for part in taken):
             return taken
         return await asyncio.gather(
-            *(self._cut(*each, min(read_until)) for each in zip(marks, taken, strict=True))
+            *(self._cut(*pair, min(read_until)) for pair in zip(marks, taken, strict=True))
         )
 
     async def _cut(self, mark: asyncpg.Record, taken: _Taken, until: int) -> _Taken:
@@ -384,9 +384,9 @@ class OutboxConsumer:
 
 async def _keep(connection: Connection, kind: LogKind, taken: Sequence[_Taken]) -> None:
     batches = {
-        each.partition: each.batches[kind]
-        for each in taken
-        if kind in each.batches and each.batches[kind].count
+        part.partition: part.batches[kind]
+        for part in taken
+        if kind in part.batches and part.batches[kind].count
     }
     if not batches:
         return

@@ -134,7 +134,7 @@ async def merge_months(
     ``late`` may be added meanwhile; if it is None, writers of these partitions wait. Returns the
     partitions that were replaced: none if a lock prevents it.
     """
-    table = next(each for each in _TABLES if each.name == name)
+    table = next(stored_table for stored_table in _TABLES if stored_table.name == name)
     months = await _months_before(connection, table, before)
     if not months:
         return []

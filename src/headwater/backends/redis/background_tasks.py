@@ -30,7 +30,7 @@ class PartitionTasks:
         ``insist`` waits longer, and for tasks that were already running. Use it if there is
         nothing else to do.
         """
-        started = [self._start(*each) for each in works.items() if each[0] not in self._running]
+        started = [self._start(*item) for item in works.items() if item[0] not in self._running]
         awaited = [self._running[partition] for partition in works] if insist else started
         if not awaited:
             return False

@@ -178,7 +178,7 @@ class Redis:
             for place, reply in zip(places, replies, strict=True):
                 all_replies[place] = reply
 
-        await asyncio.gather(*(run_on(*each) for each in by_server.items()))
+        await asyncio.gather(*(run_on(*item) for item in by_server.items()))
         return all_replies
 
     async def scan(self, prefix: str) -> AsyncIterator[list[str]]:
@@ -310,7 +310,7 @@ class Redis:
         with ExitStack() as undo:
             undo.callback(connection.close)
             await self._checked(
-                connection, [["SCRIPT", "LOAD", each.source] for each in _all_scripts()]
+                connection, [["SCRIPT", "LOAD", script.source] for script in _all_scripts()]
             )
             undo.pop_all()
         self.connections[address] = connection

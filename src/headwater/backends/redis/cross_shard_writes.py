@@ -74,9 +74,11 @@ class CrossShardWrites:
     async def send_pending(self, leases: Sequence[Lease]) -> None:
         """Send the pending changes of newly claimed partitions, and of failed sends."""
         if self._redis.clustered:
-            pending = [each for each in leases if self._epochs.get(each.partition) != each.epoch]
+            pending = [
+                lease for lease in leases if self._epochs.get(lease.partition) != lease.epoch
+            ]
             await self._tasks.run(
-                {each.partition: partial(self._send_pending, each) for each in pending}
+                {lease.partition: partial(self._send_pending, lease) for lease in pending}
             )
 
     async def _send_pending(self, lease: Lease) -> None:

@@ -94,7 +94,10 @@ class RedisDeadLetters:
     async def _with_ids(self, ids: Sequence[str]) -> AsyncIterator[Entry]:
         key = self._keys.dead
         for first in range(0, len(ids), _PAGE):
-            calls = [command(key, "XRANGE", key, each, each) for each in ids[first : first + _PAGE]]
+            calls = [
+                command(key, "XRANGE", key, letter_id, letter_id)
+                for letter_id in ids[first : first + _PAGE]
+            ]
             for entries in await self._redis.calls(calls):
                 for entry in entries:
                     yield entry
@@ -167,11 +170,13 @@ class RedisDeadLetters:
 
 def _after(query: DeadLetterQuery, ids: Iterable[str]) -> list[str]:
     """Return valid ids after the last letter of the page before, in the order of the query."""
-    valid = {_position(each): each for each in ids if _is_id(each)}
+    valid = {_position(letter_id): letter_id for letter_id in ids if _is_id(letter_id)}
     if query.after is not None:
         last, is_reversed = _position(query.after), query.newest_first
         valid = {
-            at: each for at, each in valid.items() if (at < last if is_reversed else at > last)
+            at: letter_id
+            for at, letter_id in valid.items()
+            if (at < last if is_reversed else at > last)
         }
     return [valid[at] for at in sorted(valid, reverse=query.newest_first)]
 

@@ -43,7 +43,9 @@ class RedisErasures:
         key = self._keys.erasures
         # First the ledger: a writer that is refused has to find what it does not know.
         for page in batched(tombstones, _PAGE):
-            entries = [part for each in page for part in (each.revision, _encode(each))]
+            entries = [
+                part for tombstone in page for part in (tombstone.revision, _encode(tombstone))
+            ]
             last = page[-1].revision
             await self._redis.call(script_call("save_erasures", [key], secret, last, *entries))
         # Also without later ones: a partition may have been lost.

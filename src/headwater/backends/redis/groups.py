@@ -74,7 +74,7 @@ class RedisGroups:
         keys = self._keys.named(name)
         call = script_call("drop_group", [keys.workers, keys.declared], self._ttl)
         if workers := await self._redis.call(call):
-            raise GroupInUseError(name, sorted(each.decode()[SET_ID:] for each in workers))
+            raise GroupInUseError(name, sorted(worker.decode()[SET_ID:] for worker in workers))
         await self._redis.calls(
             [
                 script_call(
@@ -121,12 +121,14 @@ def _position_text(cursor: bytes | None) -> str:
 
 
 def _group(name: str, workers: dict[str, int], positions: list[_Position]) -> ConsumerGroup:
-    oldest = min((each.oldest for each in positions if each.oldest), default=None)
-    committed = max((each.committed for each in positions if each.committed), default=None)
+    oldest = min((position.oldest for position in positions if position.oldest), default=None)
+    committed = max(
+        (position.committed for position in positions if position.committed), default=None
+    )
     return ConsumerGroup(
         name=name,
         workers=sorted(workers),
-        waiting=sum(each.waiting for each in positions),
+        waiting=sum(position.waiting for position in positions),
         oldest_at=None if oldest is None else from_micros(oldest),
         committed_at=None if committed is None else from_micros(committed),
         heartbeats=[from_micros(workers[worker] * 1_000) for worker in sorted(workers)],

@@ -86,7 +86,9 @@ class RedisOnlineStore:
             places.setdefault(partition_of(entity_id, self._keys.partitions), []).append(place)
         answers = await self._redis.calls(
             [
-                self._waiting_call(partition, [(entity, entity_ids[each]) for each in group])
+                self._waiting_call(
+                    partition, [(entity, entity_ids[position]) for position in group]
+                )
                 for partition, group in places.items()
             ]
         )
@@ -162,7 +164,9 @@ class RedisOnlineStore:
             checked = ledger.revision
             keys = list(chain.from_iterable(write.values for write in writes.values()))
             if checked:
-                keys += {each.key for write in writes.values() for each in write.changes} - {*keys}
+                keys += {change.key for write in writes.values() for change in write.changes} - {
+                    *keys
+                }
             before = dict(zip(keys, await self._states(keys), strict=True))
             admitted = [
                 (write, _NONE) if admit is None or not checked else admit(write, ledger, before)
@@ -218,7 +222,9 @@ class RedisOnlineStore:
     async def _having(self, feature: str, entity: str, entity_ids: Sequence[str]) -> list[str]:
         cells = await self.get(entity, entity_ids)
         return [
-            entity_id for entity_id, each in zip(entity_ids, cells, strict=True) if feature in each
+            entity_id
+            for entity_id, stored in zip(entity_ids, cells, strict=True)
+            if feature in stored
         ]
 
     async def drop(self, entity: str, series: str) -> int:

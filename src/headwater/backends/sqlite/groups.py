@@ -88,7 +88,7 @@ class SqliteGroups:
         await self._writer.run(lambda db: self._drop(db, name))
 
     def _drop(self, db: sqlite3.Connection, name: str) -> None:
-        names = [each for (each,) in db.execute(_NAMES)]
+        names = [existing for (existing,) in db.execute(_NAMES)]
         if name not in names:
             raise UnknownGroupError(name, names)
         if workers := self._members(name).alive(db.execute):

@@ -131,7 +131,7 @@ class GroupMembers:
         """Return all live workers, and the features that each of them declares."""
         alive = self.alive(execute)
         registered = self._registered(execute)
-        return {name: each.features for name, each in registered.items() if name in alive}
+        return {name: member.features for name, member in registered.items() if name in alive}
 
     def listed(self, execute: Execute, own: str = "") -> dict[str, DeclaredSet]:
         """Return the listed workers that are alive, and always the caller's own."""

@@ -63,12 +63,13 @@ class SqliteOnlineStore:
     async def get_with_waiting(
         self, entity: str, entity_ids: Sequence[str]
     ) -> list[tuple[Cells, int | None]]:
-        partitions = [partition_of(each, self._home.partitions) for each in entity_ids]
+        partitions = [partition_of(entity_id, self._home.partitions) for entity_id in entity_ids]
         # Before the values: an event that is committed in between is in them.
         waiting = {partition: self._waiting_since(partition) for partition in set(partitions)}
         cells = await self.get(entity, entity_ids)
         return [
-            (each, waiting[partition]) for each, partition in zip(cells, partitions, strict=True)
+            (stored, waiting[partition])
+            for stored, partition in zip(cells, partitions, strict=True)
         ]
 
     def _waiting_since(self, partition: int) -> int | None:

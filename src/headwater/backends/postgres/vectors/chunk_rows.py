@@ -65,7 +65,7 @@ async def _copy(
 ) -> None:
     encode = half_vector if table.is_half else vector
     metadata = {version.source.document: version.source.metadata for _, version in chunks}
-    fields = {document: jsonb(fields_json(each)) for document, each in metadata.items()}
+    fields = {document: jsonb(fields_json(values)) for document, values in metadata.items()}
     rows = (
         (
             version.source.document.encode(),

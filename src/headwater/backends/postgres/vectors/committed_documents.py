@@ -41,7 +41,7 @@ class CommittedDocuments:
         """
         # The clock of the server that stamps commits may be ahead of this one's.
         now = self._clock.micros()
-        writes = [(min(each.at, now), write) for each in committed for write in each.writes]
+        writes = [(min(commit.at, now), write) for commit in committed for write in commit.writes]
         try:
             await self._write(connection, writes)
         except _FAILURES:

@@ -209,23 +209,25 @@ class _IndexWrite:
 
     async def run(self, writes: Sequence[PreparedWrite]) -> None:
         known = await self._known(writes)
-        writes = [each for each in writes if _applies(each, known.get(each.document))]
+        writes = [
+            prepared for prepared in writes if _applies(prepared, known.get(prepared.document))
+        ]
         current = await self._current(writes, known)
-        for each in writes:
-            if each.write.text is None:
-                self._remove(each, known[each.document], current)
+        for prepared in writes:
+            if prepared.write.text is None:
+                self._remove(prepared, known[prepared.document], current)
             else:
-                self._write(each, known.get(each.document), current)
+                self._write(prepared, known.get(prepared.document), current)
         if self._confirmed:
             await self._connection.execute(
                 _SET_AS_OF, *map(list, zip(*self._confirmed, strict=True))
             )
         if self._counts or self._added or self._changed or self._removed:
-            await self._store({document: each.id for document, each in known.items()})
+            await self._store({document: stored.id for document, stored in known.items()})
 
     async def _known(self, writes: Sequence[PreparedWrite]) -> dict[str, _Known]:
         rows = await self._connection.fetch(
-            _KNOWN, self._index_id, [each.document for each in writes]
+            _KNOWN, self._index_id, [prepared.document for prepared in writes]
         )
         return {
             row["document"]: _Known(
@@ -240,10 +242,10 @@ class _IndexWrite:
     ) -> dict[tuple[int, str], list[_Current]]:
         """Return the current chunks of documents in the generations that a write changes."""
         wanted: defaultdict[int, list[str]] = defaultdict(list)
-        for each in writes:
-            if each.document in known:
-                for generation_id in self._changed_generations(each, known[each.document]):
-                    wanted[generation_id].append(each.document)
+        for prepared in writes:
+            if prepared.document in known:
+                for generation_id in self._changed_generations(prepared, known[prepared.document]):
+                    wanted[generation_id].append(prepared.document)
         found: defaultdict[tuple[int, str], list[_Current]] = defaultdict(list)
         for generation_id, documents in wanted.items():
             statement = _CURRENT.format(table=self._by_id[generation_id].name)
@@ -254,10 +256,10 @@ class _IndexWrite:
                 found[generation_id, document].append(current)
         return found
 
-    def _changed_generations(self, each: PreparedWrite, known: _Known) -> Iterable[int]:
-        if each.write.text is None:
+    def _changed_generations(self, prepared: PreparedWrite, known: _Known) -> Iterable[int]:
+        if prepared.write.text is None:
             return known.versions
-        table = self._tables.get(each.write.generation)
+        table = self._tables.get(prepared.write.generation)
         return (
             ()
             if table is None or table.generation_id not in known.versions
@@ -266,30 +268,32 @@ class _IndexWrite:
 
     def _remove(
         self,
-        each: PreparedWrite,
+        prepared: PreparedWrite,
         known: _Known,
         current: dict[tuple[int, str], list[_Current]],
     ) -> None:
         self._documents -= 1
-        row = (each.moment, _as_of(each, known), known.id, escape(each.write.cause))
+        row = (prepared.moment, _as_of(prepared, known), known.id, escape(prepared.write.cause))
         self._removed.append(row)
         for generation_id, version in known.versions.items():
             self._counts[generation_id].documents -= 1
             self._counts[generation_id].up_to_date -= version == known.version
-            self._close(generation_id, current.get((generation_id, each.document), ()), each.moment)
+            self._close(
+                generation_id, current.get((generation_id, prepared.document), ()), prepared.moment
+            )
 
     def _write(
         self,
-        each: PreparedWrite,
+        prepared: PreparedWrite,
         known: _Known | None,
         current: dict[tuple[int, str], list[_Current]],
     ) -> None:
-        version = self._put(each, known)
-        table = self._tables.get(each.write.generation)
+        version = self._put(prepared, known)
+        table = self._tables.get(prepared.write.generation)
         if table is None:
             return
         had = known.versions.get(table.generation_id) if known else None
-        chunks = current.get((table.generation_id, each.document), [])
+        chunks = current.get((table.generation_id, prepared.document), [])
         is_changed = self._replace(table, chunks, version)
         if is_changed or had != version.number:
             counts = self._counts[table.generation_id]
@@ -297,21 +301,21 @@ class _IndexWrite:
             counts.up_to_date += had != version.number
             self._new_versions.append((version, table.generation_id))
 
-    def _put(self, each: PreparedWrite, known: _Known | None) -> DocumentVersion:
+    def _put(self, prepared: PreparedWrite, known: _Known | None) -> DocumentVersion:
         """Store the text and metadata unless they are the same; return the version."""
-        if known is not None and known.digest == each.digest:
-            if each.write.version is None and (as_of := _as_of(each, known)) > known.as_of:
+        if known is not None and known.digest == prepared.digest:
+            if prepared.write.version is None and (as_of := _as_of(prepared, known)) > known.as_of:
                 self._confirmed.append((as_of, known.id))
-            return DocumentVersion(each, known.version, known.indexed_at)
+            return DocumentVersion(prepared, known.version, known.indexed_at)
         if known is None:
             self._documents += 1
-            self._added.append(each)
-            return DocumentVersion(each, 1, each.moment)
+            self._added.append(prepared)
+            return DocumentVersion(prepared, 1, prepared.moment)
         self._documents += known.is_removed
-        self._changed.append((known, each))
+        self._changed.append((known, prepared))
         for generation_id, had in known.versions.items():
             self._counts[generation_id].up_to_date -= had == known.version
-        return DocumentVersion(each, known.version + 1, each.moment)
+        return DocumentVersion(prepared, known.version + 1, prepared.moment)
 
     def _replace(
         self, table: ChunkTable, current: Sequence[_Current], version: DocumentVersion
@@ -350,19 +354,19 @@ class _IndexWrite:
         if self._removed:
             await execute(_REMOVE_DOCUMENTS, *map(list, zip(*self._removed, strict=True)))
         if self._changed:
-            changed = [each for _, each in self._changed]
+            changed = [prepared for _, prepared in self._changed]
             versions = [known.version + 1 for known, _ in self._changed]
             known_ids = [known.id for known, _ in self._changed]
-            moments = [each.moment for each in changed]
-            about = [_as_of(each, known) for known, each in self._changed]
+            moments = [prepared.moment for prepared in changed]
+            about = [_as_of(prepared, known) for known, prepared in self._changed]
             columns = _columns(changed)
             await execute(_CHANGE_DOCUMENTS, moments, about, known_ids, versions, *columns)
         if self._added:
             rows = await self._connection.fetch(
                 _ADD_DOCUMENTS,
-                *(self._index_id, [each.moment for each in self._added]),
-                [_as_of(each, None) for each in self._added],
-                [each.document for each in self._added],
+                *(self._index_id, [prepared.moment for prepared in self._added]),
+                [_as_of(prepared, None) for prepared in self._added],
+                [prepared.document for prepared in self._added],
                 *([1] * len(self._added), *_columns(self._added)),
             )
             ids = {**ids, **dict(map(tuple, rows))}
@@ -380,28 +384,32 @@ class _IndexWrite:
         await self._connection.execute(
             _COUNT,
             *(self._last, [*self._counts]),
-            [each.documents for each in counts],
-            [each.up_to_date for each in counts],
-            [each.chunks for each in counts],
-            [each.terms for each in counts],
+            [count.documents for count in counts],
+            [count.up_to_date for count in counts],
+            [count.chunks for count in counts],
+            [count.terms for count in counts],
         )
         await self._connection.execute(_CHANGED, self._index_id, self._last, self._documents)
 
 
-def _applies(each: PreparedWrite, known: _Known | None) -> bool:
+def _applies(prepared: PreparedWrite, known: _Known | None) -> bool:
     """Return whether a write concerns the document as it is now."""
-    if known is not None and each.write.version is None and each.write.is_late(known.as_of):
+    if known is not None and prepared.write.version is None and prepared.write.is_late(known.as_of):
         return False
-    if each.write.text is None:
+    if prepared.write.text is None:
         return known is not None and not known.is_removed
-    if each.write.version is None:
+    if prepared.write.version is None:
         return True
-    return known is not None and known.version == each.write.version and known.digest == each.digest
+    return (
+        known is not None
+        and known.version == prepared.write.version
+        and known.digest == prepared.digest
+    )
 
 
-def _as_of(each: PreparedWrite, known: _Known | None) -> int:
+def _as_of(prepared: PreparedWrite, known: _Known | None) -> int:
     """Return the time that a document is about after a write."""
-    as_of = each.moment if each.write.as_of is None else each.write.as_of
+    as_of = prepared.moment if prepared.write.as_of is None else prepared.write.as_of
     return as_of if known is None else max(as_of, known.as_of)
 
 
@@ -410,8 +418,8 @@ def _columns(
 ) -> tuple[list[str], list[bytes], list[str], list[str]]:
     """Return cause, digest, text and metadata of each document."""
     return (
-        [escape(each.write.cause) for each in writes],
-        [each.digest for each in writes],
-        [escape(each.write.text or "") for each in writes],
-        [each.metadata.decode() for each in writes],
+        [escape(prepared.write.cause) for prepared in writes],
+        [prepared.digest for prepared in writes],
+        [escape(prepared.write.text or "") for prepared in writes],
+        [prepared.metadata.decode() for prepared in writes],
     )

@@ -25,7 +25,7 @@ def condition(given: Filter, parameters: list[Any]) -> str:
 
 
 def _joined(word: str, empty: str, conditions: Any, parameters: list[Any]) -> str:
-    return f"({word.join(condition(each, parameters) for each in conditions) or empty})"
+    return f"({word.join(condition(inner, parameters) for inner in conditions) or empty})"
 
 
 def _comparison(given: Compare, parameters: list[Any]) -> str:

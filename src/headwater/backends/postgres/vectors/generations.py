@@ -103,9 +103,9 @@ async def create_generation(
         await connection.execute(_ADD_INDEX, index)
         locked = await _locked(connection, index)
         assert locked is not None
-        for each in reversed(await generations_of(connection, index)):
-            if each.spec == spec and each.state != "retired":
-                return each
+        for generation in reversed(await generations_of(connection, index)):
+            if generation.spec == spec and generation.state != "retired":
+                return generation
         moment, is_first = locked.moment(now), locked.active is None
         generation_id = await connection.fetchval(
             _ADD,

@@ -126,7 +126,7 @@ class PostgresVectorIndex:
     async def documents(self, index: str, documents: Collection[str]) -> dict[str, StoredDocument]:
         wanted = [escape(document) for document in documents]
         rows = await self._read(lambda connection: connection.fetch(_DOCUMENTS, index, wanted))
-        return {each.document: each for each in map(_document, rows)}
+        return {stored.document: stored for stored in map(_document, rows)}
 
     async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
         rows = await self._read(

@@ -150,14 +150,14 @@ def _nearest(
         _NEAREST.format(
             columns=_COLUMNS,
             table=table.name,
-            visible=each,
+            visible=visibility,
             filters=filters,
             order=order,
             limit=limit,
             embedding=_embedding(is_wanted=with_embeddings),
             **names,
         )
-        for each in visible
+        for visibility in visible
     ]
     return _HITS.format(hits=" UNION ALL ".join(f"({select})" for select in selects))
 
@@ -167,7 +167,7 @@ async def matching(connection: Connection, table: ChunkTable, query: VectorQuery
     terms = [_quoted(term) for term in dict.fromkeys(query.terms) if term]
     parameters: list[Any] = [table.generation_id, terms, _BOUNDS]
     filters = "true" if query.filters is None else condition(query.filters, parameters)
-    visible = " OR ".join(f"({each})" for each in _visible(query, parameters))
+    visible = " OR ".join(f"({visibility})" for visibility in _visible(query, parameters))
     searched = _SEARCHED_NOW if query.as_of is None else _SEARCHED_THEN
     hits = _MATCHING.format(
         columns=_COLUMNS,
@@ -190,7 +190,7 @@ def _visible(query: VectorQuery, parameters: list[Any]) -> tuple[str, ...]:
         return (_IS_CURRENT,)
     parameters.append(query.as_of)
     as_of = f"${len(parameters)}::bigint"
-    return tuple(each.format(as_of=as_of) for each in _WAS_CURRENT)
+    return tuple(visibility.format(as_of=as_of) for visibility in _WAS_CURRENT)
 
 
 def _embedding(*, is_wanted: bool) -> str:

@@ -88,7 +88,7 @@ class VectorBlocks:
             cursor = self._home.reader.execute(_EMBEDDINGS, ids)
             while rows := cursor.fetchmany(_PORTION):
                 positions = np.array([id_ for id_, _ in rows], np.int64) - self._first_id - 1
-                joined = np.frombuffer(b"".join([each for _, each in rows]), "<f4")
+                joined = np.frombuffer(b"".join([embedding for _, embedding in rows]), "<f4")
                 vectors[positions - start] = joined.reshape(len(rows), self._dimensions)
 
     def _header(self, start: int, checksum: int) -> bytes:

@@ -147,7 +147,7 @@ class _Application:
     def _index(self, name: str) -> _Index | None:
         if name not in self._indexes:
             row = self._db.execute(_INDEX, (name,)).fetchone()
-            targets = row and [_Target(*each) for each in self._db.execute(_IN_USE, row[:1])]
+            targets = row and [_Target(*target) for target in self._db.execute(_IN_USE, row[:1])]
             moment = row and max(self._now, row[1] + 1)
             self._indexes[name] = _Index(row[0], moment, targets) if targets else None
         return self._indexes[name]
@@ -226,7 +226,7 @@ class _Application:
             has_version = was_missing is None and document.indexed_at != index.moment
             if has_version and not ended and not added:
                 return
-        self._db.executemany(_END, [(index.moment, each) for each in ended])
+        self._db.executemany(_END, [(index.moment, chunk_id) for chunk_id in ended])
         self._add_chunks(index, target, document, list(added.values()))
         target.documents += bool(was_missing)
         target.chunks -= len(ended)

@@ -78,9 +78,9 @@ class SqliteVectorIndex:
 
     async def create(self, index: str, spec: IndexSpec) -> Generation:
         while True:
-            for each in reversed(await self.generations(index)):
-                if each.spec == spec and each.state != "retired":
-                    return each
+            for generation in reversed(await self.generations(index)):
+                if generation.spec == spec and generation.state != "retired":
+                    return generation
             await self._writer.run(
                 lambda db: generations.create(db, index, spec, self._clock.micros())
             )
@@ -103,7 +103,7 @@ class SqliteVectorIndex:
         # Arguments and not one JSON text, in which SQLite ends a text at U+0000.
         sql = _DOCUMENTS.format(", ".join("?" * len(documents)))
         stored = map(_stored, self._home.read(sql, (index, *documents)))
-        return {each.document: each for each in stored}
+        return {entry.document: entry for entry in stored}
 
     async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
         return [document for (document,) in self._home.read(_DOCUMENT_IDS, (index, after, limit))]
