@@ -152,8 +152,8 @@ def print_status(status: BackfillStatus) -> None:
 
 def _print_failures(failures: Sequence[DeadLetter]) -> None:
     rows = [
-        (each.event.event_id, each.event.entity_id, each.event.timestamp, each.error)
-        for each in failures
+        (failure.event.event_id, failure.event.entity_id, failure.event.timestamp, failure.error)
+        for failure in failures
     ]
     print_table(("event", "entity id", "timestamp", "error"), rows)
 
@@ -174,7 +174,10 @@ def print_comparison(found: Comparison) -> None:
         typer.echo()
         print_table(
             ("entity id", f"version {found.old}", f"version {found.new}"),
-            [(each.entity_id, _text(each.old), _text(each.new)) for each in found.examples],
+            [
+                (example.entity_id, _text(example.old), _text(example.new))
+                for example in found.examples
+            ],
         )
 
 

@@ -37,7 +37,9 @@ def check(file: FileArgument = None, *, as_json: AsJson = False) -> None:
         return
     declared = [pluralize(number, *_NOUNS[kind]) for kind, number in counts.items() if number]
     typer.echo(f"{features_file(file)}: {', '.join(declared) or 'nothing'} declared, no problem.")
-    if has_postgres and any(each.sql for each in runtime_of(store).registry.features.values()):
+    if has_postgres and any(
+        feature.sql for feature in runtime_of(store).registry.features.values()
+    ):
         typer.echo("Queries of SQL features run on Postgres; a worker checks them when it starts.")
 
 

@@ -87,7 +87,7 @@ class ChildProcesses:
     async def _answer(self) -> bytes:
         """Return the reports of all children, and the restarts, to a child that asks."""
         children = await asyncio.gather(*(child.report() for child in self._children))
-        restarts = [each for kind in self._kinds for each in own_metrics(kind.restarts)]
+        restarts = [metric for kind in self._kinds for metric in own_metrics(kind.restarts)]
         return msgspec.json.encode([Report(metrics=restarts), *children])
 
     def _count_ready(self) -> None:

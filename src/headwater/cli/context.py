@@ -244,7 +244,7 @@ def export(
     exported = record.private() if private else record
     if bundled:
         inner = run(store, lambda store: store.records.inner(ref))
-        copies = [each.private() if private else each for each in inner]
+        copies = [whole.private() if private else whole for whole in inner]
         write(bundle(exported, copies), bundled, force=force)
         _note_bundle(bundled, exported, as_json=as_json)
         return

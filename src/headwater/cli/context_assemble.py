@@ -72,7 +72,9 @@ def assemble(
 
 def _text_parameters(listed: StoreListing, name: str) -> dict[str, Any]:
     """Return the parameters of a server's context that take any text."""
-    parameters = [p for each in listed.contexts if each.name == name for p in each.parameters]
+    parameters = [
+        p for context in listed.contexts if context.name == name for p in context.parameters
+    ]
     return {p.name: str for p in parameters if p.type in ("str", "str | None")}
 
 

@@ -43,8 +43,8 @@ def _files(record: Record, inner: Sequence[Record]) -> Iterator[tuple[str, bytes
     text = disclosed_text(record)
     yield "README.md", _readme(record, inner, has_text=text is not None).encode()
     yield "record.json", export(record)
-    for each in inner:
-        yield f"inner/{each.context_id}.json", export(each)
+    for inner_record in inner:
+        yield f"inner/{inner_record.context_id}.json", export(inner_record)
     yield "core.json", record.core
     sums = [(record.record_hash, "core.json")]
     if text is not None:
@@ -65,8 +65,12 @@ def verifier_page() -> str:
 
 
 def _readme(record: Record, inner: Sequence[Record], *, has_text: bool) -> str:
-    named = {each.context_id: each for whole in (record, *inner) for each in inner_contexts(whole)}
-    held = [named[each.context_id] for each in inner]
+    named = {
+        inner_context.context_id: inner_context
+        for whole in (record, *inner)
+        for inner_context in inner_contexts(whole)
+    }
+    held = [named[inner_record.context_id] for inner_record in inner]
     template = (_PACKAGE / "bundle_readme.md").read_text(encoding="utf-8")
     return template.format(
         context_id=record.context_id,
@@ -79,8 +83,8 @@ def _readme(record: Record, inner: Sequence[Record], *, has_text: bool) -> str:
         content="    content.txt     the text of the context\n" if has_text else "",
         inner=_inner(named, held),
         inner_commands="".join(
-            f"    node verifier/cli.mjs inner/{each.context_id}.json --expect {each.record_hash}\n"
-            for each in held
+            f"    node verifier/cli.mjs inner/{part.context_id}.json --expect {part.record_hash}\n"
+            for part in held
         ),
         inner_files="    inner/          the records of contexts inside this one\n" if held else "",
     )
@@ -88,9 +92,9 @@ def _readme(record: Record, inner: Sequence[Record], *, has_text: bool) -> str:
 
 def _inner(named: Mapping[str, InnerContext], held: Sequence[InnerContext]) -> str:
     """Return the contexts inside this one, and those whose records are not in the bundle."""
-    missing = [each for each in named.values() if each not in held]
-    words = [f"{each.name} {each.context_id}" for each in held]
-    words += [f"{each.name} {each.context_id} (not in this folder)" for each in missing]
+    missing = [context for context in named.values() if context not in held]
+    words = [f"{context.name} {context.context_id}" for context in held]
+    words += [f"{context.name} {context.context_id} (not in this folder)" for context in missing]
     return ", ".join(words) or "none"
 
 

@@ -139,7 +139,7 @@ def _print_reads(trace: ContextTrace) -> None:
             for read in trace.features
             for name, f in [
                 (read.feature if read.used else f"{read.feature} (dropped)", read),
-                *((f"  {each.feature}", each) for each in read.inputs),
+                *((f"  {inner.feature}", inner) for inner in read.inputs),
             ]
         ],
     )

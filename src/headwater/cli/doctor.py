@@ -86,7 +86,7 @@ def print_examination(examination: Examination) -> None:
             _print_finding(finding, place, width)
         typer.echo()
     counts = Counter(finding.severity for finding in examination.findings)
-    typer.echo(", ".join(f"{counts[each]} {each}" for each in get_args(Severity)) + ".")
+    typer.echo(", ".join(f"{counts[severity]} {severity}" for severity in get_args(Severity)) + ".")
 
 
 def _print_finding(finding: Finding, place: str, width: int) -> None:

@@ -112,7 +112,7 @@ def publish(
         store, lambda store: _publish(store, events, dedup=dedup), create=is_project(file)
     )
     if as_json:
-        without_hints = [msgspec.structs.replace(each, hint=None) for each in results]
+        without_hints = [msgspec.structs.replace(result, hint=None) for result in results]
         print_json(without_hints if batch else without_hints[0])
     else:
         _print_results(results)
@@ -138,10 +138,10 @@ def _hint(
 ) -> None:
     """Print a note for each event type that triggers no feature."""
     if not isinstance(store, FeatureStore):
-        for hint in dict.fromkeys(each.hint for each in results if each.hint):
+        for hint in dict.fromkeys(result.hint for result in results if result.hint):
             note(hint)
     elif file is None:  # the store of a features file knows its event types, and logs the others
-        hint_at_unknown_events(file, store, [each.event_type for each in results])
+        hint_at_unknown_events(file, store, [result.event_type for result in results])
 
 
 @app.command("list")
@@ -165,10 +165,10 @@ def list_(
         ),
     )
     if as_json:
-        print_json([_plain(each) for each in logged])
+        print_json([_plain(entry) for entry in logged])
     elif logged:
         columns = ("timestamp", "event type", "entity id", "event id", "payload")
-        print_table(columns, [_row(each.event) for each in logged])
+        print_table(columns, [_row(entry.event) for entry in logged])
     else:
         typer.echo("No events.")
     if not logged and event_type is not None:
@@ -190,7 +190,7 @@ def show(
     async def read(store: AnyStore) -> tuple[list[LoggedEvent], list[DeadLetter]]:
         found = await store.bus.list(event_id=event_id)
         letters: list[DeadLetter] = []
-        for entity_id in {each.event.entity_id for each in found}:
+        for entity_id in {entry.event.entity_id for entry in found}:
             letters += await store.dead_letters.list(entity_id=entity_id, limit=_MANY)
         return found, [letter for letter in letters if letter.event.event_id == event_id]
 
@@ -198,11 +198,11 @@ def show(
     if not found:
         raise EventError(f"no event has the id {event_id!r}; see `headwater events list`")
     if as_json:
-        print_json({"events": [_plain(each) for each in found], "dead_letters": letters})
+        print_json({"events": [_plain(entry) for entry in found], "dead_letters": letters})
         return
-    for each in found:
-        failed = [letter.feature for letter in letters if letter.event == each.event]
-        print_facts(_facts(each, failed))
+    for entry in found:
+        failed = [letter.feature for letter in letters if letter.event == entry.event]
+        print_facts(_facts(entry, failed))
 
 
 def _plain(logged: LoggedEvent) -> dict[str, object]:
@@ -272,7 +272,12 @@ def _one_event(
 
 def _print_results(results: Sequence[AcceptedEvent]) -> None:
     rows = [
-        (each.event_type, each.entity_id, each.event_id, "duplicate" if each.duplicate else "new")
-        for each in results
+        (
+            result.event_type,
+            result.entity_id,
+            result.event_id,
+            "duplicate" if result.duplicate else "new",
+        )
+        for result in results
     ]
     print_table(("event type", "entity id", "event id", "published"), rows)

@@ -79,12 +79,12 @@ async def _template_reasons(
     reasons: dict[str, list[str]] = {}
     rows = await store.get_feature_values(inputs, entity_ids)
     for entity_id, row in zip(entity_ids, rows, strict=True):
-        if missing := [each for each in inputs if row[each].value is None]:
+        if missing := [input_name for input_name in inputs if row[input_name].value is None]:
             reason = (
                 f"{name} needs {', '.join(missing)}, with no value; "
                 f"`headwater features get {missing[0]} ID` explains why"
             )
-        elif defaults := [each for each in inputs if row[each].as_of is None]:
+        elif defaults := [input_name for input_name in inputs if row[input_name].as_of is None]:
             reason = f"{name} contains the default of {', '.join(defaults)}"
         else:
             continue  # the value has been written since the first read

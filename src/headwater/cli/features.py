@@ -118,7 +118,7 @@ def history(
     if as_json:
         print_json(values)
         return
-    rows = [(each.as_of, each.value, each.written_at, each.cause) for each in values]
+    rows = [(value.as_of, value.value, value.written_at, value.cause) for value in values]
     if rows:
         print_table(("as of", name, "written at", "cause"), rows)
     else:

@@ -60,7 +60,9 @@ def hint_at_unknown_events(file: Path | None, store: AnyStore, events: Iterable[
         return
     path = features_file(file)
     if registry := runtime_of(store).registry if file else _declared(path):
-        triggers = {each for feature in registry.features.values() for each in feature.triggers}
+        triggers = {
+            trigger for feature in registry.features.values() for trigger in feature.triggers
+        }
         for event_type in sorted(set(events) - triggers) if triggers else ():
             problem = f"No feature of {path} is triggered by {event_type!r}"
             note(f"{problem}; {nearest(event_type, triggers)}")
@@ -88,7 +90,7 @@ def _possible_owners(
     if entity is not None:
         return [owner for name, owner in registry.entities.items() if name == entity]
     if feature is not None:
-        return [each.entity for name, each in registry.features.items() if name == feature]
+        return [declared.entity for name, declared in registry.features.items() if name == feature]
     return list(registry.entities.values())
 
 

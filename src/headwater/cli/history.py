@@ -242,7 +242,7 @@ async def _read_export(
 
 
 def _names(features: list[str]) -> list[str]:
-    names = [name.strip() for each in features for name in each.split(",") if name.strip()]
+    names = [name.strip() for text in features for name in text.split(",") if name.strip()]
     if not names:
         raise InvalidInputError("name at least one feature, as in -f total_spend")
     return names

@@ -127,7 +127,7 @@ def status(
     if as_json:
         print_json(indexes)
     else:
-        declared = {each.name: each for each in listing(store).indexes}
+        declared = {index.name: index for index in listing(store).indexes}
         print_status(indexes, declared, is_detailed=bool(name))
 
 

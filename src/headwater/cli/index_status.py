@@ -54,7 +54,9 @@ def _print_details(index: IndexStatus, declared: IndexListing | None) -> None:
         # In 80 columns with the name of the local model, and only a longer name is folded.
         columns = ("#", "state", "documents", "chunks", "created", "embedder")
         typer.echo()
-        print_table(columns, [_generation(each) for each in index.generations], unwrapped=5)
+        print_table(
+            columns, [_generation(generation) for generation in index.generations], unwrapped=5
+        )
 
 
 def _generation(generation: Generation) -> tuple[object, ...]:

@@ -82,14 +82,16 @@ def _options(*, hidden: bool) -> tuple[Any, ...]:
         ] = None,
     ) -> None: ...
 
-    return tuple(each for each in get_command(app).params if each.name in ("url", "key"))
+    return tuple(
+        parameter for parameter in get_command(app).params if parameter.name in ("url", "key")
+    )
 
 
 def add_server_options(command: Any, name: str) -> Any:
     """Add --url and --key to a command, or to each command of a group; return it."""
     if isinstance(command, TyperGroup):
-        for each in command.commands.values():
-            add_server_options(each, name)
+        for inner in command.commands.values():
+            add_server_options(inner, name)
     else:
         command.params += _options(hidden=name in LOCAL_ONLY)
     return command

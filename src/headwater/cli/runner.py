@@ -74,8 +74,12 @@ def _check_home(store: FeatureStore) -> None:
     """Raise HomeError if the embedded store does not exist, instead of reading an empty one."""
     home = _missing_home(store.settings)
     if home is not None:
-        files = {Path(each.location.file) for each in runtime_of(store).registry.entities.values()}
-        existing = [each for file in files if (each := file.parent / store.settings.home).exists()]
+        files = {
+            Path(entity.location.file) for entity in runtime_of(store).registry.entities.values()
+        }
+        existing = [
+            folder for file in files if (folder := file.parent / store.settings.home).exists()
+        ]
         setting = f"HEADWATER_HOME={os.path.relpath(existing[0])}" if existing else "HEADWATER_HOME"
         raise HomeError(
             str(home),

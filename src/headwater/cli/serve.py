@@ -135,7 +135,9 @@ def _print_welcome(
 
 def _commands_to_try(registry: Registry, file: str) -> Iterator[str]:
     yield f"headwater features list --file {file}"
-    for feature in [each for each in registry.features.values() if each.triggers][:1]:
+    for feature in [triggered for triggered in registry.features.values() if triggered.triggers][
+        :1
+    ]:
         yield f"headwater events publish {quote(feature.triggers[0])} ID KEY=VALUE --file {file}"
         yield f"headwater features get {feature.name} ID --file {file}"
     if registry.contexts:

@@ -122,7 +122,9 @@ class Filler:
 
     async def _redact(self) -> None:
         """Erase the question of one context, best one with personal data."""
-        found = sorted(self._questions, key=lambda each: _PERSONAL not in self._questions[each])
+        found = sorted(
+            self._questions, key=lambda question: _PERSONAL not in self._questions[question]
+        )
         for context_id in found[:1]:
             await self._store.records.redact(
                 context_id,
@@ -151,7 +153,7 @@ def _releases(
     earlier = released
     for now, before in _BEFORE_RELEASE.items():
         earlier = earlier.replace(now, before)
-    position = [each.what for each in happenings].index("release")
+    position = [happening.what for happening in happenings].index("release")
     for source, part in ((earlier, happenings[:position]), (released, happenings[position:])):
         file.write_text(source, encoding="utf-8")
         yield load_store(file), part

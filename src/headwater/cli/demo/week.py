@@ -82,7 +82,10 @@ def plan(end: datetime, days: int, seed: int = 16) -> list[Happening]:
     for _ in range(VISITS_OF_THE_LAST_HOUR):
         happenings += shop.visit(end - timedelta(hours=shop.share()))
     happenings += shop.sale(start + 0.52 * length)
-    return sorted((each for each in happenings if each.at < end), key=lambda each: each.at)
+    return sorted(
+        (happening for happening in happenings if happening.at < end),
+        key=lambda happening: happening.at,
+    )
 
 
 class Shop:
@@ -91,7 +94,7 @@ class Shop:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
         self._customers = _rows("customers.csv")
-        self._visits = [int(each["visits"]) for each in self._customers]
+        self._visits = [int(customer["visits"]) for customer in self._customers]
         self._products = _rows("products.csv")
         self._story = tomllib.loads(_text("story.toml"))
         self._orders = count(20_001 + 1_000 * seed)
@@ -104,7 +107,7 @@ class Shop:
 
     def know_everybody(self) -> None:
         """Let no customer sign up again."""
-        self._signed_up.update(each["user_id"] for each in self._customers)
+        self._signed_up.update(customer["user_id"] for customer in self._customers)
 
     def opening(self, start: datetime) -> Iterator[Happening]:
         """Yield the events that a new shop begins with."""
@@ -131,7 +134,7 @@ class Shop:
     def outage(self, at: datetime) -> Iterator[Happening]:
         """Yield an evening without a worker; orders are reviewed, and the values are too old."""
         yield Happening(at, "worker stops")
-        by_visits = sorted(self._customers, key=lambda each: -int(each["visits"]))
+        by_visits = sorted(self._customers, key=lambda person: -int(person["visits"]))
         for number, customer in enumerate(by_visits[:4]):
             order = f"K-{next(self._orders)}"
             review = {"user_id": customer["user_id"], "order": order, "amount": 1249.0}
@@ -246,7 +249,7 @@ class Shop:
         return Happening(at, Event("shop_sale", product["sku"], sale))
 
     def _mail(self, at: datetime) -> Happening:
-        titles = ", ".join(each["title"] for each in self._random.sample(self._products, 3))
+        titles = ", ".join(product["title"] for product in self._random.sample(self._products, 3))
         content = f"This week at Kestrel: {titles}. Delivery is free until Sunday."
         return Happening(at, Mail(content, {"list": "newsletter", "day": f"{at:%A}"}))
 
