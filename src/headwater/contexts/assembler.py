@@ -362,7 +362,8 @@ def _tracked(context: Context) -> TrackedContext:
         or any(violation.reason != "stale" for violation in violations)
         # Without an SLA it does not say why something inside is not fresh.
         or (
-            not violations and any(each.freshness_status == "degraded" for each in lineage.contexts)
+            not violations
+            and any(inner.freshness_status == "degraded" for inner in lineage.contexts)
         ),
         provenance=_provenance(lineage),
         has_failed=any(search.failed for search in lineage.retrievers),

@@ -65,9 +65,9 @@ def judge(read: TrackedFeature, sla_ms: int | None, now: datetime) -> tuple[date
     The moment is None if the value, or an input that decides about it, has none.
     """
     moments, fresh = Moments(), True
-    for each, sla in judged(read, sla_ms):
-        moments.add(each.value.moment)
-        fresh = fresh and _value_reason(each.value, sla, now) is None
+    for tracked, sla in judged(read, sla_ms):
+        moments.add(tracked.value.moment)
+        fresh = fresh and _value_reason(tracked.value, sla, now) is None
     return None if moments.incomplete else moments.oldest, fresh
 
 
@@ -121,8 +121,8 @@ def _context_reason(
 def _stalest(reads: Reads, used: Sequence[TrackedFeature]) -> datetime | None:
     moments = reads.other_moments()
     for read in used:
-        for each, _ in judged(read):
-            moments.add(each.value.moment)
+        for tracked, _ in judged(read):
+            moments.add(tracked.value.moment)
     return moments.oldest
 
 
@@ -132,19 +132,19 @@ def feature_violations(
     """Yield one violation for each value that is not fresh, also if several depend on it."""
     named: set[tuple[str, str]] = set()
     for read in used:
-        for each, sla in judged(read, sla_ms):
-            why = _value_reason(each.value, sla, now)
-            if sla is None or why is None or (each.feature, each.entity_id) in named:
+        for tracked, sla in judged(read, sla_ms):
+            why = _value_reason(tracked.value, sla, now)
+            if sla is None or why is None or (tracked.feature, tracked.entity_id) in named:
                 continue
-            named.add((each.feature, each.entity_id))
+            named.add((tracked.feature, tracked.entity_id))
             yield Violation(
                 kind="feature",
-                name=each.feature,
-                entity_id=each.entity_id,
-                age_ms=age_ms(each.value.moment, now),
+                name=tracked.feature,
+                entity_id=tracked.entity_id,
+                age_ms=age_ms(tracked.value.moment, now),
                 sla_ms=sla,
                 reason=why,
-                used_by=None if each is read else read.feature,
+                used_by=None if tracked is read else read.feature,
             )
 
 
@@ -182,7 +182,9 @@ def broken_sla_ms(core: Core, reads: Reads, used: Sequence[TrackedFeature]) -> i
     if core.freshness.status == "guaranteed":
         return None
     alone = check_freshness(reads, used, None, core.created_at, strict=False)
-    return min((each.sla_ms for each in alone.violations if each.sla_ms), default=None)
+    return min(
+        (violation.sla_ms for violation in alone.violations if violation.sla_ms), default=None
+    )
 
 
 def _known(*slas: int | None) -> Iterator[int]:

@@ -166,7 +166,7 @@ def _feature(
     facts = _value_facts(read, sla_ms, now)
     if not read.value.inputs:
         return crs.FeatureRead(**facts, used=used)
-    inputs = [crs.FeatureInput(**each) for each in _input_facts(read, facts["sla_ms"], now)]
+    inputs = [crs.FeatureInput(**inner) for inner in _input_facts(read, facts["sla_ms"], now)]
     return crs.FeatureRead(**facts, used=used, inputs=tuple(inputs))
 
 
@@ -178,12 +178,12 @@ def _input_facts(
     An input that is judged by several SLAs has an entry for each.
     """
     seen = SeenReads()
-    pending = [(each, sla_ms) for each in read.value.inputs]
-    for each, inherited in pending:
-        sla = inherited if each.sla_ms is None else each.sla_ms
-        if seen.add(each, sla):
-            yield _value_facts(each, sla, now)
-            pending += [(inner, sla) for inner in each.value.inputs]
+    pending = [(inner, sla_ms) for inner in read.value.inputs]
+    for tracked, inherited in pending:
+        sla = inherited if tracked.sla_ms is None else tracked.sla_ms
+        if seen.add(tracked, sla):
+            yield _value_facts(tracked, sla, now)
+            pending += [(inner, sla) for inner in tracked.value.inputs]
 
 
 def _value_facts(read: TrackedFeature, sla_ms: int | None, now: datetime) -> dict[str, Any]:
@@ -272,15 +272,21 @@ def _nested(tracked: TrackedContext) -> crs.NestedContext:
 
 def _sources(reads: Reads, features: Sequence[crs.FeatureRead]) -> list[crs.Source]:
     """Return what was read and is not listed otherwise, here or by the contexts inside."""
-    values = [value for each in features for value in (each, *each.inputs)]
-    listed: set[object] = {("entity", each.entity, each.entity_id) for each in values}
-    listed |= {("index", each.searched.name, None) for each in reads.retrievals if each.searched}
+    values = [value for read in features for value in (read, *read.inputs)]
+    listed: set[object] = {("entity", value.entity, value.entity_id) for value in values}
+    listed |= {
+        ("index", retrieval.searched.name, None)
+        for retrieval in reads.retrievals
+        if retrieval.searched
+    }
     inside = {part for context in reads.contexts for part in context.provenance}
     found = {_source_of(part) for part in reads.provenance - inside}
-    unlisted = {each for each in found - listed if each is not None}
+    unlisted = {source for source in found - listed if source is not None}
     return [
         crs.Source(kind=kind, name=name, entity_id=entity_id)
-        for kind, name, entity_id in sorted(unlisted, key=lambda each: (each[:2], each[2] or ""))
+        for kind, name, entity_id in sorted(
+            unlisted, key=lambda source: (source[:2], source[2] or "")
+        )
     ]
 
 

@@ -209,7 +209,7 @@ class Recorder:
 
 
 def _without_disclosures(record: Record, at: datetime) -> Record:
-    pointers = [each.pointer for each in record.disclosures]
+    pointers = [disclosure.pointer for disclosure in record.disclosures]
     return redact(record, *pointers, at=at, reason=_ERASED) if pointers else record
 
 

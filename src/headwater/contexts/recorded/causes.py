@@ -57,7 +57,7 @@ async def causes_of(
     sought = [stored for stored in places if stored is not None][:MOST_VALUES]
     rows = await asyncio.gather(*(_row(offline, stored) for stored in sought))
     found = {stored: row for stored, row in zip(sought, rows, strict=True) if row is not None}
-    types = {each for feature in registry.features.values() for each in feature.triggers}
+    types = {trigger for feature in registry.features.values() for trigger in feature.triggers}
     caused = [CausedRow(stored.entity_id, row) for stored, row in found.items()]
     events = await events_behind(offline, caused, types)
     causes = [
@@ -73,8 +73,8 @@ async def causes_of(
 def _values(core: Core) -> Iterator[tuple[_Place, FeatureInput]]:
     for at, read in enumerate(core.features):
         yield _Place(at, None), read
-        for number, each in enumerate(read.inputs):
-            yield _Place(at, number), each
+        for number, inner in enumerate(read.inputs):
+            yield _Place(at, number), inner
 
 
 def _stored(
@@ -92,10 +92,10 @@ def _stored(
     if isinstance(owner, CatalogEntry):
         # A process may have served the version before for a moment longer.
         during = meanings_during(owner.meanings, began - KEPT_FRESH, ended)
-        series = [each.series for each in during]
+        series = [meaning.series for meaning in during]
     elif owner is None and name in registry.features:
         series = [registry.features[name].series]
-    found = tuple(dict.fromkeys(each for each in series if each is not None))
+    found = tuple(dict.fromkeys(stored for stored in series if stored is not None))
     return _Stored(found, entity_id, as_of, written_at) if found and entity_id is not None else None
 
 

@@ -105,7 +105,7 @@ class Histograms:
         counts: list[int] = []
         for portion in _portions(edges):
             by_key = [await self._records.count_found(key, portion, _MOST_COUNTED) for key in keys]
-            counts = [sum(each) for each in zip(*by_key, strict=True)] + counts
+            counts = [sum(column) for column in zip(*by_key, strict=True)] + counts
             if sum(counts) >= _MOST_COUNTED:
                 break
         return _Counts(counts, None)
@@ -122,7 +122,7 @@ class Histograms:
                 break
             if is_listed:
                 found.append(summary)
-        moments = [each.created_at for each in found]
+        moments = [context.created_at for context in found]
         first = query.start or min(moments, default=None)
         last = query.end and query.end - timedelta(microseconds=1)
         last = last or max(moments, default=None)
@@ -133,13 +133,13 @@ class Histograms:
         counted = whole if len(whole) > 1 else edges[-2:]
         freshness = [Counter[str]() for _ in counted[1:]]
         width = to_micros(edges[1]) - to_micros(edges[0])
-        for each in found:
-            place = (to_micros(each.created_at) - to_micros(counted[0])) // width
+        for context in found:
+            place = (to_micros(context.created_at) - to_micros(counted[0])) // width
             if 0 <= place < len(freshness):
-                freshness[place][each.freshness_status] += 1
+                freshness[place][context.freshness_status] += 1
         return _histogram(
             edges,
-            _Counts([each.total() for each in freshness], freshness),
+            _Counts([counter.total() for counter in freshness], freshness),
             counted_from=None if reached is None else max(counted[0], reached + MICROSECOND),
         )
 

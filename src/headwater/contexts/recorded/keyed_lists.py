@@ -75,14 +75,16 @@ async def in_all(
     while True:
         heads: list[RecordSummary] = []
         for lists in groups:
-            found = [head for each in lists if (head := await each.head(target)) is not None]
+            found = [
+                head for keyed_list in lists if (head := await keyed_list.head(target)) is not None
+            ]
             if not found:
                 return
             heads.append(nearest(found, key=_order))
         first, target = nearest(heads, key=_order), furthest(heads, key=_order)
         yield first, first.context_id == target.context_id
-        for each in (each for lists in groups for each in lists):
-            each.drop(first.context_id)
+        for keyed_list in (keyed_list for lists in groups for keyed_list in lists):
+            keyed_list.drop(first.context_id)
 
 
 def _order(summary: RecordSummary) -> tuple[datetime, str]:

@@ -156,7 +156,7 @@ def unlike(core: Core, again: Core, names: Mapping[str, str | None]) -> list[str
 
     A feature that has no name any more was not read at all.
     """
-    stored = [each for each in core.features if each.source != "computed"]
+    stored = [stored_read for stored_read in core.features if stored_read.source != "computed"]
     recorded: dict[tuple[str | None, str], list[Any]] = {}
     for read in stored:
         if not _is_withheld(read):
@@ -168,7 +168,10 @@ def unlike(core: Core, again: Core, names: Mapping[str, str | None]) -> list[str
         if (values := recorded.get((read.feature, str(read.entity_id))))
         and to_tagged(read.value) not in values
     }
-    return sorted(other | {each.feature for each in stored if names[each.feature] is None})
+    return sorted(
+        other
+        | {stored_read.feature for stored_read in stored if names[stored_read.feature] is None}
+    )
 
 
 def _is_withheld(read: FeatureRead) -> bool:

@@ -123,7 +123,7 @@ class Replayer:
         A feature may have been renamed since, and its name may mean another one.
         """
         state, declared = self._services.catalog.state, self._services.registry.features
-        reads = [each for read in core.features for each in (read, *read.inputs)]
+        reads = [value for read in core.features for value in (read, *read.inputs)]
         owners = {
             read.feature: named_at(state, read.feature, core.timing.started_at) for read in reads
         }
@@ -204,10 +204,10 @@ def _past_of(core: Core, names: Mapping[str, str | None]) -> AbstractContextMana
             past = PastRead(read.written_at or absent, _current_at(read, began))
             key = (read.entity, names[read.feature] or "", read.entity_id)
             read_at.setdefault(key, []).append(past)
-    for each in (each for read in core.features for each in read.inputs):
-        if not isinstance(each.entity_id, Commitment) and each.source != "computed":
-            past = PastRead(each.written_at or began, _current_at(each, began))
-            read_at.setdefault((each.entity, names[each.feature] or "", each.entity_id), [past])
+    for inner in (inner for read in core.features for inner in read.inputs):
+        if not isinstance(inner.entity_id, Commitment) and inner.source != "computed":
+            past = PastRead(inner.written_at or began, _current_at(inner, began))
+            read_at.setdefault((inner.entity, names[inner.feature] or "", inner.entity_id), [past])
     return at_moment(began, ended, read_at, _searched_versions(core))
 
 

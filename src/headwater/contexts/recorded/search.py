@@ -132,7 +132,7 @@ class ContextSearch:
         stored = await self._records.get(ref)
         if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and HEX.issuperset(ref):
             found = await self._records.beginning(ref, limit=_SHOWN)
-            ids = sorted(each.context_id for each in found)
+            ids = sorted(summary.context_id for summary in found)
             if len(ids) > 1:
                 raise AmbiguousRefError(ref, ids)
             stored = await self._records.get(ids[0]) if ids else None
@@ -155,11 +155,11 @@ class ContextSearch:
             *await self._records.beginning(HASH_PREFIX + text, limit=limit),
         ]
         limited = limited_caller()
-        unique = {each.context_id: each for each in found}
+        unique = {summary.context_id: summary for summary in found}
         return [
-            each
-            for each in unique.values()
-            if limited is None or await self._visibility.is_listed(limited, each)
+            summary
+            for summary in unique.values()
+            if limited is None or await self._visibility.is_listed(limited, summary)
         ][:limit]
 
     async def _visible(self, ref: str, limited: LimitedCaller) -> StoredRecord:
@@ -289,8 +289,8 @@ class ContextSearch:
         before, prefixes = order.cursor, [prefix]
         if HEX.issuperset(prefix) and len(prefix) >= SHORTEST_PREFIX:
             prefixes.append(f"{HASH_PREFIX}{prefix}")
-        for each in prefixes:
-            while page := await self._records.beginning(each, before=before, limit=order.size):
+        for beginning in prefixes:
+            while page := await self._records.beginning(beginning, before=before, limit=order.size):
                 for summary in page:
                     yield summary, True
                 before, prefixes[1:] = page[-1].context_id, []
@@ -302,7 +302,7 @@ class ContextSearch:
             return []
         indexes = await self._indexes()
         return [
-            [[index.key(*each) for index in indexes] for each in _alternatives(part)]
+            [[index.key(*alternative) for index in indexes] for alternative in _alternatives(part)]
             for part in parts
         ]
 

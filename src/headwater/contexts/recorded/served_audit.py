@@ -82,7 +82,7 @@ class _ServedValue(msgspec.Struct, frozen=True):
     def moments(self) -> tuple[datetime, datetime, datetime]:
         """The beginning, the end, and the moment since which the value was served, if known."""
         inputs = self.read.inputs if isinstance(self.read, FeatureRead) else ()
-        written = [each.written_at for each in (self.read, *inputs) if each.written_at]
+        written = [read.written_at for read in (self.read, *inputs) if read.written_at]
         if written:
             return self.began, self.ended, max(written)
         is_computed = self.is_absent or self.read.rule == "inputs"
@@ -228,11 +228,13 @@ class ServedAudit:
 
     def _change(self, value: _ServedValue) -> str | None:
         """Return what has changed about the inputs of a value, so that it is another one now."""
-        inputs = [self._named(each.feature, value.began) for each in value.inputs]
+        inputs = [self._named(inner.feature, value.began) for inner in value.inputs]
         if DROPPED in inputs:
             return DROPPED
         try:
-            served = [self._served(each, value) for each in inputs if isinstance(each, FeatureDef)]
+            served = [
+                self._served(inner, value) for inner in inputs if isinstance(inner, FeatureDef)
+            ]
         except InvalidInputError:
             return DROPPED
         if any(map(_is_converted, served)):
@@ -254,14 +256,14 @@ class ServedAudit:
             except InvalidInputError:
                 self._not_compared[DROPPED] += 1
                 continue
-            series = tuple(dict.fromkeys(each.series for each in served))
+            series = tuple(dict.fromkeys(version.series for version in served))
             by_series.setdefault(series, []).append((value, served))
         for series, some in by_series.items():
             points = [Point(value.entity_id, at) for value, _ in some for at in value.moments]
             found = await self._offline.as_of(series, points, known=True)
             for place, (value, served) in enumerate(some):
                 rows = found[3 * place : 3 * place + 3]
-                past = {each: [row[n] for row in rows] for n, each in enumerate(series)}
+                past = {name: [row[n] for row in rows] for n, name in enumerate(series)}
                 await self._compare_one(value, served, past)
 
     async def _compare_one(
@@ -279,10 +281,10 @@ class ServedAudit:
             for feature in served:
                 results += await self._known(value, feature, past[feature.series])
             last = [
-                feature.codec.decode(each.value)
+                feature.codec.decode(cell.value)
                 for feature in served
-                for each in past[feature.series][:2]
-                if each is not None
+                for cell in past[feature.series][:2]
+                if cell is not None
             ]
         except FeatureValueError:
             self._not_compared[UNREADABLE] += 1
@@ -297,10 +299,10 @@ class ServedAudit:
     ) -> list[Any]:
         """Return what history knows of the moments of a value in one version."""
         results = [
-            _live(feature, each, moment) for each, moment in zip(past, value.moments, strict=True)
+            _live(feature, cell, moment) for cell, moment in zip(past, value.moments, strict=True)
         ]
         # A value that was replaced long before was stale, although it was written then.
-        if all(each is None or each.written_at <= value.since for each in past[:2]):
+        if all(cell is None or cell.written_at <= value.since for cell in past[:2]):
             del results[2:]
         if feature.log:
             end = value.ended + timedelta.resolution
@@ -333,7 +335,7 @@ class ServedAudit:
 
 def _hint(feature: FeatureDef) -> str:
     """Return which source of time or chance the code of a feature uses."""
-    return "; ".join(f"{each.location}: it {each}" for each in hidden_of(feature))
+    return "; ".join(f"{hidden.location}: it {hidden}" for hidden in hidden_of(feature))
 
 
 def _obstacle(feature: FeatureDef) -> str | None:
@@ -348,12 +350,16 @@ def _reads(core: Core) -> Iterator[_Read]:
     began, ended = core.timing.started_at, core.created_at
     for outer in core.features:
         inner = [
-            _Read(each, outer.inputs if each.rule == "inputs" else (), *_span(each, outer, core))
-            for each in outer.inputs
+            _Read(
+                input_read,
+                outer.inputs if input_read.rule == "inputs" else (),
+                *_span(input_read, outer, core),
+            )
+            for input_read in outer.inputs
         ]
         for found in (_Read(outer, outer.inputs, began, ended), *inner):
-            each = found.read
-            value = (each.feature, str(each.entity_id), each.written_at, each.as_of, each.source)
+            read = found.read
+            value = (read.feature, str(read.entity_id), read.written_at, read.as_of, read.source)
             key = (*value, found.began, found.ended)
             if key not in seen:
                 seen.add(key)
@@ -369,17 +375,17 @@ def _span(read: FeatureInput, outer: FeatureRead, core: Core) -> tuple[datetime,
     if outer.written_at is not None and outer.written_at < began:
         began = ended = outer.written_at
     between = [
-        each.written_at
-        for each in outer.inputs
-        if each is not read and each.rule == "inputs" and each.written_at is not None
+        inner.written_at
+        for inner in outer.inputs
+        if inner is not read and inner.rule == "inputs" and inner.written_at is not None
     ]
     since = read.written_at
-    return min([began, *(each for each in between if since is None or each >= since)]), ended
+    return min([began, *(moment for moment in between if since is None or moment >= since)]), ended
 
 
 def _is_converted(served: Sequence[FeatureDef]) -> bool:
     """Return whether values of one of the versions are converted to the declared type now."""
-    return any(dict(each.lineage).get(each.series) for each in served)
+    return any(dict(version.lineage).get(version.series) for version in served)
 
 
 def _live(feature: FeatureDef, past: PastValue | None, moment: datetime) -> Any:

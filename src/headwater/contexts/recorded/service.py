@@ -79,7 +79,9 @@ class RecordedContexts:
         """Return the explanation of a context."""
         record, core = await self._opened(ref)
         features = self._registry.features.items()
-        templates = {name: each.template for name, each in features if each.template is not None}
+        templates = {
+            name: feature.template for name, feature in features if feature.template is not None
+        }
         return await asyncio.to_thread(explained, record, core, templates)
 
     async def causes(self, ref: str) -> ContextCauses:
