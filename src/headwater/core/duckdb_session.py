@@ -78,7 +78,7 @@ class Session:
                 identifier(name)
             )
             for name, kind, *_ in columns
-            if any(each in kind for each in _FLOATS)
+            if any(type_name in kind for type_name in _FLOATS)
         ]
         if not checks:
             return False

@@ -82,7 +82,7 @@ class LoggingSink:
 
     def is_seen(self) -> bool:
         handlers = (*_LOGGER.handlers, *logging.getLogger().handlers)
-        return not all(isinstance(each, logging.NullHandler) for each in handlers)
+        return not all(isinstance(handler, logging.NullHandler) for handler in handlers)
 
     def flush(self) -> None:
         """Do nothing: handlers of logging flush themselves."""

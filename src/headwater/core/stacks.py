@@ -16,7 +16,7 @@ def stack_of(thread: int, caller: str) -> str:
     if frame is None:
         return ""
     stack = traceback.extract_stack(frame)
-    called = max((i for i, each in enumerate(stack) if each.filename == caller), default=-1) + 1
+    called = max((i for i, entry in enumerate(stack) if entry.filename == caller), default=-1) + 1
     return "".join(traceback.format_list(stack[called:] or stack)[-_MAX_FRAMES:])
 
 

@@ -45,7 +45,7 @@ class Template(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The text that `parse_template` parses to this template."""
-        literals = [each.replace("{", "{{").replace("}", "}}") for each in self.literals]
+        literals = [literal.replace("{", "{{").replace("}", "}}") for literal in self.literals]
         references = [f"{{{reference}}}" for reference in self.references]
         return "".join(chain(*zip(literals, [*references, ""], strict=True)))
 

@@ -144,7 +144,7 @@ class Offload:
 
     def _new_inbox(self, loop: asyncio.AbstractEventLoop) -> Inbox:
         with self._lock:
-            alive = {k: each for k, each in self._inboxes.items() if not k.is_closed()}
+            alive = {k: open_inbox for k, open_inbox in self._inboxes.items() if not k.is_closed()}
             inbox = Inbox(loop)
             self._inboxes = {**alive, loop: inbox}
         return inbox

@@ -11,13 +11,13 @@ def chain_of(error: BaseException) -> Iterator[BaseException]:
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
     while waiting:
-        each = waiting.pop()
-        if each is None or id(each) in seen:
+        current = waiting.pop()
+        if current is None or id(current) in seen:
             continue
-        seen.add(id(each))
-        yield each
-        members = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-        cause = each.__context__ if each.__cause__ is None else each.__cause__
+        seen.add(id(current))
+        yield current
+        members = current.exceptions if isinstance(current, BaseExceptionGroup) else ()
+        cause = current.__context__ if current.__cause__ is None else current.__cause__
         waiting += [*reversed(members), cause]
 
 
@@ -30,7 +30,7 @@ def format_traceback(error: BaseException, *, private: bool) -> str:
 
 
 def _places(error: BaseException) -> Iterator[str]:
-    for each in chain_of(error):
-        yield f"{type(each).__module__}.{type(each).__qualname__}\n"
-        for frame, line in traceback.walk_tb(each.__traceback__):
+    for raised in chain_of(error):
+        yield f"{type(raised).__module__}.{type(raised).__qualname__}\n"
+        for frame, line in traceback.walk_tb(raised.__traceback__):
             yield f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}\n"

@@ -33,7 +33,7 @@ def _describe(part: object, outer: tuple[int, ...]) -> object:
         return f"the type {len(outer) - outer.index(id(part))} levels outside"
     match part:
         case tuple():
-            return [_describe(each, outer) for each in part]
+            return [_describe(inner, outer) for inner in part]
         case Field():
             return [part.encode_name, part.required, _describe(part.type, outer)]
         case Metadata():
@@ -49,8 +49,8 @@ def _describe(part: object, outer: tuple[int, ...]) -> object:
 
 def _describe_parts(part: Type, outer: tuple[int, ...]) -> object:
     found = {
-        name: _describe(each, outer)
-        for name, each in msgspec.structs.asdict(part).items()
+        name: _describe(value, outer)
+        for name, value in msgspec.structs.asdict(part).items()
         if name not in ("cls", "fields")
     }
     if isinstance(part, StructType | DataclassType | TypedDictType | NamedTupleType):
@@ -82,4 +82,4 @@ def _without_prose(schema: object) -> object:
             for name, part in sorted(schema.items())
             if name not in _PROSE or isinstance(part, dict)
         }
-    return [_without_prose(each) for each in schema] if isinstance(schema, list) else schema
+    return [_without_prose(part) for part in schema] if isinstance(schema, list) else schema
