@@ -143,7 +143,7 @@ class _Reached:
         for name in _names(code):
             key = f"{number}/{name}"
             if name in file.bound and key not in self.parts:
-                statements = [_plain(each) for each in file.bound[name]]
+                statements = [_plain(bound) for bound in file.bound[name]]
                 self.parts[key] = "\n".join(map(ast.unparse, statements))
                 for statement in statements:
                     self._follow(path, statement, variables)
@@ -238,19 +238,19 @@ def _bindings(statement: ast.stmt) -> Iterator[tuple[str, bool]]:
 
 def _names(node: ast.AST) -> list[str]:
     """Return the names that code uses, each once, without those of builtins."""
-    found = (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+    found = (inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name))
     return [name for name in dict.fromkeys(found) if name not in vars(builtins)]
 
 
 def _attributes(node: ast.AST, name: str) -> Iterator[str]:
     """Yield the attributes of a variable that code uses."""
-    for each in ast.walk(node):
+    for inner in ast.walk(node):
         if (
-            isinstance(each, ast.Attribute)
-            and isinstance(each.value, ast.Name)
-            and each.value.id == name
+            isinstance(inner, ast.Attribute)
+            and isinstance(inner.value, ast.Name)
+            and inner.value.id == name
         ):
-            yield each.attr
+            yield inner.attr
 
 
 def _plain(node: ast.AST, *, decorated: bool = True) -> ast.Module:
@@ -258,17 +258,17 @@ def _plain(node: ast.AST, *, decorated: bool = True) -> ast.Module:
     tree = ast.parse(ast.unparse(node))
     if not decorated and isinstance(tree.body[0], ast.FunctionDef | ast.AsyncFunctionDef):
         tree.body[0].decorator_list = []
-    for each in ast.walk(tree):
-        if isinstance(each, _DOCUMENTED) and ast.get_docstring(each, clean=False) is not None:
-            each.body = each.body[1:] or [ast.Pass()]
+    for inner in ast.walk(tree):
+        if isinstance(inner, _DOCUMENTED) and ast.get_docstring(inner, clean=False) is not None:
+            inner.body = inner.body[1:] or [ast.Pass()]
     return tree
 
 
 def _compiled(code: CodeType) -> str:
     """Return the instructions of code whose text is not known; other Pythons make others."""
     parts = [
-        _compiled(each) if isinstance(each, CodeType) else _constant(each)
-        for each in code.co_consts
+        _compiled(constant) if isinstance(constant, CodeType) else _constant(constant)
+        for constant in code.co_consts
     ]
     return repr((code.co_code.hex(), code.co_names, code.co_varnames, code.co_flags, *parts))
 

@@ -31,8 +31,10 @@ def draw(registry: Registry) -> Graph:
 def _nodes(registry: Registry) -> Iterator[Node]:
     for feature in registry.features.values():
         yield Node(f"feature:{feature.name}", feature.name, feature.mode, feature.entity.name)
-        yield from (Node(f"event:{each}", each, "event") for each in feature.triggers)
-        yield from (Node(f"source:{each}", each, "source") for each in _sources(feature, registry))
+        yield from (Node(f"event:{trigger}", trigger, "event") for trigger in feature.triggers)
+        yield from (
+            Node(f"source:{source}", source, "source") for source in _sources(feature, registry)
+        )
     for name in registry.all_indexes():
         yield Node(f"index:{name}", name, "index")
     for name in registry.retrievers:
@@ -44,9 +46,9 @@ def _nodes(registry: Registry) -> Iterator[Node]:
 def _edges(registry: Registry) -> Iterator[Edge]:
     for feature in registry.features.values():
         node = f"feature:{feature.name}"
-        yield from (Edge(f"event:{each}", node) for each in feature.triggers)
-        yield from (Edge(f"source:{each}", node) for each in _sources(feature, registry))
-        yield from (Edge(f"feature:{each}", node) for each in dependencies(feature))
+        yield from (Edge(f"event:{trigger}", node) for trigger in feature.triggers)
+        yield from (Edge(f"source:{source}", node) for source in _sources(feature, registry))
+        yield from (Edge(f"feature:{dependency}", node) for dependency in dependencies(feature))
         if feature.template is None and feature.sql is None:
             yield from _found_in_code(node, feature.function)
     for retriever in registry.retrievers.values():

@@ -246,7 +246,10 @@ def _check_arity(
     try:
         signature.bind(*range(count))
     except TypeError as error:
-        bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+        bare = [
+            parameter.replace(annotation=parameter.empty)
+            for parameter in signature.parameters.values()
+        ]
         taken = signature.replace(parameters=bare, return_annotation=signature.empty)
         raise DeclarationError(
             f"feature {checks.name!r} must take {wanted}, but its function takes {taken}",

@@ -60,14 +60,14 @@ def _parse_entry(key: object, value: object, depth: int) -> Filter:
                 f"{key} takes a list of filters such as [{{'lang': 'en'}}, {{'lang': 'de'}}], not "
                 f"{reprlib.repr(value)}"
             )
-        conditions = [_parse_all(each, f"an element of {key}", depth + 1) for each in value]
+        conditions = [_parse_all(element, f"an element of {key}", depth + 1) for element in value]
         return _all(conditions) if key == "$and" else AnyOf(conditions)
     if key.startswith("$"):
         hint = _nearest(key, _COMBINING, _INSIDE_OF_A_FIELD)
         raise InvalidInputError(f"unknown operator {quoted(key)} in filters; {hint}")
     _check_text(key, key)
     if isinstance(value, Mapping):
-        return _all([_parse_operator(key, name, each, depth) for name, each in value.items()])
+        return _all([_parse_operator(key, name, operand, depth) for name, operand in value.items()])
     return Compare(key, "eq", _scalar(key, value))
 
 
@@ -83,7 +83,7 @@ def _parse_operator(field: str, name: object, value: object, depth: int) -> Filt
                 f"$not in the filter of {field!r} takes operators such as {{'$gte': 2020}}, not "
                 f"{reprlib.repr(value)}"
             )
-        return Not(_all([_parse_operator(field, *each, depth + 1) for each in value.items()]))
+        return Not(_all([_parse_operator(field, *item, depth + 1) for item in value.items()]))
     if name in ("$in", "$nin"):
         among = Compare(field, "in", _scalars(field, str(name), value))
         return among if name == "$in" else Not(among)
@@ -100,7 +100,7 @@ def _parse_operator(field: str, name: object, value: object, depth: int) -> Filt
 
 def _nearest(name: str, operators: Sequence[str], more: str = "") -> str:
     """Return a hint for an unknown operator, whose ``$`` resembles none."""
-    close = closest(name.removeprefix("$"), [each[1:] for each in operators])
+    close = closest(name.removeprefix("$"), [operator[1:] for operator in operators])
     if close is not None:
         return f"did you mean '${close}'? {more}".rstrip()
     return f"choose one of {', '.join(operators)}" + (f". {more}" if more else "")
@@ -161,9 +161,9 @@ def matches(condition: Filter, metadata: Mapping[str, Any]) -> bool:
     if isinstance(condition, Compare):
         return condition.field in metadata and _holds(condition, metadata[condition.field])
     if isinstance(condition, AllOf):
-        return all(matches(each, metadata) for each in condition.conditions)
+        return all(matches(inner, metadata) for inner in condition.conditions)
     if isinstance(condition, AnyOf):
-        return any(matches(each, metadata) for each in condition.conditions)
+        return any(matches(inner, metadata) for inner in condition.conditions)
     return not matches(condition.condition, metadata)
 
 
@@ -175,7 +175,7 @@ def _holds(condition: Compare, value: object) -> bool:
         return (number or text) and _ORDERING[condition.operator](value, wanted)
     among = [wanted] if condition.operator == "eq" else wanted
     values = value if isinstance(value, list) else [value]
-    return any(_is_equal(each, one) for each in values for one in among)
+    return any(_is_equal(item, one) for item in values for one in among)
 
 
 def _is_number(value: object) -> bool:

@@ -78,8 +78,8 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
 def _classes(hint: object) -> Iterator[type]:
     """Return the classes that an annotation names, at any depth."""
     inner = get_args(hint)
-    for each in inner:
-        yield from _classes(each)
+    for nested in inner:
+        yield from _classes(nested)
     if isinstance(hint, type) and not inner:
         yield hint
 
@@ -87,8 +87,8 @@ def _classes(hint: object) -> Iterator[type]:
 def is_async(function: Callable[..., Any]) -> bool:
     """Return whether a function, the function that it wraps, or a callable object is async."""
     return any(
-        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
-        for each in (function, inspect.unwrap(function), type(function).__call__)
+        inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+        for called in (function, inspect.unwrap(function), type(function).__call__)
     )
 
 

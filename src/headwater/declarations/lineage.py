@@ -31,7 +31,7 @@ def lineage_of(
     if is_served and not active.converts:
         return ()
     own = series.pop(0) if is_served else unused_series(state, f"{entry.feature}.next")
-    return ((own, False), *((each, not fitting.get(each, False)) for each in series))
+    return ((own, False), *((stored, not fitting.get(stored, False)) for stored in series))
 
 
 def is_converting(feature: FeatureDef, version: FeatureVersion) -> bool:

@@ -93,11 +93,13 @@ class PastNames:
             return [FeatureSince(start, feature)]
         first, *later = meanings_during(entry.meanings, start, end)
         # Of those since one moment only the last was ever served.
-        meanings = [first, *{each.since: each for each in later}.values()]
-        for each in meanings:
-            self._check_kept(feature, each)
+        meanings = [first, *{meaning.since: meaning for meaning in later}.values()]
+        for meaning in meanings:
+            self._check_kept(feature, meaning)
         changes = [later for before, later in pairwise(meanings) if _differs(before, later)]
-        return [FeatureSince(each.since, as_meant(feature, each)) for each in (first, *changes)]
+        return [
+            FeatureSince(meaning.since, as_meant(feature, meaning)) for meaning in (first, *changes)
+        ]
 
     def at(self, feature: FeatureDef, moment: datetime) -> FeatureDef:
         """Return a feature with the series and the default of a moment; raise as ``spans`` does."""
@@ -122,8 +124,8 @@ def named_at(
     feature of the name was recorded, it means that one.
     """
     owners = sorted(_owners(state, name), key=lambda owner: owner.since)
-    before = [each for each in owners if each.since <= moment < each.until]
-    after = [each for each in owners if each.since > moment]
+    before = [candidate for candidate in owners if candidate.since <= moment < candidate.until]
+    after = [candidate for candidate in owners if candidate.since > moment]
     owner = before[-1] if before else after[0] if after else None
     return owner and owner.feature
 
@@ -154,9 +156,9 @@ def _owners(state: CatalogState, name: str) -> Iterator[_Owner]:
     features: list[CatalogEntry | DroppedFeature] = [*state.features.values(), *state.dropped]
     for feature in features:
         until = feature.dropped_at if isinstance(feature, DroppedFeature) else _NEVER
-        for each in feature.meanings:
-            if each.name == name:
-                yield _Owner(each.since, until, feature)
+        for meaning in feature.meanings:
+            if meaning.name == name:
+                yield _Owner(meaning.since, until, feature)
 
 
 def _differs(meaning: Meaning, other: Meaning) -> bool:

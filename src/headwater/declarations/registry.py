@@ -106,7 +106,9 @@ class Registry:
         if self._changes is None:
             # Before it was first recorded, a feature was what that record says.
             entries = self._catalog.features.values()
-            self._changes = sorted({each.since for entry in entries for each in entry.meanings[1:]})
+            self._changes = sorted(
+                {meaning.since for entry in entries for meaning in entry.meanings[1:]}
+            )
         return self._catalog.revision, bisect_right(self._changes, moment)
 
     @property
@@ -145,7 +147,7 @@ class Registry:
             return RunSet((), code=self._code())
         without = {version.series for version in foreign}
         running = chain.from_iterable(self.running(group).values())
-        triggered = [each for each in running if each.series not in without]
+        triggered = [feature for feature in running if feature.series not in without]
         return RunSet(triggered, self.scheduled(), self._code())
 
     def foreign(self, group: str, own: Collection[str] = ()) -> list[FeatureVersion]:
@@ -170,8 +172,10 @@ class Registry:
 
     def _code(self) -> str:
         """Return a hash of the code of all handlers, whichever versions of them run."""
-        handlers = [each for each in self.features.values() if each.triggers or each.refresh]
-        named = [msgspec.structs.replace(each, series=each.name) for each in handlers]
+        handlers = [
+            feature for feature in self.features.values() if feature.triggers or feature.refresh
+        ]
+        named = [msgspec.structs.replace(handler, series=handler.name) for handler in handlers]
         texts = sorted(chain.from_iterable(map(declared_as, named)))
         return sha256("\n".join(texts).encode()).hexdigest()[:16]
 
@@ -195,7 +199,7 @@ class Registry:
     def names_of(self, series: Iterable[str]) -> tuple[str, ...]:
         """Return the names of features for some series; a version that is not served has none."""
         names = self._names
-        return tuple([names.get(each, each) for each in series]) if names else tuple(series)
+        return tuple([names.get(name, name) for name in series]) if names else tuple(series)
 
     def add_retriever(self, retriever: RetrieverDef) -> None:
         self._check_unique("retriever", retriever.name, retriever.location, self.retrievers)
@@ -321,7 +325,7 @@ def _is_run(version: FeatureVersion) -> bool:
 
 def _variants(feature: FeatureDef, series: Iterable[str]) -> tuple[FeatureDef, ...]:
     return tuple(
-        msgspec.structs.replace(feature, series=each) for each in series if each != feature.series
+        msgspec.structs.replace(feature, series=name) for name in series if name != feature.series
     )
 
 

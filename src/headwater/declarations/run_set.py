@@ -33,7 +33,7 @@ class RunSet:
                 touched = self.touches.get(event_type, frozenset())
                 self.touches[event_type] = touched | {feature.entity.name}
         self.declared = frozenset(
-            text for each in (*self.triggered, *scheduled) for text in declared_as(each)
+            text for handler in (*self.triggered, *scheduled) for text in declared_as(handler)
         )
         """What a worker registers: each version, its triggers or its schedule, and its code."""
 
@@ -52,7 +52,7 @@ def declared_as(feature: FeatureDef) -> list[str]:
     ['total_spend@2 on purchase as 3f0c2a4b5d6e7f80']
     """
     causes = feature.triggers or ("schedule",)
-    return [f"{feature.series} on {each} as {definition_of(feature)}" for each in causes]
+    return [f"{feature.series} on {cause} as {definition_of(feature)}" for cause in causes]
 
 
 def series_of(declared: str) -> str:

@@ -44,9 +44,9 @@ def declared_entry(
     A former name means the renamed feature in a process that does not declare the new name.
     """
     renamed = (
-        each
-        for each in state.features.values()
-        if name in each.former_names and each.feature not in declared
+        entry
+        for entry in state.features.values()
+        if name in entry.former_names and entry.feature not in declared
     )
     return state.features.get(name) or next(renamed, None)
 
@@ -86,7 +86,7 @@ def undeclared_entities(state: CatalogState, declared: Collection[str]) -> dict[
 
 def unused_series(state: CatalogState, name: str) -> str:
     """Return the name, or the name with the first number that no version has as its series."""
-    used = {each.series for each in state.versions()}
+    used = {version.series for version in state.versions()}
     number, series = 1, name
     while series in used:
         number += 1
@@ -120,8 +120,11 @@ def unfit_series(entry: CatalogEntry | None, feature: FeatureDef) -> set[str]:
     if entry is None or len(entry.versions) == 1:
         return {series for series, _ in feature.lineage if entry and series == feature.series}
     structure = shape_of(feature).structure
-    latest = {each.series: (each.structure, *each.earlier_structures) for each in entry.versions}
+    latest = {
+        version.series: (version.structure, *version.earlier_structures)
+        for version in entry.versions
+    }
     misfits = {series for series, fitting in latest.items() if structure not in fitting}
     entity = feature.entity.name
-    misfits |= {each.series for each in entry.versions if entry.entity_of(each) != entity}
+    misfits |= {version.series for version in entry.versions if entry.entity_of(version) != entity}
     return misfits if feature.series in latest else {feature.series, *misfits}
