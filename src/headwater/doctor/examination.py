@@ -32,11 +32,11 @@ async def examine(
         *await asyncio.to_thread(installation.findings, settings, registry),
         *backends,
     ]
-    if not any(each.check in _NEEDED and each.severity != "ok" for each in backends):
+    if not any(finding.check in _NEEDED and finding.severity != "ok" for finding in backends):
         findings += await workload.findings(store, open_breakers)
     return Examination(worst(findings), findings)
 
 
 def worst(findings: Sequence[Finding]) -> Severity:
     """Return the worst severity."""
-    return max((each.severity for each in findings), key=_ORDER.index, default="ok")
+    return max((finding.severity for finding in findings), key=_ORDER.index, default="ok")

@@ -31,7 +31,7 @@ _LATE = frozenset({"lag", "partitions", "schedules", "slow partition"})
 
 def status_of(concerns: Sequence[OverviewFinding]) -> OverviewStatus:
     """Return one word for the worst concern; an installation at risk is not failing yet."""
-    if any(each.severity == "error" and each.check in RANKS for each in concerns):
+    if any(concern.severity == "error" and concern.check in RANKS for concern in concerns):
         return "failing"
     return "attention" if concerns else "healthy"
 
@@ -41,7 +41,7 @@ def title_of(concerns: Sequence[OverviewFinding], workload: Workload, samples: h
     if not concerns:
         return "Everything works" if _has_worked(workload, samples) else "Ready for the first event"
     worst = concerns[0]
-    number = sum(each.check == worst.check for each in concerns)
+    number = sum(concern.check == worst.check for concern in concerns)
     one, several = _TITLES.get(worst.check, _OTHER)
     title = (several or one) if number > 1 else one
     text = title.format(subject=worst.subject, summary=worst.summary, number=number)

@@ -79,7 +79,7 @@ def _has_key(settings: Settings, provider: str) -> bool:
 
 
 def _add_prices(settings: Settings, registry: Registry, found: Findings) -> None:
-    models = {each.model for each in registry.contexts.values() if each.model}
+    models = {context.model for context in registry.contexts.values() if context.model}
     missing = sorted(models - settings.prices.keys())
     if missing and not find_spec("genai_prices"):
         found.warning(

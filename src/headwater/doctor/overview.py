@@ -45,12 +45,12 @@ def series_of(end: int, samples: hour.Samples) -> Series:
         step_seconds=STEP,
         accepted_per_second=hour.each_rate(samples, hour.accepted),
         processed_per_second=hour.each_rate(samples, hour.committed),
-        waiting=hour.each_backlog(samples, lambda each: sum(each.waiting)),
-        oldest_seconds=hour.each_backlog(samples, lambda each: each.oldest_seconds),
-        dead_letters=hour.each_backlog(samples, lambda each: each.dead_letters),
-        contexts_per_minute=[None if each is None else float(each.total) for each in minutes],
-        fresh_percent=[None if each is None else each.fresh_percent for each in minutes],
-        assembly_p99_ms=[None if each is None else each.p99_ms for each in minutes],
+        waiting=hour.each_backlog(samples, lambda backlog: sum(backlog.waiting)),
+        oldest_seconds=hour.each_backlog(samples, lambda backlog: backlog.oldest_seconds),
+        dead_letters=hour.each_backlog(samples, lambda backlog: backlog.dead_letters),
+        contexts_per_minute=[None if minute is None else float(minute.total) for minute in minutes],
+        fresh_percent=[None if minute is None else minute.fresh_percent for minute in minutes],
+        assembly_p99_ms=[None if minute is None else minute.p99_ms for minute in minutes],
     )
 
 
@@ -65,7 +65,7 @@ def overview_of(
     concerns = _concerns([*findings, *inspected])
     return Overview(
         status=status_of(concerns),
-        since=min((each.since for each in concerns if each.since), default=None),
+        since=min((concern.since for concern in concerns if concern.since), default=None),
         title=title_of(concerns, workload, samples),
         subtitle=subtitle_of(concerns, workload, samples),
         at=workload.at,
@@ -75,14 +75,14 @@ def overview_of(
         waiting=workload.waiting,
         dead_letters=workload.letters.letters,
         workers=_workers(workload, samples),
-        stores=[*(_part(each, inspected) for each in workload.health), *map(_index, indexes)],
+        stores=[*(_part(area, inspected) for area in workload.health), *map(_index, indexes)],
         contexts=_contexts(samples),
     )
 
 
 def _concerns(findings: Sequence[Finding]) -> list[OverviewFinding]:
     """Return the findings that need attention, the worst first."""
-    found = [each for each in findings if _matters(each)]
+    found = [finding for finding in findings if _matters(finding)]
     found.sort(key=_order)
     return list(map(_concern, found))
 
@@ -121,21 +121,23 @@ def _workers(workload: Workload, samples: hour.Samples) -> list[WorkerState]:
             id=worker,
             group=group.name,
             partitions=held.get(worker, []),
-            events_per_second=sum(rates[each] for each in held.get(worker, [])) if rates else None,
+            events_per_second=sum(rates[partition] for partition in held.get(worker, []))
+            if rates
+            else None,
             heartbeat_seconds=workload.age(heartbeat),
         )
         for group in workload.groups
         for worker, heartbeat in zip(group.workers, group.heartbeats, strict=True)
     ]
-    return sorted(workers, key=lambda each: (-len(each.partitions), each.group, each.id))
+    return sorted(workers, key=lambda worker: (-len(worker.partitions), worker.group, worker.id))
 
 
 def _part(part: Health, inspected: Sequence[Finding]) -> StoreState:
     area, checks = _DESCRIBED.get(part.name, ("", ()))
     described = [
-        each.found
-        for each in inspected
-        if each.area == area and each.check in checks and each.severity == "ok"
+        finding.found
+        for finding in inspected
+        if finding.area == area and finding.check in checks and finding.severity == "ok"
     ]
     return StoreState(
         name=part.name,
@@ -149,7 +151,9 @@ def _part(part: Health, inspected: Sequence[Finding]) -> StoreState:
 def _index(index: IndexStatus) -> StoreState:
     chunks = "1 chunk" if index.chunks == 1 else f"{index.chunks:,} chunks"
     documents = "1 document" if index.documents == 1 else f"{index.documents:,} documents"
-    generation = next((each.number for each in index.generations if each.state == "active"), None)
+    generation = next(
+        (candidate.number for candidate in index.generations if candidate.state == "active"), None
+    )
     version = "" if generation is None else f"v{generation}, "
     return StoreState(
         name=f"index {index.name}",
@@ -175,4 +179,4 @@ def _contexts(samples: hour.Samples) -> list[ContextState]:
         )
         for name, counts in hour.by_context(samples).items()
     ]
-    return sorted(found, key=lambda each: (-each.total, each.name))
+    return sorted(found, key=lambda context: (-context.total, context.name))

@@ -151,9 +151,9 @@ def _add_health(parts: Sequence[Health], found: Findings) -> None:
 
 def _add_partitions(workload: Workload, found: Findings) -> None:
     partitions, waiting = workload.lags, workload.waiting
-    unowned = [each for each in partitions if each.owner is None]
+    unowned = [partition for partition in partitions if partition.owner is None]
     if not unowned:
-        owners = len({each.owner for each in partitions})
+        owners = len({partition.owner for partition in partitions})
         workers = "1 worker has" if owners == 1 else f"{owners} workers have"
         found.ok("partitions", f"{workers} all {len(partitions)}")
         return
@@ -182,7 +182,7 @@ def _add_partitions(workload: Workload, found: Findings) -> None:
 
 
 def _add_oldest(workload: Workload, found: Findings) -> None:
-    oldest = min((each.oldest_at for each in workload.lags if each.oldest_at), default=None)
+    oldest = min((lag.oldest_at for lag in workload.lags if lag.oldest_at), default=None)
     if oldest is None:
         found.ok("lag", "no event waits")
         return
@@ -204,11 +204,16 @@ def _add_oldest(workload: Workload, found: Findings) -> None:
 
 def _add_slow_partition(workload: Workload, found: Findings) -> None:
     """Add the partition whose oldest event waits much longer than those of the others."""
-    ages = {each.partition: workload.age(each.oldest_at) for each in workload.lags if each.owner}
+    ages = {
+        other.partition: workload.age(other.oldest_at) for other in workload.lags if other.owner
+    }
     if len(ages) <= 1:
         return
-    slowest = max(ages, key=lambda each: ages[each])
-    seconds, others = ages[slowest], median(age for each, age in ages.items() if each != slowest)
+    slowest = max(ages, key=lambda partition: ages[partition])
+    seconds, others = (
+        ages[slowest],
+        median(age for partition, age in ages.items() if partition != slowest),
+    )
     if not (seconds > _SLOW_SECONDS and seconds > _SLOWER_THAN_OTHERS * others):
         return
     lag = workload.lags[slowest]
