@@ -71,9 +71,9 @@ def _storable(value: object) -> Any:
         case str() as text:
             return _storable_text(text)
         case dict() as fields:
-            return {name: _storable(each) for name, each in fields.items()}
+            return {name: _storable(field) for name, field in fields.items()}
         case list() | tuple() as items:
-            return [_storable(each) for each in items]
+            return [_storable(item) for item in items]
         case other:
             return other
 

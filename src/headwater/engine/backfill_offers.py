@@ -78,7 +78,7 @@ async def offer_backfills(engine: Engine, new: NewFeatures) -> None:
     """Log the number of past events of each new feature that has some."""
     if not new.features or new.before is None:
         return
-    types = {each for feature in new.features for each in feature.triggers}
+    types = {trigger for feature in new.features for trigger in feature.triggers}
     sql = (
         f"SELECT event_type, count(*) FROM events WHERE event_type IN ({texts(sorted(types))})"
         f" AND received_at < CAST({text(new.before.isoformat())} AS TIMESTAMPTZ)"
@@ -91,7 +91,7 @@ async def offer_backfills(engine: Engine, new: NewFeatures) -> None:
         return
     counts: dict[str, int] = {event_type: count for event_type, count in found.rows}
     for feature in new.features:
-        events = sum(counts.get(each, 0) for each in feature.triggers)
+        events = sum(counts.get(trigger, 0) for trigger in feature.triggers)
         if events:
             log.info(
                 "feature has past events",

@@ -258,7 +258,7 @@ class BackfillRun:
                 self._show(BackfillProgress("catch up", member.events, total))
 
             positions = await self._engine.backends.groups.positions(backfill.main_group)
-            await asyncio.gather(*(advance(*each) for each in positions.items()))
+            await asyncio.gather(*(advance(*item) for item in positions.items()))
             count = member.events - began
             is_slow = member.is_contended or (before is not None and count > before / 2)
             if count < _FEW_EVENTS or is_slow:
@@ -289,14 +289,17 @@ class BackfillRun:
 
     async def _waits_for_deploy(self, version: FeatureVersion, group: str) -> bool:
         """Return whether workers of other code run the feature, which a helper would replace."""
-        served = {each.series for each in self._engine.registry.versions(self._feature.name)}
+        served = {variant.series for variant in self._engine.registry.versions(self._feature.name)}
         expected = {
-            text for each in served for text in declared_as(replace(self._feature, series=each))
+            text for series in served for text in declared_as(replace(self._feature, series=series))
         }
         workers = [
             worker
             for worker, declared in (await self._engine.backends.groups.declared(group)).items()
-            if any(series_of(each) in served and each not in expected for each in declared)
+            if any(
+                series_of(declaration) in served and declaration not in expected
+                for declaration in declared
+            )
         ]
         if workers:
             log.warning(

@@ -62,7 +62,9 @@ async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> 
 async def shown_failures(engine: Engine, job: ReplayJob) -> list[DeadLetter]:
     """Return the first events that failed in a replay, except those of erased entities."""
     ledger, subjects = await engine.backends.erasures.refresh(), engine.registry.subjects
-    found = (each for each in replay_failures(job) if not ledger.voiding(each.event, subjects))
+    found = (
+        failure for failure in replay_failures(job) if not ledger.voiding(failure.event, subjects)
+    )
     return await asyncio.to_thread(lambda: list(islice(found, _SHOWN_FAILURES)))
 
 
@@ -216,7 +218,7 @@ def exported_files(folder: Path) -> list[Path]:
 async def group_named(engine: Engine, name: str) -> ConsumerGroup | None:
     """Return a consumer group, or None if there is none of this name."""
     groups = await engine.backends.groups.groups()
-    return next((each for each in groups if each.name == name), None)
+    return next((group for group in groups if group.name == name), None)
 
 
 async def unfinished_backfill(engine: Engine, feature: str) -> FeatureVersion:

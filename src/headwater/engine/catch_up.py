@@ -102,7 +102,11 @@ class CatchUp:
         limit, last = 1 if lane.quarantined else self._size, position_order(upto)
         touches = self._run_set.touches
         for batch in await self._engine.backends.bus.read([lane.lease], limit, touches):
-            due = [each for each in batch.deliveries if position_order(each.position) <= last]
+            due = [
+                delivery
+                for delivery in batch.deliveries
+                if position_order(delivery.position) <= last
+            ]
             return replace(batch, deliveries=due) if due else None
         return None
 
@@ -122,7 +126,9 @@ class CatchUp:
             lane.quarantined = max(0, lane.quarantined - 1)
 
     async def _outcome(self, lane: Lane, batch: Batch) -> Outcome:
-        mine = [replace(each, group="") for each in batch.deliveries if self._concerns(each)]
+        mine = [
+            replace(delivery, group="") for delivery in batch.deliveries if self._concerns(delivery)
+        ]
         own = replace(batch, deliveries=mine)
         if lane.quarantined and mine:
             outcome = await run_quarantined(self._engine, self._run_set, lane, own)

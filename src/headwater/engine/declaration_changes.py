@@ -29,7 +29,9 @@ async def report_changes(services: Services) -> None:
     cache, features = services.backends.notes, services.registry.features
     stored = await cache.get(_KEY)
     before = _decode(stored.value) if stored else {}
-    declared = {name: _query(each) for name, each in features.items() if each.sql is not None}
+    declared = {
+        name: _query(feature) for name, feature in features.items() if feature.sql is not None
+    }
     for name, query in declared.items():
         if before.get(name, query) != query:
             log.warning(

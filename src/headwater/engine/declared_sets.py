@@ -29,8 +29,10 @@ class WaitingReports:
             return
         there = await engine.backends.leases.current_set(worker)
         ours, theirs = {*map(without_code, here)}, {*map(without_code, there)}
-        changed = ours & {without_code(each) for each in there - here}
-        self._only_there = sorted({*theirs - ours, *(f"{each} (other code)" for each in changed)})
+        changed = ours & {without_code(declaration) for declaration in there - here}
+        self._only_there = sorted(
+            {*theirs - ours, *(f"{declaration} (other code)" for declaration in changed)}
+        )
         # A feature that only this worker declares is not run while it waits.
         names = {"only_there": self._only_there, "only_here": sorted(ours - theirs)}
         if names["only_here"]:

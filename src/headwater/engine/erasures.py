@@ -69,7 +69,7 @@ async def records(erasure: Erasure) -> Mapping[str, int]:
     async for record in _records(erasure):
         count += 1
         if not erasure.dry_run:
-            pointers = [each.pointer for each in record.disclosures]
+            pointers = [disclosure.pointer for disclosure in record.disclosures]
             await erasure.engine.recorded.redact_values(
                 record.context_id, pointers, erasure.reason, current_actor(), everywhere=False
             )
@@ -103,9 +103,11 @@ async def backfill_folders(erasure: Erasure) -> Mapping[str, int]:
     """Remove the events and failures of an entity from the folders of backfills on this machine."""
     folder = backfills_folder(erasure.engine)
     if not erasure.dry_run and folder.exists():
-        for each in sorted(folder.iterdir()):
-            if not await asyncio.to_thread(erase, each, erasure.entity_id):
-                log.info("running backfill keeps erased events until it ends", folder=str(each))
+        for job_folder in sorted(folder.iterdir()):
+            if not await asyncio.to_thread(erase, job_folder, erasure.entity_id):
+                log.info(
+                    "running backfill keeps erased events until it ends", folder=str(job_folder)
+                )
     return {}
 
 
@@ -129,7 +131,9 @@ async def outcomes(erasure: Erasure) -> Mapping[str, int]:
     """Withhold the errors of refreshes, which may quote a value."""
     if not erasure.dry_run:
         engine = erasure.engine
-        scheduled = [each.name for each in engine.registry.features.values() if each.refresh]
+        scheduled = [
+            feature.name for feature in engine.registry.features.values() if feature.refresh
+        ]
         await RefreshOutcomes(engine.backends.notes, engine.clock).withhold_errors(scheduled)
     return {}
 

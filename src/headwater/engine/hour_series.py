@@ -13,12 +13,12 @@ _PER_MINUTE = 60 // STEP
 
 def each_backlog(samples: Samples, number: Callable[[Backlog], float]) -> list[float | None]:
     """Return a number of each sample's backlog."""
-    return [number(each.backlog) if each and each.backlog else None for each in samples]
+    return [number(sample.backlog) if sample and sample.backlog else None for sample in samples]
 
 
 def each_rate(samples: Samples, count: Callable[[Backlog], int]) -> list[float | None]:
     """Return the growth of a count per second, from each sample to the next."""
-    backlogs = [each.backlog if each else None for each in samples]
+    backlogs = [sample.backlog if sample else None for sample in samples]
     return [None, *(_rate(before, after, count) for before, after in pairwise(backlogs))]
 
 
@@ -49,9 +49,9 @@ def accepted(backlog: Backlog) -> int:
 
 def each_minute(samples: Samples) -> list[ContextCounts | None]:
     """Return the contexts of the minute before each sample; None if no sample is about it."""
-    counts = [summed(each.contexts.values()) if each else None for each in samples]
+    counts = [summed(sample.contexts.values()) if sample else None for sample in samples]
     minutes = (
-        [each for each in counts[max(0, end - _PER_MINUTE) : end] if each is not None]
+        [count for count in counts[max(0, end - _PER_MINUTE) : end] if count is not None]
         for end in range(1, len(counts) + 1)
     )
     return [summed(minute) if minute else None for minute in minutes]
@@ -68,7 +68,7 @@ def by_context(samples: Samples) -> dict[str, ContextCounts]:
 
 def partition_rates(samples: Samples) -> list[float]:
     """Return the events per second of each partition in the last step; none if unknown."""
-    before, after = (each.backlog if each else None for each in samples[-2:])
+    before, after = (sample.backlog if sample else None for sample in samples[-2:])
     if before is None or after is None or _rate(before, after, committed) is None:
         return []
     pairs = zip(before.committed, after.committed, strict=True)

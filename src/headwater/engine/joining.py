@@ -61,12 +61,12 @@ class Joiner:
 
     def follow(self, run_set: RunSet) -> None:
         """Take over which versions the worker runs, and which partitions have not joined."""
-        self._running = {each.series: each for each in run_set.triggered}
+        self._running = {feature.series: feature for feature in run_set.triggered}
         partitions = frozenset(range(self._engine.backends.bus.partitions))
         self._unjoined = frozenset[int]().union(
             *(
-                partitions - each.backfill.joined.keys()
-                for each in self._joining(self._engine.catalog.state)
+                partitions - joining.backfill.joined.keys()
+                for joining in self._joining(self._engine.catalog.state)
             )
         )
 
@@ -119,8 +119,8 @@ class Joiner:
 
     def _is_unjoined(self, state: CatalogState, series: str, partition: int) -> bool:
         return any(
-            each.variant.series == series and partition not in each.backfill.joined
-            for each in self._joining(state)
+            joining.variant.series == series and partition not in joining.backfill.joined
+            for joining in self._joining(state)
         )
 
     async def leave(self) -> None:

@@ -148,7 +148,7 @@ class LastHour:
         await self._load(engine, max(first, self._newest(first) - _LATE_SECONDS), at)
         if self._newest(first) < at:
             await self._measure(engine, first, at)
-        for old in [each for each in self._samples if each < first]:
+        for old in [sampled_at for sampled_at in self._samples if sampled_at < first]:
             del self._samples[old]
 
     def _newest(self, first: int) -> int:
@@ -172,16 +172,16 @@ class LastHour:
         start = max(first, self._newest(first) + STEP - _LATE_SECONDS)
         backlog = await _backlog(engine)
         counted = await self._contexts(engine, start - STEP, at)
-        for each, contexts in counted.items():
-            known = self._samples.get(each)
+        for moment, contexts in counted.items():
+            known = self._samples.get(moment)
             if known or contexts:
-                self._samples[each] = Sample(each, contexts, known.backlog if known else None)
+                self._samples[moment] = Sample(moment, contexts, known.backlog if known else None)
         self._samples[at] = Sample(at, counted.get(at, {}), backlog)
         await asyncio.gather(*(self._store(engine, block) for block in _blocks(start, at)))
 
     async def _store(self, engine: Engine, block: int) -> None:
         """Store the samples of a minute for the other processes."""
-        minute = [each for at, each in self._samples.items() if at // _BLOCK == block]
+        minute = [sample for at, sample in self._samples.items() if at // _BLOCK == block]
         if minute:
             value = Cached(msgspec.json.encode(minute), engine.clock.micros())
             await engine.backends.notes.put(_key(engine, block), value, _KEPT)

@@ -53,7 +53,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 def _cached(*beginnings: str) -> tuple[str, ...]:
     """Return the cached values whose keys begin with one of some texts, in both environments."""
     return tuple(
-        f"{backend}:cache:{each}*" for backend in ("sqlite", "redis") for each in beginnings
+        f"{backend}:cache:{beginning}*"
+        for backend in ("sqlite", "redis")
+        for beginning in beginnings
     )
 
 

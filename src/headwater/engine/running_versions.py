@@ -123,7 +123,9 @@ class RunningVersions:
     def _due(self, state: CatalogState) -> CatalogState:
         """Return the catalog with the features of this worker, and without versions that left."""
         now = self._engine.clock.now()
-        features = [each for each in self._engine.registry.features.values() if each.is_stored]
+        features = [
+            feature for feature in self._engine.registry.features.values() if feature.is_stored
+        ]
         return retired_when_due(run(state, features, now), now)
 
     def _wanted(self) -> RunSet:
@@ -137,7 +139,7 @@ class RunningVersions:
 
 
 def _series(run_set: RunSet) -> list[str]:
-    return [each.series for each in run_set.triggered]
+    return [feature.series for feature in run_set.triggered]
 
 
 def _has_done_backfill(state: CatalogState) -> bool:

@@ -56,7 +56,7 @@ def assembled(span: Span, context: Context) -> None:
             names.IS_RECORDED: context.meta["recorded"],
             names.FRESHNESS: context.freshness_status,
             names.STALEST_MS: context.lineage.stalest_ms,
-            names.VIOLATIONS: [each.name for each in context.freshness_violations],
+            names.VIOLATIONS: [violation.name for violation in context.freshness_violations],
             names.GEN_AI_INPUT_TOKENS: context.tokens,
         }
     )

@@ -48,7 +48,9 @@ async def publish(
     """
     given = dict.fromkeys(e.traceparent for e in events if isinstance(e.traceparent, str))
     parent = tracer.current() or next(iter(given), None)
-    others = [each for each in given if parent and trace_id(each) != trace_id(parent)]
+    others = [
+        traceparent for traceparent in given if parent and trace_id(traceparent) != trace_id(parent)
+    ]
     only = events[0] if len(events) == 1 else None
     span = tracer.start(
         "publish",
@@ -62,8 +64,8 @@ async def publish(
             span.set_content(lambda: _content(only))
         context = span.traceparent
         sent = [
-            each if each.traceparent in others else replace(each, traceparent=context)
-            for each in events
+            event if event.traceparent in others else replace(event, traceparent=context)
+            for event in events
         ]
         return await inner(sent, dedup_window=dedup_window, subjects=subjects)
 

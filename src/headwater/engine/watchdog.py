@@ -97,7 +97,9 @@ class Watchdog:
                 feature, entity_id, rest = slot.label
                 assert isinstance(feature, FeatureDef)
                 assert isinstance(rest, tuple)
-                events = [each.event_id for each in rest if isinstance(each, ServiceEvent)]
+                events = [
+                    argument.event_id for argument in rest if isinstance(argument, ServiceEvent)
+                ]
                 event = {"event_id": events[0]} if events else {}
                 return {"feature": feature.name, "entity_id": str(entity_id), **event}
         return {}
