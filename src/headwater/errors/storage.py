@@ -89,7 +89,7 @@ class EventConflictError(HeadwaterError):
             problems.append(f"{len(conflicts) - self._shown} more events")
         accepted = events - len(conflicts)
         others = f"; {accepted} of {events} events of the batch were accepted" if accepted else ""
-        kinds = {each.is_erased for each in conflicts}
+        kinds = {conflict.is_erased for conflict in conflicts}
         remedies = [text for kind, text in self._remedies.items() if kind in kinds]
         super().__init__(f"{'; '.join(problems)}: not stored{others}; {'; '.join(remedies)}")
 
