@@ -63,7 +63,7 @@ def last_cell(feature: FeatureDef, values: Mapping[str, Cell | None]) -> Cell | 
 
 def convert_reads(backends: Backends, registry: Registry) -> None:
     """Let every read of an open store return converted values, if features declare convert=."""
-    if not any(each.codec.convert for each in registry.features.values()):
+    if not any(feature.codec.convert for feature in registry.features.values()):
         return
     registry.is_converting = True
     reads = _Conversions(registry)
@@ -85,13 +85,15 @@ class _Conversions:
 
     def _of_entity(self, entity: str) -> list[FeatureDef]:
         declared = self._registry.features.values()
-        return [each for each in declared if each.lineage and each.entity.name == entity]
+        return [
+            feature for feature in declared if feature.lineage and feature.entity.name == entity
+        ]
 
     def _of_series(self, series: str) -> FeatureDef | None:
         """Return a feature that reads a series, perhaps converted, as it is read there."""
-        for each in self._registry.features.values():
-            if any(series == one for one, _ in each.lineage):
-                return each if each.series == series else replace(each, series=series)
+        for feature in self._registry.features.values():
+            if any(series == one for one, _ in feature.lineage):
+                return feature if feature.series == series else replace(feature, series=series)
         return None
 
     def _cells(self, entity: str, cells: Cells) -> Cells:
@@ -111,7 +113,7 @@ class _Conversions:
         packed: list[bytes | msgspec.Raw] = await inner(entity, entity_ids)
         if not self._of_entity(entity):
             return packed
-        return [encode_cells(self._cells(entity, decode_cells(each))) for each in packed]
+        return [encode_cells(self._cells(entity, decode_cells(cells))) for cells in packed]
 
     async def get_with_waiting(
         self, inner: Call, entity: str, entity_ids: Sequence[str]
@@ -125,7 +127,7 @@ class _Conversions:
     async def read(self, inner: Call, *arguments: Any) -> list[Batch]:
         return [
             replace(
-                batch, states={key: self._state(key, each) for key, each in batch.states.items()}
+                batch, states={key: self._state(key, state) for key, state in batch.states.items()}
             )
             for batch in await inner(*arguments)
         ]
@@ -137,7 +139,7 @@ class _Conversions:
         self, inner: Call, features: Sequence[str], points: Sequence[Any], *, known: bool = False
     ) -> list[list[PastValue | None]]:
         readers = {series: self._of_series(series) for series in features}
-        earlier = [one for each in readers.values() if each for one, _ in each.chain]
+        earlier = [one for reader in readers.values() if reader for one, _ in reader.chain]
         wanted = list(dict.fromkeys([*features, *earlier]))
         found = await inner(wanted, points, known=known)
         rows = [dict(zip(wanted, row, strict=True)) for row in found]
@@ -148,7 +150,7 @@ class _Conversions:
     ) -> list[tuple[str, dict[str, PastValue]]]:
         found, features = await inner(entity, **page), self._of_entity(entity)
         for _, values in found:
-            last = {each.series: _past(each, each.series, values) for each in features}
+            last = {feature.series: _past(feature, feature.series, values) for feature in features}
             values |= {series: value for series, value in last.items() if value is not None}
         return list(found)
 

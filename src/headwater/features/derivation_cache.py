@@ -213,23 +213,23 @@ class DerivationCache:
     def _unpacked_inputs(self, inputs: Sequence[_CachedInput]) -> tuple[TrackedFeature, ...]:
         return tuple(
             TrackedFeature(
-                each.entity,
-                each.feature,
-                each.entity_id,
+                inner.entity,
+                inner.feature,
+                inner.entity_id,
                 FeatureValue(
                     None
-                    if bytes(each.value) == b"null"
-                    else self._registry.features[each.feature].codec.decode(each.value),
-                    each.as_of,
-                    each.source,
-                    each.written_at,
-                    rule=each.rule,
-                    current_at=each.current_at,
-                    inputs=self._unpacked_inputs(each.inputs),
+                    if bytes(inner.value) == b"null"
+                    else self._registry.features[inner.feature].codec.decode(inner.value),
+                    inner.as_of,
+                    inner.source,
+                    inner.written_at,
+                    rule=inner.rule,
+                    current_at=inner.current_at,
+                    inputs=self._unpacked_inputs(inner.inputs),
                 ),
-                each.sla_ms,
+                inner.sla_ms,
             )
-            for each in inputs
+            for inner in inputs
         )
 
     def _remember(self, feature: str, entity_id: str, known: _Known) -> None:

@@ -34,8 +34,8 @@ class FailureTexts:
     def is_hidden(self, error: Exception) -> bool:
         """Return whether the message of an error must not be written."""
         return self._private and any(
-            isinstance(each, HeadwaterError) and not isinstance(each, _WITHOUT_INPUTS)
-            for each in chain_of(error)
+            isinstance(raised, HeadwaterError) and not isinstance(raised, _WITHOUT_INPUTS)
+            for raised in chain_of(error)
         )
 
     def message(self, error: Exception) -> str:

@@ -81,7 +81,11 @@ class FollowedCatalog:
         if self.is_declared:
             return
         features, count = self._registry.features, len(self._registry.features)
-        new = [each for each in islice(features.values(), self._declared, None) if each.is_named]
+        new = [
+            feature
+            for feature in islice(features.values(), self._declared, None)
+            if feature.is_named
+        ]
 
         def record(state: CatalogState) -> CatalogState:
             return self._declare(state, new, features, self._clock.now())
@@ -121,7 +125,9 @@ class FollowedCatalog:
     def use(self, state: CatalogState) -> None:
         """Store and read values as a catalog says that was just read or written."""
         if not self._is_read:
-            active = (each.active for each in state.features.values())
-            self.served_at_first = frozenset(each.series for each in active if each is not None)
+            active = (entry.active for entry in state.features.values())
+            self.served_at_first = frozenset(
+                version.series for version in active if version is not None
+            )
         self.state, self._is_read = state, True
         self._registry.serve(state)

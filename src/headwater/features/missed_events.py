@@ -25,7 +25,7 @@ def missed_events(state: CatalogState, feature: FeatureDef, group: str) -> Misse
     if began is None:
         return None
     runs = state.runs.get(group, {})
-    found = [runs.get(f"{feature.series} on {each}") for each in feature.triggers]
+    found = [runs.get(f"{feature.series} on {trigger}") for trigger in feature.triggers]
     known = [run for run in found if run is not None]
     moments = [moment for run in known for moment in (run.missed_since, run.left_at) if moment]
     if len(known) < len(found):  # no worker has run it with one of its triggers

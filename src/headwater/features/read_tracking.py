@@ -102,7 +102,7 @@ class SeenReads:
         value = read.value
         key = (read.entity, read.feature, read.entity_id, sla_ms, value.moment)
         values = self._values.setdefault(key, [])
-        if any(each is value or _is_same(each, value) for each in values):
+        if any(other is value or _is_same(other, value) for other in values):
             return False
         values.append(value)
         return True
@@ -122,13 +122,13 @@ def judged(
         return
     seen, pending = SeenReads(), [(read, sla_ms)]
     while pending:
-        each, inherited = pending.pop()
-        sla, rule = inherited if each.sla_ms is None else each.sla_ms, each.value.rule
-        if seen.add(each, sla):
+        tracked, inherited = pending.pop()
+        sla, rule = inherited if tracked.sla_ms is None else tracked.sla_ms, tracked.value.rule
+        if seen.add(tracked, sla):
             if rule != "inputs":
-                yield each, sla
+                yield tracked, sla
             if rule != "caught_up":
-                pending += [(inner, sla) for inner in reversed(each.value.inputs)]
+                pending += [(inner, sla) for inner in reversed(tracked.value.inputs)]
 
 
 class Reads:
@@ -225,8 +225,8 @@ class Reads:
         around this one.
         """
         moments = self.other_moments(now)
-        for each in features:
-            for read, sla_ms in judged(each):
+        for feature in features:
+            for read, sla_ms in judged(feature):
                 moment = read.value.moment
                 if moment is None or sla_ms is None or now - moment > sla_ms * _MILLISECOND:
                     moments.add(moment)

@@ -141,7 +141,9 @@ class Reader:
             apply_rules(plan, ids, cells, rows, past, evidence)
         if plan.computed:
             found = zip(ids, cells, rows, strict=True)
-            rows = await asyncio.gather(*(self._compute_row(plan, *each, now) for each in found))
+            rows = await asyncio.gather(
+                *(self._compute_row(plan, *stored_row, now) for stored_row in found)
+            )
         if frame.reads is not None:
             for entity_id, row in zip(ids, rows, strict=True):
                 for feature in plan.requested:

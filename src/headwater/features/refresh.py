@@ -255,14 +255,14 @@ class Refresh:
         if feature.freshness == "caught_up":
             # History has these values; online, it counts that they are still current.
             for page in batched(found["same"], _PAGE):
-                values = {each.entity_id: {each.feature: each.cell} for each in page}
+                values = {written.entity_id: {written.feature: written.cell} for written in page}
                 await self._online.restore(entity, values)
         for some in batched(found["older"], _POINTS):
             found["new"] += await self._not_in_history(feature, some)
         return found["new"]
 
     async def _not_in_history(self, feature: FeatureDef, changes: Sequence[Change]) -> list[Change]:
-        points = [Point(each.entity_id, from_micros(each.cell.as_of)) for each in changes]
+        points = [Point(change.entity_id, from_micros(change.cell.as_of)) for change in changes]
         found = await self._offline.as_of([changes[0].feature], points)
         return [
             change
