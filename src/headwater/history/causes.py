@@ -32,15 +32,15 @@ async def events_behind(
     finds the event. Of several entities with the same event id, that of the row comes first: a
     handler may also write values of another entity.
     """
-    caused = [each for each in rows if each.row.cause not in NOT_EVENTS]
+    caused = [written for written in rows if written.row.cause not in NOT_EVENTS]
     if not caused or not event_types:
         return [None] * len(rows)
     found = await offline.query(
         'SELECT entity_id, event_id, event_type, "timestamp", received_at FROM events '
         f"WHERE event_type IN ({texts(sorted(event_types))}) "
-        f'AND "timestamp" IN ({_moments(each.row.as_of for each in caused)}) '
-        f"AND event_id IN ({texts(sorted({each.row.cause for each in caused}))}) "
-        f"ORDER BY entity_id IN ({texts(sorted({each.entity_id for each in caused}))}) DESC "
+        f'AND "timestamp" IN ({_moments(written.row.as_of for written in caused)}) '
+        f"AND event_id IN ({texts(sorted({written.row.cause for written in caused}))}) "
+        f"ORDER BY entity_id IN ({texts(sorted({written.entity_id for written in caused}))}) DESC "
         f"LIMIT {2 * len(caused)}",
         {},
     )
@@ -48,7 +48,10 @@ async def events_behind(
     for entity_id, *fields in found.rows:
         event = CauseEvent(*fields)
         events.setdefault((event.event_id, event.timestamp), {})[entity_id] = event
-    return [_event_of(each, events.get((each.row.cause, each.row.as_of), {})) for each in rows]
+    return [
+        _event_of(written, events.get((written.row.cause, written.row.as_of), {}))
+        for written in rows
+    ]
 
 
 def _event_of(caused: CausedRow, events: Mapping[str, CauseEvent]) -> CauseEvent | None:

@@ -31,8 +31,8 @@ class Reading(msgspec.Struct, frozen=True):
     def columns(self) -> list[FrameColumn]:
         """The columns to read, in the order of the features."""
         return [
-            FrameColumn(each.series, "json" if self.as_json else each.codec.kind, each.ttl)
-            for each in self.features
+            FrameColumn(feature.series, "json" if self.as_json else feature.codec.kind, feature.ttl)
+            for feature in self.features
         ]
 
 
@@ -80,13 +80,15 @@ def plan_columns(features: Sequence[FeatureDef], *, known: bool) -> list[ColumnP
 
 
 def _plan(features: Sequence[FeatureDef], *, known: bool) -> ColumnPlan:
-    computed = [each for each in features if _is_computed(each)]
+    computed = [feature for feature in features if _is_computed(feature)]
     readings: dict[bool, list[FeatureDef]] = {}
-    for each in features:
-        if each not in computed:
-            readings.setdefault(known or is_of_its_computation(each), []).append(each)
+    for feature in features:
+        if feature not in computed:
+            readings.setdefault(known or is_of_its_computation(feature), []).append(feature)
     return ColumnPlan(
-        features[0].entity, [Reading(some, each) for each, some in readings.items()], computed
+        features[0].entity,
+        [Reading(some, is_known) for is_known, some in readings.items()],
+        computed,
     )
 
 

@@ -17,5 +17,7 @@ async def without_erased(backends: Backends, changes: Sequence[Change]) -> Seque
     for entity in {entity for entity, _ in erased}:
         ids = [entity_id for kind, entity_id in erased if kind == entity]
         cells = await backends.online.get(entity, ids)
-        returned |= {(entity, each) for each, found in zip(ids, cells, strict=True) if found}
+        returned |= {
+            (entity, entity_id) for entity_id, found in zip(ids, cells, strict=True) if found
+        }
     return ledger.admitted(changes, returned.__contains__).changes

@@ -166,8 +166,10 @@ class HistoryExport:
     def _replace(self, segments: Sequence[Segment], written: Sequence[Segment]) -> None:
         old = {segment.name for segment in segments}
         rest = [
-            msgspec.structs.replace(each, retired_at=self._now) if each.name in old else each
-            for each in self._manifest.segments
+            msgspec.structs.replace(segment, retired_at=self._now)
+            if segment.name in old
+            else segment
+            for segment in self._manifest.segments
         ]
         self._save(segments=[*rest, *written])
 

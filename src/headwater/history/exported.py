@@ -130,18 +130,18 @@ class ExportedHistory:
         manifest = self.manifest()
         state = present or manifest.catalog
         return [
-            self._exported(each, declared_entry(state, each.name, declared), manifest)
-            if each.is_stored
-            else each
-            for each in features
+            self._exported(feature, declared_entry(state, feature.name, declared), manifest)
+            if feature.is_stored
+            else feature
+            for feature in features
         ]
 
     def _exported(
         self, feature: FeatureDef, entry: CatalogEntry | None, manifest: ExportManifest
     ) -> FeatureDef:
         end = manifest.exported_at
-        created = [] if entry is None else [each.created_at for each in entry.versions]
-        since = [*created, *(each.since for each in (entry.meanings if entry else ()))]
+        created = [] if entry is None else [version.created_at for version in entry.versions]
+        since = [*created, *(former.since for former in (entry.meanings if entry else ()))]
         if entry is None or end is None or not since or min(since) > end:
             raise InvalidInputError(
                 f"the export in {self._folder} has no feature {feature.name!r}, which was declared "

@@ -81,9 +81,9 @@ class FeatureCatalog:
         entry = state.features.get(name)
         series = {name: entity} if name == unused_series(state, name) else {}
         if entry is not None:
-            series = {each.series: entry.entity_of(each) for each in entry.versions}
-        for each, belongs_to in series.items():
-            online, history = await self._count(belongs_to, each)
+            series = {version.series: entry.entity_of(version) for version in entry.versions}
+        for stored_series, belongs_to in series.items():
+            online, history = await self._count(belongs_to, stored_series)
             if online or history:
                 raise InvalidInputError(
                     f"feature {name!r} already has values ({online} online, {history} in "
@@ -98,18 +98,22 @@ class FeatureCatalog:
         state = self._entered(await self._catalog.follow(), name)
         entry = self._entry(state, name)
         rest = versions.drop(state, name, version, now=self._clock.now())
-        kept = {each.series for each in rest.versions()}
-        gone = [each for each in entry.versions if version in (None, each.number)]
-        series = {each.series: entry.entity_of(each) for each in gone if each.series not in kept}
+        kept = {other.series for other in rest.versions()}
+        gone = [candidate for candidate in entry.versions if version in (None, candidate.number)]
+        series = {
+            dropped.series: entry.entity_of(dropped)
+            for dropped in gone
+            if dropped.series not in kept
+        }
         await self._check_not_running(name, series)
         online = history = 0
-        for each, entity in sorted(series.items()):
-            counts = await self._count(entity, each)
+        for stored_series, entity in sorted(series.items()):
+            counts = await self._count(entity, stored_series)
             online, history = online + counts[0], history + counts[1]
             if not dry_run:
                 # The values first: if this is interrupted, dropping again removes the rest.
-                await self._backends.online.drop(entity, each)
-                await self._backends.offline.drop(each)
+                await self._backends.online.drop(entity, stored_series)
+                await self._backends.offline.drop(stored_series)
         if not dry_run:
             now = self._clock.now()
             await self._catalog.change(
@@ -119,15 +123,15 @@ class FeatureCatalog:
                     else state
                 )
             )
-        return Dropped(name, [each.number for each in gone], online, history)
+        return Dropped(name, [dropped.number for dropped in gone], online, history)
 
     async def _check_not_running(self, name: str, series: Collection[str]) -> None:
         groups = self._backends.groups
-        for group in {self._group, *(each.name for each in await groups.groups())}:
+        for group in {self._group, *(existing.name for existing in await groups.groups())}:
             workers = [
                 worker
                 for worker, declared in (await groups.declared(group)).items()
-                if any(series_of(each) in series for each in declared)
+                if any(series_of(declaration) in series for declaration in declared)
             ]
             if workers:
                 raise FeatureInUseError(name, sorted(workers))

@@ -195,13 +195,13 @@ def _choose(
         written,
         [
             _need(
-                f"values of {each.name}",
+                f"values of {feature.name}",
                 columns.value,
-                (each.name, _VALUE) if len(features) == 1 else (each.name,),
+                (feature.name, _VALUE) if len(features) == 1 else (feature.name,),
                 given,
                 "value",
             )
-            for each in features
+            for feature in features
         ],
     )
 
@@ -222,7 +222,7 @@ def _find(
     content: str, name: str | None, usual: Sequence[str], given: Sequence[str], option: str
 ) -> str | None:
     if name is None:
-        return next((each for each in usual if each in given), None)
+        return next((usual_name for usual_name in usual if usual_name in given), None)
     if name not in given:
         raise InvalidInputError(
             f"the file has no column {name!r} with the {content} ({option}=); "
@@ -306,7 +306,7 @@ def _changes(
 
 def _unfit(problems: Sequence[tuple[FeatureDef, int, str]]) -> FeatureValueError:
     feature = problems[0][0]
-    found = [(row, value) for each, row, value in problems if each is feature]
+    found = [(row, value) for other, row, value in problems if other is feature]
     shown = ", ".join(f"row {row}: {value[:_MAX_TEXT]}" for row, value in found[:_MAX_SHOWN])
     more = f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
     return FeatureValueError(

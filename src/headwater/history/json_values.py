@@ -35,7 +35,7 @@ def check_values(reading: Reading, points: Path, answer: Path) -> None:
             )
             if misfits:
                 duck.load_rows(
-                    "misfits", [{"value": each} for each in misfits], {"value": "VARCHAR"}
+                    "misfits", [{"value": misfit} for misfit in misfits], {"value": "VARCHAR"}
                 )
                 sql = _EXAMPLE.format(
                     place=place, answer=parquet([answer]), points=parquet([points])

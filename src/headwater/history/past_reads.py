@@ -102,8 +102,8 @@ def _check(feature: FeatureDef, found: QueryValues) -> None:
 
 def _write(changes: Sequence[Change], folder: Path, file: Path) -> None:
     rows = [
-        _ValueRow(each.entity_id, bytes(each.cell.value).decode(), each.cell.as_of)
-        for each in changes
+        _ValueRow(change.entity_id, bytes(change.cell.value).decode(), change.cell.as_of)
+        for change in changes
     ]
     with session(folder) as duck:
         duck.load_rows("found", rows, _COLUMNS)

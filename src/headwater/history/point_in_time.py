@@ -110,9 +110,11 @@ async def _track_rows(plans: Sequence[ColumnPlan], points: Sequence[Path]) -> No
         return
     for plan, file in zip(plans, points, strict=True):
         ids = await asyncio.to_thread(_ids, file)
-        names = [each.name for some in plan.readings for each in some.features]
-        names += [each.name for each in plan.computed]
-        track_sources(("feature", plan.entity.name, name, each) for name in names for each in ids)
+        names = [feature.name for some in plan.readings for feature in some.features]
+        names += [feature.name for feature in plan.computed]
+        track_sources(
+            ("feature", plan.entity.name, name, entity_id) for name in names for entity_id in ids
+        )
 
 
 def _ids(points: Path) -> list[str]:

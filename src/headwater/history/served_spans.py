@@ -56,12 +56,12 @@ class ServedSpans(msgspec.Struct, frozen=True):
             self.changed.get(feature.name, [FeatureSince(_EVER, feature)])
             for feature in reading.features
         ]
-        for span in (span for each in spans for span in each):
+        for span in (span for of_feature in spans for span in of_feature):
             every.setdefault(span.feature.series, span.feature)
         places = {series: place for place, series in enumerate(every)}
         return VersionedReading(
             replace(reading, features=list(every.values())),
-            [[(span, places[span.feature.series]) for span in each] for each in spans],
+            [[(span, places[span.feature.series]) for span in of_feature] for of_feature in spans],
         )
 
 

@@ -50,7 +50,7 @@ def version_numbered(entry: CatalogEntry, number: int) -> FeatureVersion:
     for version in entry.versions:
         if version.number == number:
             return version
-    known = ", ".join(str(each.number) for each in entry.versions)
+    known = ", ".join(str(existing.number) for existing in entry.versions)
     raise InvalidInputError(
         f"feature {entry.feature!r} has no version {number}; its versions: {known}"
     )
@@ -72,7 +72,10 @@ def version_of(state: CatalogState, series: str) -> FeatureVersion | None:
 def unfinished(entry: CatalogEntry | None) -> FeatureVersion | None:
     """Return the version that a backfill of a feature makes and that was never served."""
     versions = entry.versions if entry else ()
-    return next((each for each in versions if _is_made(each) and each.activated_at is None), None)
+    return next(
+        (version for version in versions if _is_made(version) and version.activated_at is None),
+        None,
+    )
 
 
 def _is_made(version: FeatureVersion) -> bool:
@@ -271,13 +274,13 @@ def is_made(entry: CatalogEntry, feature: FeatureDef) -> bool:
     """Return whether a backfill makes a version of the declared type and entity."""
     wanted = (shape_of(feature).structure, feature.entity.name)
     made = filter(_is_made, entry.versions)
-    return any((each.structure, entry.entity_of(each)) == wanted for each in made)
+    return any((existing.structure, entry.entity_of(existing)) == wanted for existing in made)
 
 
 def move(state: CatalogState, name: str, entity: str, now: datetime) -> CatalogState:
     """Let a feature that has no values belong to another entity."""
     entry = entry_of(state, name)
-    versions = [replace(each, entity=entity) for each in entry.versions]
+    versions = [replace(version, entity=entity) for version in entry.versions]
     return with_entry(state, meant(replace(entry, entity=entity, versions=versions), now))
 
 
@@ -318,8 +321,8 @@ def convert(state: CatalogState, name: str, feature: FeatureDef, now: datetime) 
         activated_at=now,
     )
     before = [
-        replace(each, state="retired", retired_at=now) if each.state == "active" else each
-        for each in entry.versions
+        replace(earlier, state="retired", retired_at=now) if earlier.state == "active" else earlier
+        for earlier in entry.versions
     ]
     served = replace(entry, versions=[*before, converted])
     # A default of the earlier type is none of this version.
@@ -337,7 +340,7 @@ def rename(state: CatalogState, old: str, new: str, now: datetime) -> CatalogSta
             f"feature with all its values: `headwater features drop {new}`"
         )
     former = [*(name for name in entry.former_names if name != new), old]
-    rest = {name: each for name, each in state.features.items() if name != old}
+    rest = {name: other for name, other in state.features.items() if name != old}
     renamed = meant(replace(entry, feature=new, former_names=former), now)
     return with_entry(replace(state, features=rest), renamed)
 
@@ -351,7 +354,7 @@ def drop(
     """
     entry = entry_of(state, name)
     if number is None:
-        rest = {each: entry for each, entry in state.features.items() if each != name}
+        rest = {other: entry for other, entry in state.features.items() if other != name}
         dropped = DroppedFeature(meanings=entry.meanings, dropped_at=now)
         gone = {version.series for version in entry.versions}
         runs = {
@@ -360,7 +363,7 @@ def drop(
         }
         return replace(state, features=rest, dropped=[*state.dropped, dropped], runs=runs)
     version = version_numbered(entry, number)
-    if any(version.series in each.converts for each in entry.versions):
+    if any(version.series in later.converts for later in entry.versions):
         raise InvalidInputError(
             f"version {number} of feature {name!r} cannot be dropped alone: a later version "
             "converts its values; run `headwater backfill` to compute them again first, or drop "
@@ -372,7 +375,7 @@ def drop(
             f"`headwater features drop {name}` drops the feature with all versions"
         )
     return with_entry(
-        state, replace(entry, versions=[each for each in entry.versions if each != version])
+        state, replace(entry, versions=[other for other in entry.versions if other != version])
     )
 
 
@@ -391,13 +394,15 @@ def prune(state: CatalogState, upto: Horizons) -> CatalogState:
 
 def _next_number(entry: CatalogEntry) -> int:
     """Return a number that no version has or had, also not one that was dropped."""
-    numbers = [each.number for each in entry.versions]
-    served = [each.version for each in entry.meanings if each.version is not None]
+    numbers = [version.number for version in entry.versions]
+    served = [meaning.version for meaning in entry.meanings if meaning.version is not None]
     return max((*numbers, *served), default=0) + 1
 
 
 def _with_version(
     state: CatalogState, entry: CatalogEntry, version: FeatureVersion
 ) -> CatalogState:
-    versions = [version if each.number == version.number else each for each in entry.versions]
+    versions = [
+        version if existing.number == version.number else existing for existing in entry.versions
+    ]
     return with_entry(state, replace(entry, versions=versions))

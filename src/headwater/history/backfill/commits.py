@@ -137,7 +137,7 @@ class Commits:
                 kept = self.new_file("failures")
                 kept.write([])  # so that there is a file
                 for letters in self._lines(commit.failures, _decode_failures):
-                    kept.write([each for each in letters if is_kept(each.event)])
+                    kept.write([letter for letter in letters if is_kept(letter.event)])
                 os.replace(self.folder / str(kept.finish()), self.folder / commit.failures)
 
     def _lines(self, name: str | None, decode: Callable[[bytes], T]) -> Iterator[T]:

@@ -89,12 +89,12 @@ def last_cells(job: ReplayJob) -> Iterator[dict[str, Cells]]:
         cells: dict[str, Cells] = {}
         for values in task.commits().pages():
             # The values of a bucket follow each other, so all others are complete.
-            buckets = {bucket_of(each.entity_id) for each in values}
+            buckets = {bucket_of(value.entity_id) for value in values}
             if len(cells) >= _PAGE:
                 done = {i: cells.pop(i) for i in list(cells) if bucket_of(i) not in buckets}
                 if done:
                     yield done
-            cells |= {each.entity_id: {job.series: each.cell} for each in values if each.online}
+            cells |= {value.entity_id: {job.series: value.cell} for value in values if value.online}
         if cells:
             yield cells
 

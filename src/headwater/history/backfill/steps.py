@@ -103,7 +103,7 @@ def switched(
         raise InvalidInputError(no_backfill(feature))
     if target.state != "ready":
         raise InvalidInputError(_not_ready(feature, target))
-    changed = [_switched(each, target, now) for each in entry.versions]
+    changed = [_switched(version, target, now) for version in entry.versions]
     return with_entry(state, meant(replace(entry, versions=changed), now))
 
 
@@ -143,8 +143,8 @@ def retired_when_due(state: CatalogState, now: datetime) -> CatalogState:
     """Return the catalog without the versions that had to be kept fresh for a while, and were."""
     for entry in state.features.values():
         versions = [
-            replace(each, state="retired") if _is_due(each, now) else each
-            for each in entry.versions
+            replace(version, state="retired") if _is_due(version, now) else version
+            for version in entry.versions
         ]
         if versions != list(entry.versions):
             state = with_entry(state, replace(entry, versions=versions))

@@ -63,7 +63,9 @@ class FrameResult(NamedTuple):
         return self._select(column.plain for column in self.columns)
 
     def _select(self, expressions: Iterable[str]) -> str:
-        selected = ", ".join(f"{each} AS c{number}" for number, each in enumerate(expressions))
+        selected = ", ".join(
+            f"{expression} AS c{number}" for number, expression in enumerate(expressions)
+        )
         return f"SELECT {selected} FROM {joined(self.answers)}"
 
 

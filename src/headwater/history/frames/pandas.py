@@ -87,4 +87,4 @@ class PandasFrame:
     def _new(self, columns: dict[str, Any]) -> Any:
         # The class of pandas itself, because the caller's may be derived from it.
         mro = type(self._frame).__mro__
-        return next(each for each in mro if each.__name__ == "DataFrame")(columns)
+        return next(cls for cls in mro if cls.__name__ == "DataFrame")(columns)

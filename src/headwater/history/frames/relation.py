@@ -30,7 +30,7 @@ class RelationFrame:
         self._relation = relation
         own = uuid4().hex
         self._view, self._stored, self._result = (
-            f"headwater_{each}_{own}" for each in ("view", "stored", "result")
+            f"headwater_{part}_{own}" for part in ("view", "stored", "result")
         )
 
     def columns(self) -> Sequence[str]:
