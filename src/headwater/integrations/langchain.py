@@ -65,7 +65,7 @@ class LangChainRetriever(BaseRetriever):
     async def _documents(self, query: str, arguments: dict[str, Any]) -> list[Document]:
         given = (self.search_kwargs, self.arguments, arguments)
         found = await search(self.store, self.search, query, *given)
-        return [_document(each) for each in found]
+        return [_document(chunk) for chunk in found]
 
 
 def _document(found: FoundChunk) -> Document:

@@ -56,7 +56,7 @@ class LlamaIndexRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         query = query_bundle.query_str
         found = await search(self._store, self._search, query, self._arguments)
-        return [_node(each) for each in found]
+        return [_node(chunk) for chunk in found]
 
 
 def _node(found: FoundChunk) -> NodeWithScore:

@@ -60,17 +60,19 @@ async def search(
     reads = Reads()
     with tracking(reads):
         if isinstance(searched, str):
-            options = dict(option for each in given for option in _options(each))
+            options = dict(option for given_options in given for option in _options(given_options))
             chunks = await store.search(searched, query, **options)
         else:
-            arguments = dict(argument for each in given for argument in each.items())
+            arguments = dict(
+                argument for given_options in given for argument in given_options.items()
+            )
             parameter = _query_parameter(searched.definition, arguments)
             chunks = await searched(**{parameter: query}, **arguments)
     current_reads().track_all(reads)
     searches = [retrieval.searched for retrieval in reads.retrievals if retrieval.searched]
     versions = {searched.name: searched.version for searched in searches}
     # The id of a chunk begins with its index.
-    return [FoundChunk(each, versions.get((each.id or "").partition("/")[0])) for each in chunks]
+    return [FoundChunk(chunk, versions.get((chunk.id or "").partition("/")[0])) for chunk in chunks]
 
 
 def _options(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
