@@ -54,7 +54,7 @@ class StoreResources:
         if not caller.may("records"):
             return types.ListResourcesResult(resources=found)
         page = await self._store.list_contexts(limit=PAGE, cursor=cursor)
-        found += [_listed(each) for each in page.contexts]
+        found += [_listed(context) for context in page.contexts]
         return types.ListResourcesResult(resources=found, next_cursor=page.next_cursor)
 
     def templates(self, caller: Caller) -> types.ListResourceTemplatesResult:

@@ -161,7 +161,7 @@ class StoreTools:
         version = found.version
         text = None if version is None else version.text
         as_of = None if version is None else from_micros(version.changed_at)
-        chunks = [msgspec.convert(each, SearchHit, from_attributes=True) for each in found.chunks]
+        chunks = [msgspec.convert(chunk, SearchHit, from_attributes=True) for chunk in found.chunks]
         return ToolResult(
             value=SearchHits(index=given.index, version=text, chunks=chunks),
             facts=ResultFacts(as_of=as_of),
