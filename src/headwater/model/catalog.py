@@ -113,7 +113,7 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def active(self) -> FeatureVersion | None:
         """The version that is served, or None if the feature was dropped."""
-        return next((each for each in self.versions if each.state == "active"), None)
+        return next((version for version in self.versions if version.state == "active"), None)
 
 
 class VersionRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -213,7 +213,9 @@ class Context(ContextFacts, frozen=True, kw_only=True):
             tokens=self.tokens,
             max_tokens=self.lineage.max_tokens,
             freshness=f"freshness {self.freshness_status}",
-            violations=[f"{each.name}: {each.reason}" for each in self.freshness_violations],
+            violations=[
+                f"{violation.name}: {violation.reason}" for violation in self.freshness_violations
+            ],
         )
 
 
