@@ -29,12 +29,15 @@ class NamedSpan(msgspec.Struct, frozen=True):
 def named_spans(state: CatalogState) -> Iterator[NamedSpan]:
     """Yield what all features were over time, also those that were dropped."""
     lives = [(entry.meanings, None) for entry in state.features.values()]
-    for meanings, end in (*lives, *((each.meanings, each.dropped_at) for each in state.dropped)):
-        ends = [*(each.since for each in meanings[1:]), end]
-        for each, until in zip(meanings, ends, strict=True):
+    for meanings, end in (
+        *lives,
+        *((dropped.meanings, dropped.dropped_at) for dropped in state.dropped),
+    ):
+        ends = [*(meaning.since for meaning in meanings[1:]), end]
+        for meaning, until in zip(meanings, ends, strict=True):
             yield NamedSpan(
-                *(each.name, each.entity, each.version, each.series, each.default),
-                *(each.since, until),
+                *(meaning.name, meaning.entity, meaning.version, meaning.series, meaning.default),
+                *(meaning.since, until),
             )
 
 

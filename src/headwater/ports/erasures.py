@@ -98,7 +98,9 @@ class Ledger:
         found = [self.find(*key) for key in entities]
         if any(part[0] in _OF_ANYONE for part in read):
             found += list(self._tombstones.values())  # another thread may add one
-        return next((each for each in found if each and each.revision > revision), None)
+        return next(
+            (tombstone for tombstone in found if tombstone and tombstone.revision > revision), None
+        )
 
     def voiding(
         self, event: ServiceEvent, subjects: Subjects, position: str | None = None
