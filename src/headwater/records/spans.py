@@ -88,30 +88,32 @@ class SpanFinder:
             template = self._templates.get(outer)
             if template is None or not isinstance(value.value, str):
                 continue
-            inputs = {each: _input(read, value, each) for each in template.references}
-            found = {each: at for each, at in inputs.items() if at is not None}
-            texts = {each: _text(read.inputs[at]) for each, at in found.items()}
+            inputs = {
+                reference: _input(read, value, reference) for reference in template.references
+            }
+            found = {reference: at for reference, at in inputs.items() if at is not None}
+            texts = {reference: _text(read.inputs[at]) for reference, at in found.items()}
             if inputs.keys() != texts.keys() or template.render(texts) != value.value:
                 continue
-            for each, inner, stop in template.places(texts):
+            for reference, inner, stop in template.places(texts):
                 yield TextSpan(
                     start=start + inner,
                     end=start + stop,
-                    feature=each,
+                    feature=reference,
                     read=place,
-                    input=found[each],
+                    input=found[reference],
                 )
-                pending.append((each, read.inputs[found[each]], start + inner))
+                pending.append((reference, read.inputs[found[reference]], start + inner))
 
 
 def _input(read: FeatureRead, value: FeatureInput, name: str) -> int | None:
     """Return the place of the one input of this name, of the same entity; None if in doubt."""
     found = [
-        (place, each)
-        for place, each in enumerate(read.inputs)
-        if each.feature == name and each.entity_id == value.entity_id
+        (place, inner)
+        for place, inner in enumerate(read.inputs)
+        if inner.feature == name and inner.entity_id == value.entity_id
     ]
-    texts = {_text(each) for _, each in found}
+    texts = {_text(inner) for _, inner in found}
     return found[0][0] if len(texts) == 1 else None
 
 
