@@ -122,9 +122,11 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     if depth < _MAX_DEPTH and isinstance(value, list | tuple):
-        return [_plain(each, where, depth + 1) for each in value]
+        return [_plain(element, where, depth + 1) for element in value]
     if depth < _MAX_DEPTH and isinstance(value, Mapping):
-        return {_key(key, where): _plain(each, where, depth + 1) for key, each in value.items()}
+        return {
+            _key(key, where): _plain(element, where, depth + 1) for key, element in value.items()
+        }
     raise InvalidInputError(
         f"{where} is {reprlib.repr(value)}, which JSON cannot hold; use texts, finite numbers "
         "within 64 bits, true, false, None, lists and mappings, and write a time as text"

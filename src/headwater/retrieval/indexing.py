@@ -98,7 +98,9 @@ class Indexer:
         loaded = LoadReport()
         async for batch in batches(documents):
             version = await self._generations.active(index)
-            plain = [self.checked(each.id, each.text, each.metadata) for each in batch]
+            plain = [
+                self.checked(document.id, document.text, document.metadata) for document in batch
+            ]
             changed = await self._changed(index, plain)
             writes = await self.prepare(index, version, changed, "load")
             if writes:
@@ -156,8 +158,8 @@ class Indexer:
             if not stored:
                 return
             documents = [
-                PlainDocument(each.document, each.text, dict(each.metadata), each.version)
-                for each in stored
+                PlainDocument(old.document, old.text, dict(old.metadata), old.version)
+                for old in stored
             ]
             await self._vectors.write(await self.prepare(index, version, documents, "reindex"))
             if report is not None:
@@ -202,14 +204,14 @@ class Indexer:
         self, index: IndexDef, version: IndexVersion, pieces: Sequence[Sequence[_Piece]]
     ) -> dict[str, Embedding]:
         """Return the embeddings of pieces by content hash; only unknown ones are embedded."""
-        texts = {piece.content_hash: piece.text for each in pieces for piece in each}
+        texts = {piece.content_hash: piece.text for split in pieces for piece in split}
         if not texts:
             return {}
         known = await self._vectors.embeddings(index.name, version.generation, texts.keys())
         missing = [content_hash for content_hash in texts if content_hash not in known]
         if missing:
             embedder = self._generations.embedder(index, version.spec)
-            made = await embedder.embed([texts[each] for each in missing], "document")
+            made = await embedder.embed([texts[key] for key in missing], "document")
             known = known | dict(zip(missing, made, strict=True))
         return known
 
@@ -244,7 +246,9 @@ async def _split_all(
 ) -> list[list[_Piece]]:
     if sum(len(document.text) for document in documents) <= _SPLIT_INLINE:
         return [_pieces(index, document, spec) for document in documents]
-    return await asyncio.to_thread(lambda: [_pieces(index, each, spec) for each in documents])
+    return await asyncio.to_thread(
+        lambda: [_pieces(index, document, spec) for document in documents]
+    )
 
 
 def _pieces(index: str, document: PlainDocument, spec: IndexSpec) -> list[_Piece]:

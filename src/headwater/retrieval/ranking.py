@@ -65,7 +65,7 @@ class Reranker:
         return self._ranked(chunks, list(returned))
 
     def _ranked(self, chunks: Sequence[Chunk], returned: list[Any]) -> list[Chunk]:
-        if all(isinstance(each, Chunk) for each in returned):
+        if all(isinstance(chunk, Chunk) for chunk in returned):
             known = {chunk.id for chunk in chunks}
             ids = [chunk.id for chunk in returned]
             if not known.issuperset(ids) or len(set(ids)) < len(ids):

@@ -62,7 +62,7 @@ class Reindexer:
 
     async def drop(self, name: str) -> int:
         """Remove an index with all its documents; return their number."""
-        known = {each.index for each in await self._vectors.generations()}
+        known = {generation.index for generation in await self._vectors.generations()}
         declared = self._registry.all_indexes()
         if name not in known and name not in declared:
             raise UnknownNameError("index", name, known | declared.keys())

@@ -114,12 +114,15 @@ class Embedders:
         return self._kept(
             (id(function), name, dimensions),
             # Without a model, another function may have the same name.
-            lambda each: each.function(function, name, dimensions, is_cached=model is not None),
+            lambda providers: providers.function(
+                function, name, dimensions, is_cached=model is not None
+            ),
         )
 
     def _get(self, provider: str, model: str | None, dimensions: int | None) -> Embedder:
         return self._kept(
-            (provider, model, dimensions), lambda each: each.create(provider, model, dimensions)
+            (provider, model, dimensions),
+            lambda providers: providers.create(provider, model, dimensions),
         )
 
     def _kept(self, key: _Key, create: Callable[[Providers], Embedder]) -> Embedder:

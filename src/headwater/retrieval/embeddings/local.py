@@ -51,11 +51,11 @@ class LocalModel:
     def _embed(self, texts: Sequence[str]) -> list[Embedding]:
         model = local_model()
         windows = [list(_windows(model, text)) for text in texts]
-        flat = [window for each in windows for window in each]
+        flat = [window for of_text in windows for window in of_text]
         with single_blas_thread():
             vectors = np.concatenate([model.embed(some) for some in batched(flat, _BATCH)])
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        ends = np.cumsum([len(each) for each in windows])[:-1]
+        ends = np.cumsum([len(of_text) for of_text in windows])[:-1]
         means = [part.mean(axis=0) for part in np.split(vectors, ends)]
         return to_embeddings(self, means, len(texts))
 

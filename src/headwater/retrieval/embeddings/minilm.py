@@ -107,8 +107,10 @@ class MiniLM:
 
     def _attention(self, layer: str, states: Matrix, parts: Sequence[slice]) -> Matrix:
         queries, keys, values = (
-            self._dense(f"{layer}attention.self.{each}", states).reshape(len(states), _HEADS, -1)
-            for each in ("query", "key", "value")
+            self._dense(f"{layer}attention.self.{projection}", states).reshape(
+                len(states), _HEADS, -1
+            )
+            for projection in ("query", "key", "value")
         )
         queries /= np.float32(sqrt(queries.shape[2]))
         attended = np.empty_like(values)

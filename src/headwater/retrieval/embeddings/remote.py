@@ -59,7 +59,7 @@ class Connections:
             client = httpx.AsyncClient()
             slots = asyncio.Semaphore(self._concurrency)
             connection = _Connection(client, slots, _lifetime(client))
-            alive = {each: kept for each, kept in self._by_loop.items() if not each.is_closed()}
+            alive = {used: kept for used, kept in self._by_loop.items() if not used.is_closed()}
             self._by_loop = {**alive, loop: connection}
             await anext(connection.lifetime)
         return connection

@@ -104,9 +104,9 @@ def _until_reset(headers: Mapping[str, str]) -> float | None:
     """Return when the limits that are used up are reset, by the headers of OpenAI and others."""
     resets = [
         sum(float(number) * _UNITS[unit] for number, unit in _RESET.findall(reset))
-        for each in ("requests", "tokens")
-        if headers.get(f"x-ratelimit-remaining-{each}") == "0"
-        and (reset := headers.get(f"x-ratelimit-reset-{each}"))
+        for limit in ("requests", "tokens")
+        if headers.get(f"x-ratelimit-remaining-{limit}") == "0"
+        and (reset := headers.get(f"x-ratelimit-reset-{limit}"))
     ]
     return max(resets, default=None)
 
