@@ -94,7 +94,7 @@ class SettingsGroup(msgspec.Struct, frozen=True):
     """Settings whose secrets are masked wherever the group is printed, also in tracebacks."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [(each.path, each.shown(each.of(self))) for each in walk(type(self))]
+        return [(field.path, field.shown(field.of(self))) for field in walk(type(self))]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{path}={value!r}" for path, value in self.__rich_repr__())
