@@ -10,7 +10,7 @@ import pytest
 
 from conformance.suite import START, Connect, Opened, Suite, after
 from headwater.errors import InvalidInputError
-from headwater.model.audit import AuditEntry
+from headwater.model.admin import AuditEntry
 from headwater.model.values import new_id
 from headwater.ports import AuditQuery
 

@@ -25,7 +25,7 @@ from conformance.suite import (
     outcome,
 )
 from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.model.consumers import ConsumerLag
+from headwater.model.admin import ConsumerLag
 from headwater.model.values import ServiceEvent
 from headwater.ports import Lease, Tick
 

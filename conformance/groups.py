@@ -8,7 +8,7 @@ import pytest
 
 from conformance.suite import Connect, Opened, Suite, clicks, outcome, until
 from headwater.errors import GroupInUseError, UnknownGroupError
-from headwater.model.consumers import ConsumerGroup
+from headwater.model.admin import ConsumerGroup
 
 _EVENTS = 8
 

@@ -16,14 +16,18 @@ import pytest
 import headwater
 import headwater.errors
 import headwater.testing
-from headwater.core.progress import OnStep
 from headwater.model.contexts import ContextFilters, Mode
+from headwater.model.progress import OnStep
 
 ROOT = Path(__file__).parents[1]
 
 DECORATORS = {"entity", "feature", "retriever", "context"}
 
 LOADS = {"headwater", "msgspec", "uuid_utils"}
+
+CLIENT_LOADS = {"client", "core", "declarations", "errors", "model", "records", "settings"}
+MOST_MODULES_OF_A_CLIENT = 90
+MOST_MODULES_OF_A_STORE = 130
 
 LOADED = """
 import sys
@@ -229,13 +233,27 @@ def test_the_parts_of_a_context_and_its_lineage_have_public_names() -> None:
     assert {kind.__name__ for kind in kinds} <= set(headwater.__all__)
 
 
-def loaded_by(statement: str) -> set[str]:
-    """The third-party packages that a statement loads, in a separate process."""
-    script = LOADED.format(statement=statement)
+def run(script: str) -> set[str]:
+    """The words that a script prints in a separate process."""
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=100
     )
     return set(result.stdout.split())
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The third-party packages that a statement loads."""
+    return run(LOADED.format(statement=statement))
+
+
+def modules_of(statement: str) -> set[str]:
+    """The modules of Headwater that a statement loads, without the name of the package."""
+    names = run(f"import sys; {statement}; print(*sys.modules)")
+    return {name.removeprefix("headwater.") for name in names if name.startswith("headwater.")}
+
+
+def packages_of(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
 
 
 def test_importing_headwater_loads_nothing_but_itself() -> None:
@@ -250,11 +268,15 @@ def test_declaring_features_loads_nothing_that_only_an_open_store_needs() -> Non
     declare = "from headwater import FeatureStore, context, entity, feature, retriever"
     assert loaded_by(f"{declare}; FeatureStore()") == LOADS
     opened = "backends.connect", "contexts.assembler", "contexts.recorded", "engine.worker"
-    script = f"import sys; {declare}; print(*sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=100
-    )
-    assert not {f"headwater.{name}" for name in opened} & set(result.stdout.split())
+    modules = modules_of(declare)
+    assert not modules.intersection(opened)
+    assert len(modules) <= MOST_MODULES_OF_A_STORE
+
+
+def test_importing_the_client_loads_the_shared_types_and_nothing_of_a_store() -> None:
+    modules = modules_of("import headwater.client")
+    assert packages_of(modules) == CLIENT_LOADS
+    assert len(modules) <= MOST_MODULES_OF_A_CLIENT
 
 
 def test_importing_headwater_testing_needs_no_pytest() -> None:

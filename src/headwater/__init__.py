@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from headwater.errors import HeadwaterError as HeadwaterError
     from headwater.errors import TokenBudgetError as TokenBudgetError
     from headwater.http.app import create_app as create_app
+    from headwater.model.admin import AuditEntry as AuditEntry
+    from headwater.model.admin import AuditPage as AuditPage
     from headwater.model.admin import AuditReport as AuditReport
+    from headwater.model.admin import ConsumerGroup as ConsumerGroup
+    from headwater.model.admin import ConsumerLag as ConsumerLag
     from headwater.model.admin import ForgetReport as ForgetReport
     from headwater.model.admin import PruneReport as PruneReport
     from headwater.model.admin import RebuildReport as RebuildReport
-    from headwater.model.audit import AuditEntry as AuditEntry
-    from headwater.model.audit import AuditPage as AuditPage
-    from headwater.model.bulk_loading import LoadReport as LoadReport
-    from headwater.model.consumers import ConsumerGroup as ConsumerGroup
-    from headwater.model.consumers import ConsumerLag as ConsumerLag
-    from headwater.model.context_diff import ContextDiff as ContextDiff
     from headwater.model.contexts import ContextCauses as ContextCauses
+    from headwater.model.contexts import ContextDiff as ContextDiff
     from headwater.model.contexts import ContextHistogram as ContextHistogram
     from headwater.model.contexts import ContextPage as ContextPage
     from headwater.model.contexts import Overrides as Overrides
     from headwater.model.contexts import RecordSummary as RecordSummary
     from headwater.model.contexts import Replay as Replay
+    from headwater.model.contexts import VerificationReport as VerificationReport
     from headwater.model.dead_letters import DeadLetter as DeadLetter
     from headwater.model.dead_letters import LetterGroups as LetterGroups
     from headwater.model.declarations import Graph as Graph
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from headwater.model.history import ImportReport as ImportReport
     from headwater.model.indexes import Document as Document
     from headwater.model.indexes import IndexStatus as IndexStatus
+    from headwater.model.indexes import LoadReport as LoadReport
     from headwater.model.indexes import StoredDocument as StoredDocument
     from headwater.model.lineage import ChunkLineage as ChunkLineage
     from headwater.model.lineage import Context as Context
@@ -66,78 +67,49 @@ if TYPE_CHECKING:
     from headwater.model.values import FeatureValue as FeatureValue
     from headwater.model.values import ServiceEvent as ServiceEvent
     from headwater.records.record import Record as Record
-    from headwater.records.verification_report import VerificationReport as VerificationReport
     from headwater.records.verify import verify_record as verify_record
     from headwater.settings.schema import Settings as Settings
     from headwater.store.feature_store import FeatureStore as FeatureStore
 
 _PUBLIC = {
-    "core.durations": (
-        "format_duration",
-        "parse_duration",
-    ),
+    "core.durations": ("format_duration", "parse_duration"),
     "declarations.context_decorators": ("context",),
     "declarations.entity_decorator": ("entity",),
     "declarations.feature_decorators": ("feature",),
     "declarations.feature_handles": ("Feature",),
     "declarations.indexes": ("Index",),
-    "declarations.items": (
-        "Chunk",
-        "ContextItem",
-    ),
+    "declarations.items": ("Chunk", "ContextItem"),
     "declarations.retriever_decorator": ("retriever",),
     "engine.worker": ("Worker",),
-    "errors": (
-        "FreshnessSLAError",
-        "HeadwaterError",
-        "TokenBudgetError",
-    ),
+    "errors": ("FreshnessSLAError", "HeadwaterError", "TokenBudgetError"),
     "http.app": ("create_app",),
     "model.admin": (
+        "AuditEntry",
+        "AuditPage",
         "AuditReport",
+        "ConsumerGroup",
+        "ConsumerLag",
         "ForgetReport",
         "PruneReport",
         "RebuildReport",
     ),
-    "model.audit": (
-        "AuditEntry",
-        "AuditPage",
-    ),
-    "model.bulk_loading": ("LoadReport",),
-    "model.consumers": (
-        "ConsumerGroup",
-        "ConsumerLag",
-    ),
-    "model.context_diff": ("ContextDiff",),
     "model.contexts": (
         "ContextCauses",
+        "ContextDiff",
         "ContextHistogram",
         "ContextPage",
         "Overrides",
         "RecordSummary",
         "Replay",
+        "VerificationReport",
     ),
-    "model.dead_letters": (
-        "DeadLetter",
-        "LetterGroups",
-    ),
+    "model.dead_letters": ("DeadLetter", "LetterGroups"),
     "model.declarations": ("Graph",),
-    "model.events": (
-        "EventPage",
-        "LoggedEvent",
-        "PublishResult",
-    ),
-    "model.features": (
-        "FeatureRow",
-        "HistoricalValue",
-    ),
+    "model.events": ("EventPage", "LoggedEvent", "PublishResult"),
+    "model.features": ("FeatureRow", "HistoricalValue"),
     "model.health": ("Health",),
     "model.history": ("ImportReport",),
-    "model.indexes": (
-        "Document",
-        "IndexStatus",
-        "StoredDocument",
-    ),
+    "model.indexes": ("Document", "IndexStatus", "LoadReport", "StoredDocument"),
     "model.lineage": (
         "ChunkLineage",
         "Context",
@@ -151,12 +123,8 @@ _PUBLIC = {
         "PastContext",
         "RetrieverLineage",
     ),
-    "model.values": (
-        "FeatureValue",
-        "ServiceEvent",
-    ),
+    "model.values": ("FeatureValue", "ServiceEvent"),
     "records.record": ("Record",),
-    "records.verification_report": ("VerificationReport",),
     "records.verify": ("verify_record",),
     "settings.schema": ("Settings",),
     "store.feature_store": ("FeatureStore",),

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.cli import lag as lag_verb
 from headwater.cli import output
-from headwater.model.consumers import ConsumerLag
+from headwater.model.admin import ConsumerLag
 from headwater.store.admin import AdminVerbs
 from tests.cli.conftest import FEATURES_WITH_RARE_TICKS, Run
 from tests.cli.test_verbs import drain

@@ -11,7 +11,7 @@ from headwater import Document, FeatureStore
 from headwater.client import AsyncClient
 from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.model.backfills import BackfillProgress
-from headwater.model.bulk_loading import LoadReport
+from headwater.model.indexes import LoadReport
 
 
 async def spend(store: FeatureStore, *users: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, feature
 from headwater.core.clock import SystemClock
 from headwater.doctor.examination import examine
-from headwater.model.findings import Finding
+from headwater.model.health import Finding
 from headwater.settings.schema import Settings
 from headwater.store.loader import load_store
 from headwater.testing import ManualClock

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.doctor.headlines import subtitle_of
 from headwater.doctor.workload import Workload
-from headwater.model.consumers import ConsumerLag
+from headwater.model.admin import ConsumerLag
 from headwater.model.dead_letters import LetterGroup, LetterGroups
 
 NOW = datetime(2026, 1, 15, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, context, feature
 from headwater.doctor.store_overview import StoreOverview
 from headwater.engine.last_hour import STEP, LastHour
-from headwater.model.overview import Overview
+from headwater.model.health import Overview
 from headwater.testing import ManualClock
 from tests.engine.test_last_hour import clock as clock  # aligned with the samples
 

@@ -18,7 +18,7 @@ from headwater.errors import (
     InvalidInputError,
     UnknownNameError,
 )
-from headwater.model.bulk_loading import next_size
+from headwater.model.indexes import next_size
 from tests.engine.support import records
 from tests.retrieval.support import (
     GIRAFFES,

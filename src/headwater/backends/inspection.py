@@ -7,7 +7,7 @@ from importlib import import_module
 
 from headwater.core.clock import Clock
 from headwater.errors import ConfigError
-from headwater.model.findings import Finding, Findings
+from headwater.model.health import Finding, Findings
 from headwater.settings.environments import on_servers
 from headwater.settings.schema import Settings
 

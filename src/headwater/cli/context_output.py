@@ -15,11 +15,17 @@ from headwater.cli.output import (
     span_text,
 )
 from headwater.core.json_values import plain
-from headwater.model.context_diff import ContextDiff, FeatureSide, ItemDiff, ItemSide, ResultSide
-from headwater.model.contexts import RecordSummary
+from headwater.model.contexts import (
+    ContextDiff,
+    FeatureSide,
+    ItemDiff,
+    ItemSide,
+    RecordSummary,
+    ResultSide,
+    VerificationReport,
+)
 from headwater.model.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.records.record import Redaction, moment_text
-from headwater.records.verification_report import VerificationReport
 
 _MARKS = {True: "ok", False: "FAILED", None: "-"}
 _SHORT = 60

@@ -10,8 +10,8 @@ from headwater.cli.options import AsJson, OptionalRef, StoreOption, bare_or_remo
 from headwater.cli.output import STANDARD_STREAM, print_json
 from headwater.cli.runner import run
 from headwater.errors import InvalidInputError
+from headwater.model.contexts import VerificationReport
 from headwater.records.document import load as from_document
-from headwater.records.verification_report import VerificationReport
 from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings
 

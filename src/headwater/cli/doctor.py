@@ -17,7 +17,7 @@ from headwater.cli.output import print_json
 from headwater.core.short_repr import printable_lines
 from headwater.doctor.examination import examine
 from headwater.errors import HeadwaterError
-from headwater.model.findings import Examination, Finding, Findings, Severity
+from headwater.model.health import Examination, Finding, Findings, Severity
 from headwater.settings.loading import FILE
 from headwater.store.feature_store import FeatureStore
 

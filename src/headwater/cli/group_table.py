@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from headwater.cli.output import span_text
-from headwater.model.consumers import ConsumerGroup
+from headwater.model.admin import ConsumerGroup
 
 GROUP_COLUMNS = ("group", "workers", "waiting", "oldest", "last commit")
 

@@ -9,7 +9,7 @@ from headwater.cli.options import AnyStore, AsJson, StoreOption, bare_or_remote,
 from headwater.cli.output import is_interactive, pluralize, print_json, print_table
 from headwater.cli.runner import run
 from headwater.errors import GroupInUseError, UnknownGroupError
-from headwater.model.consumers import ConsumerGroup
+from headwater.model.admin import ConsumerGroup
 
 app = command_group("List and drop consumer groups.")
 

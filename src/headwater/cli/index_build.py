@@ -10,8 +10,7 @@ from headwater.cli.index_progress import load_progress
 from headwater.cli.options import AnyStore
 from headwater.cli.output import note, pluralize
 from headwater.errors import InvalidInputError
-from headwater.model.bulk_loading import LoadReport
-from headwater.model.indexes import Document
+from headwater.model.indexes import Document, LoadReport
 from headwater.retrieval.files.entries import Skipped
 from headwater.retrieval.files.reading import DocumentFiles
 

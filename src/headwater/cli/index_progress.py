@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from headwater.cli.output import note, pluralize, span_text
-from headwater.model.bulk_loading import LoadReport, OnLoaded
+from headwater.model.indexes import LoadReport, OnLoaded
 from headwater.retrieval.files.reading import DocumentFiles
 
 _SECONDS_BETWEEN_LINES = 10.0

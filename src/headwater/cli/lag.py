@@ -21,7 +21,7 @@ from headwater.cli.output import (
     span_text,
 )
 from headwater.cli.runner import run
-from headwater.model.consumers import ConsumerGroup, ConsumerLag
+from headwater.model.admin import ConsumerGroup, ConsumerLag
 
 app = command_group("Show how many events are waiting, and for how long.")
 

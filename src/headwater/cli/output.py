@@ -23,9 +23,9 @@ from rich.text import Text
 from headwater.core.codec import encode_custom
 from headwater.core.durations import format_duration
 from headwater.core.json_values import plain
-from headwater.core.progress import OnStep
 from headwater.core.short_repr import printable
 from headwater.errors import InvalidInputError
+from headwater.model.progress import OnStep
 
 EMPTY = "–"
 STANDARD_STREAM = Path("-")

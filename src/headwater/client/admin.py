@@ -7,23 +7,24 @@ from datetime import timedelta
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted
 from headwater.core.durations import Duration
-from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.model.admin import (
     AuditBody,
     AuditReport,
+    ConsumerGroup,
+    ConsumerLag,
     ForgetBody,
     ForgetReport,
+    GroupList,
+    LagList,
     PruneBody,
     PruneReport,
     RebuildBody,
     RebuildReport,
 )
-from headwater.model.consumers import ConsumerGroup, ConsumerLag, GroupList, LagList
-from headwater.model.findings import Examination
-from headwater.model.health import Alive, Health, Readiness
-from headwater.model.overview import Overview, Series
+from headwater.model.health import Alive, Examination, Health, Overview, Readiness, Series
 from headwater.model.problems import UNAVAILABLE
+from headwater.model.progress import OnStep
 
 
 class AdminCalls:

@@ -25,7 +25,7 @@ from headwater.client.records import RecordCalls
 from headwater.client.server import Server
 from headwater.core.clock import SystemClock
 from headwater.errors import ConfigError
-from headwater.model.audit import AuditPage
+from headwater.model.admin import AuditPage
 from headwater.model.callers import CallerReport
 from headwater.model.declarations import Graph, StoreListing
 from headwater.settings.loading import load

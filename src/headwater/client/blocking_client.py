@@ -17,7 +17,7 @@ from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import Publisher
 from headwater.client.records import RecordCalls
-from headwater.store.sync import Blocking, SyncLoop, blocking
+from headwater.core.blocking import Blocking, SyncLoop, blocking
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from headwater.client.pages import all_contexts
-from headwater.client.records import RecordCalls
+from headwater.client.records import RecordCalls, all_contexts
 from headwater.client.server import Server
 from headwater.core.json_values import plain
 from headwater.model.contexts import (

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted, written
-from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import ConnectionLostError
 from headwater.model.catalog import CatalogState
@@ -20,6 +19,7 @@ from headwater.model.history import (
     ImportReport,
     SentHistory,
 )
+from headwater.model.progress import OnStep
 
 if TYPE_CHECKING:
     from headwater.model.history import ExportReport

@@ -13,29 +13,31 @@ import msgspec
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted
 from headwater.core.codec import encode_custom
-from headwater.core.progress import OnStep
 from headwater.declarations.indexes import IndexRef, index_name
 from headwater.declarations.items import Chunk
 from headwater.errors import UnknownDocumentError
-from headwater.model.bulk_loading import Documents, LoadReport, OnLoaded, batches
 from headwater.model.indexes import (
     Document,
     DocumentBody,
+    Documents,
     DocumentsBody,
     DocumentText,
     DroppedIndex,
     IndexedDocument,
     IndexList,
     IndexStatus,
+    LoadReport,
     NewDocument,
+    OnLoaded,
     ReindexedIndex,
     RetainedIndex,
     SearchBody,
     SearchHits,
     SearchMode,
     StoredDocument,
+    batches,
 )
-from headwater.model.streams import NDJSON
+from headwater.model.progress import NDJSON, OnStep
 
 _DOCUMENT = "/v1/index/{}/{}"
 # Half of the default limit of servers.

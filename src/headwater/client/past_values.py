@@ -8,11 +8,11 @@ from typing import Any
 
 from headwater.client.server import Server
 from headwater.client.stream_lines import counted, written
-from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import ConnectionLostError, InvalidInputError
 from headwater.model.declarations import StoreListing
 from headwater.model.history import PARQUET, SentTable
+from headwater.model.progress import OnStep
 
 
 class PastValueCalls:

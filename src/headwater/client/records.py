@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Unpack
 
-from headwater.client.pages import all_contexts
 from headwater.client.server import Server
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import UnknownContextError
 from headwater.model.admin import Copies, PointersBody, RedactBody
-from headwater.model.context_diff import ContextDiff
 from headwater.model.contexts import (
+    LARGEST_PAGE,
     ContextCauses,
+    ContextDiff,
     ContextFilters,
     ContextHistogram,
     ContextPage,
@@ -22,13 +22,13 @@ from headwater.model.contexts import (
     RecordSummary,
     Replay,
     ReplayBody,
+    VerificationReport,
 )
 from headwater.model.lineage import ContextTrace
 from headwater.records.diff import diff
 from headwater.records.document import RecordDocument, load
 from headwater.records.ids import named
 from headwater.records.record import Record, inner_contexts
-from headwater.records.verification_report import VerificationReport
 from headwater.records.verify import checked_core, verify_record
 from headwater.settings.schema import Settings
 
@@ -220,3 +220,17 @@ class RecordCalls:
                 found[context_id] = await self.get(context_id)
                 waiting += inner_contexts(found[context_id])
         return list(found.values())
+
+
+async def all_contexts(
+    read_page: Callable[..., Awaitable[ContextPage]],
+) -> AsyncIterator[RecordSummary]:
+    """Yield the contexts of all pages; ``read_page`` gets ``limit`` and ``cursor``."""
+    cursor: str | None = None
+    while True:
+        page = await read_page(limit=LARGEST_PAGE, cursor=cursor)
+        for context in page.contexts:
+            yield context
+        cursor = page.next_cursor
+        if cursor is None:
+            return

@@ -7,8 +7,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from headwater.core.progress import OnStep
-from headwater.model.streams import ProgressStep
+from headwater.model.progress import OnStep, ProgressStep
 
 S = TypeVar("S")
 

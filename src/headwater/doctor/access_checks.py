@@ -10,7 +10,7 @@ from headwater.access.key_format import check_strength
 from headwater.access.keys_file import ApiKey, read_keys
 from headwater.access.local_requests import is_loopback
 from headwater.errors import ConfigError
-from headwater.model.findings import Findings
+from headwater.model.health import Findings
 from headwater.settings.schema import Settings
 
 _CHECK = "API keys"

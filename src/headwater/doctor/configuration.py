@@ -10,7 +10,7 @@ from headwater.declarations.registry import Registry
 from headwater.doctor.access_checks import add_access
 from headwater.errors import ConfigError, FeaturesFileError
 from headwater.errors.hints import nearest
-from headwater.model.findings import Finding, Findings
+from headwater.model.health import Finding, Findings
 from headwater.records.signing import parse_keyring
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import FILE, describe, load_with_origins, unknown_variables

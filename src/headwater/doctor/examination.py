@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from headwater.backends.inspection import inspect
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor import configuration, installation, workload
-from headwater.model.findings import Examination, Finding, Severity
+from headwater.model.health import Examination, Finding, Severity
 from headwater.store.feature_store import FeatureStore
 
 _NEEDED = frozenset({"connection", "driver", "home", "database", "migrations"})

@@ -9,7 +9,7 @@ from headwater.doctor.workload import Workload, shown_duration, waiting_text
 from headwater.engine import hour_series as hour
 from headwater.engine.last_hour import ContextCounts, summed
 from headwater.model.dead_letters import LetterGroups
-from headwater.model.overview import OverviewFinding, OverviewStatus
+from headwater.model.health import OverviewFinding, OverviewStatus
 
 # The title of the worst finding: for one of its kind, and for several.
 _TITLES = {

@@ -13,7 +13,7 @@ from headwater.core.tokens import tokenizer_for
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.declarations.registry import Registry
 from headwater.errors import ConfigError
-from headwater.model.findings import Finding, Findings
+from headwater.model.health import Finding, Findings
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.retrieval.embeddings.minilm import model_folder
 from headwater.retrieval.embeddings.wire import FORMATS

@@ -11,17 +11,18 @@ from headwater.doctor.headlines import RANKS, status_of, subtitle_of, title_of
 from headwater.doctor.workload import Workload
 from headwater.engine import hour_series as hour
 from headwater.engine.last_hour import STEP
-from headwater.model.findings import Concern, Finding
-from headwater.model.health import Health
-from headwater.model.indexes import IndexStatus
-from headwater.model.overview import (
+from headwater.model.health import (
+    Concern,
     ContextState,
+    Finding,
+    Health,
     Overview,
     OverviewFinding,
     Series,
     StoreState,
     WorkerState,
 )
+from headwater.model.indexes import IndexStatus
 
 _MICROS = 1_000_000
 _PER_MINUTE = 60 // STEP

@@ -17,10 +17,8 @@ from headwater.doctor.overview import overview_of
 from headwater.doctor.workload import Workload, judge, observe, unobserved
 from headwater.engine.last_hour import LastHour
 from headwater.errors import HeadwaterError
-from headwater.model.findings import Concern, Finding, Findings
-from headwater.model.health import Health
+from headwater.model.health import Concern, Finding, Findings, Health, Overview, OverviewStatus
 from headwater.model.indexes import IndexStatus
-from headwater.model.overview import Overview, OverviewStatus
 from headwater.ports import Cached
 from headwater.store.feature_store import FeatureStore
 

@@ -16,11 +16,10 @@ from headwater.engine.hour_series import Samples, by_context
 from headwater.engine.last_hour import ContextCounts
 from headwater.errors import EntityChangedError, HeadwaterError, IndexKeyChangedError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
+from headwater.model.admin import ConsumerGroup, ConsumerLag
 from headwater.model.catalog import CatalogState
-from headwater.model.consumers import ConsumerGroup, ConsumerLag
 from headwater.model.dead_letters import LetterGroups
-from headwater.model.findings import Concern, Finding, Findings
-from headwater.model.health import Health
+from headwater.model.health import Concern, Finding, Findings, Health
 from headwater.store.feature_store import FeatureStore
 
 _LATE_SECONDS = 60.0

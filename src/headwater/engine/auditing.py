@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from headwater.core.logging import log
 from headwater.errors import BackendError
-from headwater.model.audit import AuditEntry, AuditOutcome
+from headwater.model.admin import AuditEntry, AuditOutcome
 from headwater.model.callers import current_actor
 from headwater.model.values import LONGEST_NAME, new_id
 

@@ -29,9 +29,9 @@ from headwater.history.backfill.replay import (
     replay_progress,
 )
 from headwater.history.backfill.steps import cancelled, check_kept, no_backfill
+from headwater.model.admin import ConsumerGroup
 from headwater.model.backfills import BackfillStatus
 from headwater.model.catalog import BackfillState, CatalogState, FeatureVersion
-from headwater.model.consumers import ConsumerGroup
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.values import new_id
 

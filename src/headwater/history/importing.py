@@ -13,7 +13,6 @@ import duckdb
 import msgspec
 
 from headwater.core.duckdb_session import Session, headline, identifier, session
-from headwater.core.progress import OnStep
 from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureValueError, InvalidInputError
@@ -26,6 +25,7 @@ from headwater.history.frames.entity_frame import Spine, TimeRemedies
 from headwater.history.frames.files import CSV, rows_of, typed_rows
 from headwater.history.points import check_rows
 from headwater.model.history import ImportReport
+from headwater.model.progress import OnStep
 from headwater.ports import Backends, Change
 
 _TIMES = ("event_timestamp", "timestamp")

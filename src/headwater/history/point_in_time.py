@@ -14,7 +14,6 @@ import duckdb
 import msgspec
 
 from headwater.core.duckdb_session import headline, parquet, session
-from headwater.core.progress import OnStep
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import PastNames
 from headwater.errors import InvalidInputError
@@ -34,6 +33,7 @@ from headwater.history.past_reads import PastQueries, PastReads
 from headwater.history.points import write_points
 from headwater.history.recomputing import Recomputation
 from headwater.history.served_spans import ServedSpans, served_spans
+from headwater.model.progress import OnStep
 from headwater.ports import FrameReader
 
 

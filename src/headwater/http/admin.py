@@ -13,11 +13,15 @@ from headwater.http.routes import Route
 from headwater.http.streaming import ProgressResponse
 from headwater.model.admin import (
     AuditBody,
+    AuditPage,
     AuditReport,
     Copies,
     DryRun,
     ForgetBody,
     ForgetReport,
+    GroupList,
+    GroupName,
+    LagList,
     PointersBody,
     PruneBody,
     PruneReport,
@@ -25,9 +29,7 @@ from headwater.model.admin import (
     RebuildReport,
     RedactBody,
 )
-from headwater.model.audit import AuditPage
 from headwater.model.catalog import Dropped, RenameBody, VersionList, VersionNumber
-from headwater.model.consumers import GroupList, GroupName, LagList
 from headwater.model.dead_letters import (
     DeadLetter,
     DeadLetterList,
@@ -55,7 +57,7 @@ from headwater.model.kinds import (
     Moment,
     RecordRef,
 )
-from headwater.model.streams import NDJSON, ActionLine, ProgressStep
+from headwater.model.progress import NDJSON, ActionLine, ProgressStep
 from headwater.records.document import RecordDocument, export
 from headwater.store.feature_store import FeatureStore
 

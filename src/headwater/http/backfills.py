@@ -16,7 +16,7 @@ from headwater.model.backfills import (
     SwitchReport,
 )
 from headwater.model.kinds import FeatureName
-from headwater.model.streams import NDJSON, ActionLine, ProgressStep
+from headwater.model.progress import NDJSON, ActionLine, ProgressStep
 from headwater.store.feature_store import FeatureStore
 
 # A backfill whose client has gone ends after the file that is being replayed.

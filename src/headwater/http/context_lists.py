@@ -23,7 +23,7 @@ from headwater.model.kinds import (
     Moment,
 )
 from headwater.model.lineage import FreshnessStatus
-from headwater.model.streams import NDJSON
+from headwater.model.progress import NDJSON
 from headwater.model.values import LONGEST_ID
 from headwater.store.feature_store import FeatureStore
 

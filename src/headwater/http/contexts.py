@@ -13,12 +13,12 @@ from headwater.declarations.contexts import overrides
 from headwater.http.responses import ApiResponse
 from headwater.http.routes import Route
 from headwater.model.callers import current_caller
-from headwater.model.context_diff import ContextDiff
 from headwater.model.contexts import (
     AssembleBody,
     Assembled,
     AssembleNamedBody,
     ContextCauses,
+    ContextDiff,
     ExternalBody,
     Replay,
     ReplayBody,

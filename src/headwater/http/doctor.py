@@ -8,7 +8,7 @@ from itertools import chain
 
 from headwater.http.process_reports import Report, ServerProcesses, all_reports
 from headwater.http.routes import Route
-from headwater.model.findings import Examination
+from headwater.model.health import Examination
 from headwater.store.feature_store import FeatureStore
 
 _BREAKERS = "headwater_circuit_breaker_open"

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from headwater.contexts.recorded import ContextQuery
 from headwater.model.contexts import LARGEST_PAGE, ContextPage, RecordSummary
-from headwater.model.streams import NDJSON
+from headwater.model.progress import NDJSON
 from headwater.records.record import moment_text
 from headwater.store.feature_store import FeatureStore
 

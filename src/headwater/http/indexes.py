@@ -22,7 +22,6 @@ from headwater.http.responses import NO_CONTENT, ApiResponse
 from headwater.http.routes import Route
 from headwater.http.streaming import ProgressResponse, Reporter
 from headwater.http.uploads import UploadedFile
-from headwater.model.bulk_loading import LoadReport
 from headwater.model.indexes import (
     Document,
     DocumentBody,
@@ -30,6 +29,7 @@ from headwater.model.indexes import (
     DocumentText,
     IndexedDocument,
     IndexList,
+    LoadReport,
     ReindexedIndex,
     RetainedIndex,
     RetrieveBody,
@@ -40,7 +40,7 @@ from headwater.model.indexes import (
     SearchHits,
 )
 from headwater.model.kinds import DocumentId, IndexName, RetrieverName
-from headwater.model.streams import NDJSON, ActionLine, ProgressStep
+from headwater.model.progress import NDJSON, ActionLine, ProgressStep
 from headwater.retrieval.document_checks import checked_document
 from headwater.store.feature_store import FeatureStore
 from headwater.store.retrieving import run_retriever

@@ -19,7 +19,7 @@ from headwater.http.uploads import UploadedFile
 from headwater.model.history import CSV, PARQUET
 from headwater.model.kinds import SCHEMAS
 from headwater.model.problems import Problem
-from headwater.model.streams import NDJSON
+from headwater.model.progress import NDJSON
 from headwater.model.values import ServiceEvent
 
 _Schemas = dict[Any, dict[str, Any]]

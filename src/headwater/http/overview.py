@@ -16,7 +16,7 @@ from headwater.http.process_reports import ServerProcesses, all_reports
 from headwater.http.readiness import StoreProbe
 from headwater.http.routes import Route
 from headwater.model.callers import current_caller
-from headwater.model.overview import Overview, Series
+from headwater.model.health import Overview, Series
 from headwater.store.feature_store import FeatureStore
 
 _FRESH_SECONDS = 1.0

@@ -15,7 +15,7 @@ from headwater.core.codec import encode_custom
 from headwater.http.disconnects import disconnected
 from headwater.http.problems import log_problem, problem_response
 from headwater.http.request_ids import HEADER
-from headwater.model.streams import NDJSON, ProgressStep
+from headwater.model.progress import NDJSON, ProgressStep
 
 # Proxies end a response that is silent for some ten seconds.
 _SECONDS_BETWEEN_LINES = 1.0

@@ -13,7 +13,7 @@ from headwater.errors import BackendError, InvalidInputError
 from headwater.http.request_errors import MediaTypeError, TooLargeError
 from headwater.http.request_parsing import check_head, part_of
 from headwater.model.history import CSV, PARQUET
-from headwater.model.streams import NDJSON
+from headwater.model.progress import NDJSON
 
 _SUFFIXES = {PARQUET: ".parquet", CSV: ".csv", NDJSON: ".ndjson"}
 

@@ -32,7 +32,7 @@ from headwater.mcp.results import ResultFacts, ToolResult, record_facts
 from headwater.mcp.schemas import schema_of
 from headwater.mcp.tool import StoreTool, converted
 from headwater.model.callers import AccessScope, current_caller
-from headwater.model.contexts import ContextPage
+from headwater.model.contexts import Check, ContextPage
 from headwater.model.declarations import (
     ContextListing,
     EntityListing,
@@ -44,7 +44,6 @@ from headwater.model.features import EntityRow, FeatureRow, ManyFeatures, OneFea
 from headwater.model.indexes import SearchHit, SearchHits
 from headwater.model.lineage import ContextLineage, ContextTrace
 from headwater.model.values import FeatureValue
-from headwater.records.verification_report import Check
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declarations_of
 

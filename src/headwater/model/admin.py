@@ -1,10 +1,10 @@
-"""Administrative actions: requests and reports."""
+"""Administration: requests, reports, the audit log and consumer groups."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -214,3 +214,83 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...] = ()
     unchecked_sources: tuple[str, ...] = ()
     dry_run: bool = False
+
+
+AuditOutcome = Literal["started", "done", "failed", "cancelled"]
+"""How an action ended; ``started`` if it is running, or if its process died."""
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An administrative action; ``id`` is a UUIDv7 of the time it started at."""
+
+    id: str
+    at: datetime
+    actor: str
+    action: str
+    target: str = ""
+    parameters: Mapping[str, Any] = {}
+    outcome: AuditOutcome = "started"
+    finished_at: datetime | None = None
+    error: str | None = None
+    """The type of the error that ended the action; messages may contain personal values."""
+
+    __repr__ = short_repr("at", "actor", "action", "target", "outcome")
+
+
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Audit entries, the newest first; `next_cursor` is None on the last page."""
+
+    entries: Sequence[AuditEntry]
+    next_cursor: str | None
+
+    def __repr__(self) -> str:
+        more = "the last page" if self.next_cursor is None else "more follow"
+        return f"<AuditPage entries={len(self.entries)}, {more}>"
+
+
+class ConsumerLag(msgspec.Struct, frozen=True):
+    """The lag of one partition: owner, number of waiting events, and time of the oldest.
+
+    ``committed`` counts the events that the group has committed; it only grows.
+    """
+
+    partition: int
+    owner: str | None
+    waiting: int
+    oldest_at: datetime | None
+    committed: int = 0
+
+    __repr__ = short_repr("partition", "owner", "waiting", "oldest_at")
+
+
+class ConsumerGroup(msgspec.Struct, frozen=True):
+    """A consumer group: its live workers, its waiting events, and the time of its last commit.
+
+    ``heartbeats`` are the times of the workers' last heartbeats, in the order of the workers.
+    """
+
+    name: str
+    workers: Sequence[str]
+    waiting: int
+    oldest_at: datetime | None
+    committed_at: datetime | None
+    heartbeats: Sequence[datetime] = ()
+
+    __repr__ = short_repr("name", "workers", "waiting", "oldest_at")
+
+
+GroupName = Annotated[
+    str, Meta(description="The name of a consumer group.", examples=["headwater_workers"])
+]
+
+
+class GroupList(msgspec.Struct, frozen=True):
+    """All consumer groups."""
+
+    groups: Sequence[ConsumerGroup]
+
+
+class LagList(msgspec.Struct, frozen=True):
+    """The lag of each partition."""
+
+    partitions: Sequence[ConsumerLag]

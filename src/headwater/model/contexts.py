@@ -1,4 +1,4 @@
-"""Assembling and finding contexts: requests, lists, causes and replays."""
+"""Contexts: requests, lists, causes, replays, differences and verification."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 from msgspec import Meta
 
-from headwater.model.context_diff import ContextDiff
 from headwater.model.features import CauseEvent
 from headwater.model.kinds import ContextName, DurationText, ExternalName
-from headwater.model.lineage import Context, FreshnessStatus
+from headwater.model.lineage import Context, Decision, FreshnessStatus
 
 Params = Annotated[
     dict[str, Any],
@@ -224,3 +223,176 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
     freshness_sla: timedelta | msgspec.UnsetType | None = msgspec.UNSET
     interaction_ref: Mapping[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+Change = Literal["added", "removed", "changed", "same", "unknown"]
+"""How a value changed; unknown if one of the records withholds it."""
+
+
+class ValueDiff(msgspec.Struct, frozen=True):
+    """A named value of both records: an input, a rule or a version."""
+
+    name: str
+    change: Change
+    before: Any
+    after: Any
+
+
+class ItemSide(msgspec.Struct, frozen=True, kw_only=True):
+    """An item of one context; `place` is its index in the declared order."""
+
+    place: int
+    decision: Decision
+    reason: str
+    priority: int
+    tokens: int
+    emitted_tokens: int
+
+
+class ItemDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """An item of both contexts, or of one of them."""
+
+    identity: str
+    change: Change
+    flipped: bool
+    """True if both contexts have the item and decided differently about it."""
+
+    tokens_delta: int
+    before: ItemSide | None
+    after: ItemSide | None
+
+
+class FeatureSide(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature's value in one context; None if it is withheld."""
+
+    value: Any
+    as_of: datetime | None
+    age_ms: int | None
+    source: str
+    fresh: bool
+
+
+class FeatureDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature of one entity in both contexts, or in one of them."""
+
+    feature: str
+    entity: str
+    entity_id: str | None
+    change: Change
+    before: FeatureSide | None
+    after: FeatureSide | None
+
+
+class ResultSide(msgspec.Struct, frozen=True, kw_only=True):
+    """A result in one context; `rank` is its position among the results of its call, from 1."""
+
+    rank: int
+    score: str | None
+
+
+class ResultDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """A retriever's result in both contexts, or in one of them.
+
+    It counts as changed if its content, rank or score changed.
+    """
+
+    retriever: str
+    id: Any
+    change: Change
+    before: ResultSide | None
+    after: ResultSide | None
+
+
+class ContextDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """All differences between two contexts."""
+
+    before: str
+    after: str
+    same_content: bool
+    tokens_before: int
+    tokens_after: int
+    tokens_delta: int
+    items: Sequence[ItemDiff]
+    features: Sequence[FeatureDiff]
+    results: Sequence[ResultDiff]
+    inputs: Sequence[ValueDiff]
+    """Only the inputs that differ; the same holds for `interaction_ref` and `rules`."""
+
+    interaction_ref: Sequence[ValueDiff]
+    rules: Sequence[ValueDiff]
+    text: str | None
+    """A unified diff; None if one of the texts is withheld."""
+
+    def __repr__(self) -> str:
+        text = "same text" if self.same_content else "other text"
+        return f"<ContextDiff {self.before} → {self.after}: {text}, {self.tokens_delta:+} tokens>"
+
+
+CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
+Fault = Literal["altered", "another", "unsigned", "unchecked"]
+
+# The sentences for a record that is intact but does not meet a requirement of the caller.
+_UNMET: dict[Fault, str] = {
+    "another": "It is not the record that was expected.",
+    "unsigned": "It is not signed.",
+    "unchecked": "Its signature could not be checked.",
+}
+
+
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one check: `ok` is None if it could not be made; `detail` gives the reason.
+
+    A failed check has a `fault`: the record was altered, or a requirement of the caller is not met.
+    """
+
+    check: CheckName
+    ok: bool | None
+    detail: str
+    fault: Fault | None = None
+
+
+class VerificationReport(msgspec.Struct, frozen=True):
+    """The results of all checks; `signed` is True if the record has a signature, checked or not."""
+
+    checks: tuple[Check, ...]
+    signed: bool
+
+    def __repr__(self) -> str:
+        return f"<VerificationReport {'ok' if self.ok else 'failed'}: {self.verdict}>"
+
+    @property
+    def ok(self) -> bool:
+        """True if no check failed."""
+        return all(check.ok is not False for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        """The result in one or two sentences."""
+        faults = {check.fault for check in self.checks if check.ok is False}
+        if faults - _UNMET.keys():
+            return "This record is broken."
+        if faults:
+            return " ".join(text for fault, text in _UNMET.items() if fault in faults)
+        if self.of("signature").ok:
+            return "Nothing is broken."
+        unproved = "its signature was not checked" if self.signed else "it is not signed"
+        return f"Nothing is broken, but {unproved}."
+
+    def of(self, name: CheckName) -> Check:
+        """Return one check by name."""
+        return next(check for check in self.checks if check.check == name)
+
+
+def holds(name: CheckName, detail: str) -> Check:
+    """Return a check that holds."""
+    return Check(name, ok=True, detail=detail)
+
+
+def broken(name: CheckName, detail: str, fault: Fault = "altered") -> Check:
+    """Return a check that failed."""
+    return Check(name, ok=False, detail=detail, fault=fault)
+
+
+def unchecked(name: CheckName, detail: str) -> Check:
+    """Return a check that could not be made."""
+    return Check(name, ok=None, detail=detail)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.model.audit import AuditEntry
+from headwater.model.admin import AuditEntry
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.model.consumers import ConsumerGroup, ConsumerLag
+from headwater.model.admin import ConsumerGroup, ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
 from headwater.model.values import Cells, EntityKey, ServiceEvent

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from difflib import unified_diff
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from headwater.core.canonical_json import canonical, to_tagged
-from headwater.model.context_diff import (
+from headwater.model.contexts import (
     Change,
     ContextDiff,
     FeatureDiff,
@@ -22,7 +22,6 @@ from headwater.model.context_diff import (
     ValueDiff,
 )
 from headwater.records.core import Commitment, Core, FeatureRead, Item, Result, disclosed
-from headwater.records.pairing import pairs_of
 
 
 def diff(before: Core, after: Core) -> ContextDiff:
@@ -319,3 +318,39 @@ def _text(before: Core, after: Core) -> str | None:
 def _lines(text: str) -> list[str]:
     """Split a text into lines that are equal only if the texts are, line breaks included."""
     return text.split("\n") if text else []
+
+
+T = TypeVar("T")
+
+
+Identity = Callable[[T], Hashable | None]
+"""Returns the identity of an element, or None if it has none of this kind."""
+
+
+def pairs_of(
+    before: Sequence[T], after: Sequence[T], *identities: Identity[T]
+) -> list[tuple[T | None, T | None]]:
+    """Pair elements by the first identity that both share; unmatched ones pair with None."""
+    partners: dict[int, int] = {}
+    for identity in identities:
+        unmatched = _unmatched(after, set(partners.values()), identity)
+        for place, element in enumerate(before):
+            places = None if place in partners else unmatched.get(identity(element))
+            if places:
+                partners[place] = places.pop(0)
+    taken = set(partners.values())
+    return [
+        *((one, after[partners[n]] if n in partners else None) for n, one in enumerate(before)),
+        *((None, other) for place, other in enumerate(after) if place not in taken),
+    ]
+
+
+def _unmatched(
+    elements: Sequence[T], taken: Collection[int], identity: Identity[T]
+) -> dict[Hashable, list[int]]:
+    places: dict[Hashable, list[int]] = {}
+    for place, element in enumerate(elements):
+        key = identity(element)
+        if place not in taken and key is not None:
+            places.setdefault(key, []).append(place)
+    return places

@@ -15,6 +15,7 @@ import msgspec
 
 from headwater.core.canonical_json import JsonError, canonical, from_base64, parse
 from headwater.errors import DamagedRecordError, RecordValueError, SignatureError
+from headwater.model.contexts import Check, Fault, VerificationReport, broken, holds, unchecked
 from headwater.records.commitment_index import CommitmentIndex
 from headwater.records.core import SPEC, Commitment, Core
 from headwater.records.ids import spelled
@@ -36,14 +37,6 @@ from headwater.records.signing import (
     Statement,
     parse_keyring,
     statement_of,
-)
-from headwater.records.verification_report import (
-    Check,
-    Fault,
-    VerificationReport,
-    broken,
-    holds,
-    unchecked,
 )
 
 CLOCKS_DIFFER = timedelta(minutes=10)

@@ -13,8 +13,14 @@ import msgspec
 from headwater.declarations.indexes import IndexDef
 from headwater.features.frame import current_frame
 from headwater.features.services import Services
-from headwater.model.bulk_loading import Documents, LoadReport, OnLoaded, batches
-from headwater.model.indexes import IndexSpec, StoredDocument
+from headwater.model.indexes import (
+    Documents,
+    IndexSpec,
+    LoadReport,
+    OnLoaded,
+    StoredDocument,
+    batches,
+)
 from headwater.ports import DocumentWrite, Embedding, IndexedChunk, IndexVersion
 from headwater.retrieval.document_checks import PlainDocument, checked_document, checked_id
 from headwater.retrieval.generations import Generations

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from headwater.core.clock import MICROSECOND
 from headwater.core.logging import log
-from headwater.core.progress import OnStep
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import (
     BackendError,
@@ -18,6 +17,7 @@ from headwater.errors import (
 from headwater.features.failure_texts import FailureTexts
 from headwater.features.services import Services
 from headwater.model.indexes import Generation, IndexSpec, IndexStatus
+from headwater.model.progress import OnStep
 from headwater.ports import IndexVersion
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.indexing import Indexer

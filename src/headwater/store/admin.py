@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from headwater.core.blocking import Blocking, blocking
 from headwater.core.durations import Duration
-from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
@@ -17,12 +17,11 @@ from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying, track_source
 from headwater.features.schedule import tick_now
 from headwater.history.retention import Retention, prune
-from headwater.model.admin import ForgetReport, PruneReport
-from headwater.model.consumers import ConsumerGroup, ConsumerLag
+from headwater.model.admin import ConsumerGroup, ConsumerLag, ForgetReport, PruneReport
 from headwater.model.health import Health
+from headwater.model.progress import OnStep
 from headwater.model.values import EVERYTHING
 from headwater.store.runtime import Runtime
-from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
     from headwater.model.admin import AuditReport, RebuildReport

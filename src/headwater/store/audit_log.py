@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
-from headwater.model.audit import AuditPage
+from headwater.model.admin import AuditPage
 from headwater.ports import AuditQuery
 from headwater.store.runtime import Runtime
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import declared_entry
@@ -24,7 +25,6 @@ from headwater.model.backfills import (
 )
 from headwater.model.catalog import CatalogState, FeatureVersion
 from headwater.store.runtime import Runtime
-from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
     from headwater.declarations.features import FeatureDef

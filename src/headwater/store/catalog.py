@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
 from headwater.features.frame import check_not_replaying
 from headwater.store.runtime import Runtime
-from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
     from headwater.model.catalog import Dropped, VersionSummary

@@ -9,6 +9,7 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
+from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
 from headwater.features.frame import check_not_replaying, track_source, track_sources
@@ -18,7 +19,6 @@ from headwater.ports import DeadLetterQuery
 from headwater.store.event_log import sources_of
 from headwater.store.letter_groups import MOST_GROUPED, group_letters
 from headwater.store.runtime import Runtime
-from headwater.store.sync import Blocking, blocking
 
 _MOST_NAMED = 100
 

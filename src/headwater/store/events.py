@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from headwater.core.blocking import Blocking, blocking
 from headwater.core.logging import log
 from headwater.errors import EventConflict, EventConflictError
 from headwater.features.caller_limits import limited_caller
@@ -20,7 +21,6 @@ from headwater.store.event_log import (
     sources_of,
 )
 from headwater.store.runtime import Runtime
-from headwater.store.sync import Blocking, blocking
 from headwater.store.validation import check_events
 
 _MAX_CHECKED_TYPES = 1_000

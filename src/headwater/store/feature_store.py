@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+from headwater.core.blocking import Blocking, T, blocking
 from headwater.core.clock import Clock, SystemClock
 from headwater.declarations import (
     context_decorators,
@@ -41,7 +42,6 @@ from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
 from headwater.store.record_verbs import RecordVerbs, SyncRecordVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
-from headwater.store.sync import Blocking, T, blocking
 from headwater.store.writing import set_value
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.features.frame import track_source
@@ -24,6 +23,7 @@ from headwater.history.point_in_time import (
     read_history,
 )
 from headwater.model.catalog import CatalogState
+from headwater.model.progress import OnStep
 from headwater.model.values import EVERYTHING
 from headwater.store.runtime import Runtime
 from headwater.store.validation import requested

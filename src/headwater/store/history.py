@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.core.progress import OnStep
+from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.features.frame import check_not_replaying
+from headwater.model.progress import OnStep
 from headwater.store.runtime import Runtime
-from headwater.store.sync import Blocking, blocking
 from headwater.store.validation import requested
 from headwater.store.writing import check_stored
 

@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.core.progress import OnStep
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import track_source
+from headwater.model.progress import OnStep
 from headwater.store.runtime import Runtime
 
 if TYPE_CHECKING:

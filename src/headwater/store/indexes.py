@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from headwater.core.progress import OnStep
+from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.indexes import IndexRef, index_name
 from headwater.engine.auditing import audited
 from headwater.features.caller_limits import check_index_limits, limited_caller
 from headwater.features.frame import check_not_replaying, track_source
 from headwater.model.indexes import StoredDocument
+from headwater.model.progress import OnStep
 from headwater.store.runtime import Runtime
-from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
-    from headwater.model.bulk_loading import Documents, LoadReport, OnLoaded
-    from headwater.model.indexes import IndexStatus
+    from headwater.model.indexes import Documents, IndexStatus, LoadReport, OnLoaded
 
 
 class IndexVerbs:

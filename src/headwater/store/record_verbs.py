@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
+from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
 from headwater.features.caller_limits import limited_caller
 from headwater.features.frame import check_not_replaying
 from headwater.model.lineage import ContextTrace
 from headwater.store.runtime import Runtime
-from headwater.store.sync import Blocking, blocking
 
 if TYPE_CHECKING:
-    from headwater.model.context_diff import ContextDiff
     from headwater.model.contexts import (
         ContextCauses,
+        ContextDiff,
         ContextFilters,
         ContextHistogram,
         ContextPage,
         Mode,
         Replay,
+        VerificationReport,
     )
     from headwater.records.record import Record
-    from headwater.records.verification_report import VerificationReport
 
 
 class RecordVerbs:

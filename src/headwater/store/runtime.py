@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headwater.core.blocking import SyncLoop
 from headwater.core.clock import Clock
 from headwater.declarations.contexts import ContextDef, check_not_looser
 from headwater.declarations.items import Chunk
@@ -16,7 +17,6 @@ from headwater.features.frame_clock import FrameClock, real_clock
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
 from headwater.settings.schema import Settings
-from headwater.store.sync import SyncLoop
 
 if TYPE_CHECKING:
     from headwater.engine.engine import Engine

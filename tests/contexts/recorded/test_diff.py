@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater import Chunk, ContextItem, context, retriever
-from headwater.model.context_diff import ContextDiff, ItemDiff
+from headwater.model.contexts import ContextDiff, ItemDiff
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Opens, Shop
 

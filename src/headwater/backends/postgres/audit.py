@@ -10,7 +10,7 @@ import msgspec
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.core.clock import in_range
 from headwater.errors import InvalidInputError
-from headwater.model.audit import AuditEntry
+from headwater.model.admin import AuditEntry
 from headwater.ports import AuditQuery, is_storable, unknown_cursor
 
 _ADD = "INSERT INTO _audit_log VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING"

@@ -8,7 +8,7 @@ from headwater.backends.postgres.migrate import check_version, connected, instal
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import Clock
 from headwater.errors import HeadwaterError, SchemaError
-from headwater.model.findings import Finding, Findings, add_clock_skew
+from headwater.model.health import Finding, Findings, add_clock_skew
 from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
 

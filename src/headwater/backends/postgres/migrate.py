@@ -14,7 +14,7 @@ from headwater.backends.postgres.pool import Connection, address, session_settin
 from headwater.core.clock import SystemClock
 from headwater.core.logging import log
 from headwater.errors import BackendError, SchemaError
-from headwater.model.audit import AuditEntry
+from headwater.model.admin import AuditEntry
 from headwater.model.callers import current_actor
 from headwater.model.values import new_id
 from headwater.settings.groups import PostgresSettings

@@ -30,7 +30,7 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.partitioning import partition_of
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
-from headwater.model.consumers import ConsumerLag
+from headwater.model.admin import ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
 from headwater.model.values import ServiceEvent, encode_cells

@@ -12,7 +12,7 @@ from headwater.backends.redis.keys import SET_ID, Keys
 from headwater.backends.redis.stream_codec import received_at
 from headwater.core.clock import from_micros
 from headwater.errors import GroupInUseError, UnknownGroupError
-from headwater.model.consumers import ConsumerGroup
+from headwater.model.admin import ConsumerGroup
 
 _decode_set = msgspec.json.Decoder(frozenset[str]).decode
 

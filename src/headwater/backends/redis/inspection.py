@@ -11,7 +11,7 @@ from headwater.backends.redis.keys import Keys, PartitionKeys
 from headwater.core.clock import Clock
 from headwater.core.durations import format_duration
 from headwater.errors import BackendError, HeadwaterError
-from headwater.model.findings import Finding, Findings, add_clock_skew
+from headwater.model.health import Finding, Findings, add_clock_skew
 from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
 

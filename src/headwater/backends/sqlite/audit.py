@@ -11,7 +11,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import InvalidInputError
-from headwater.model.audit import AuditEntry
+from headwater.model.admin import AuditEntry
 from headwater.ports import AuditQuery, unknown_cursor
 
 # A trigger ignores an entry or an outcome that exists.

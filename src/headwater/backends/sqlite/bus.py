@@ -29,7 +29,7 @@ from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.codec import encode_custom
 from headwater.core.partitioning import partition_of
 from headwater.errors import LeaseLostError, VersionConflictError
-from headwater.model.consumers import ConsumerLag
+from headwater.model.admin import ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
 from headwater.model.values import ServiceEvent, encode_cells

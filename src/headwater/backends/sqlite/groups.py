@@ -10,7 +10,7 @@ from headwater.backends.sqlite.members import GroupMembers
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import from_micros
 from headwater.errors import GroupInUseError, UnknownGroupError
-from headwater.model.consumers import ConsumerGroup, ConsumerLag
+from headwater.model.admin import ConsumerGroup, ConsumerLag
 
 # The owner and position of the group in every partition, also without a cursor.
 _POSITIONS = """

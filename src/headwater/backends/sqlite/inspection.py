@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from headwater.backends.sqlite.home import CHECKPOINT_BYTES, SCHEMA_VERSION
-from headwater.model.findings import Finding, Findings
+from headwater.model.health import Finding, Findings
 from headwater.settings.schema import Settings
 
 _MEBIBYTE = 1 << 20

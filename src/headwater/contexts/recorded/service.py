@@ -20,8 +20,14 @@ from headwater.errors import InvalidInputError
 from headwater.features.frame import current_replay
 from headwater.features.reader import Reader
 from headwater.features.services import Services
-from headwater.model.context_diff import ContextDiff
-from headwater.model.contexts import ContextCauses, Mode, Overrides, Replay
+from headwater.model.contexts import (
+    ContextCauses,
+    ContextDiff,
+    Mode,
+    Overrides,
+    Replay,
+    VerificationReport,
+)
 from headwater.model.lineage import Context, ContextTrace, PastContext
 from headwater.records import projection
 from headwater.records.core import Core
@@ -35,7 +41,6 @@ from headwater.records.record import (
 )
 from headwater.records.redaction import redact
 from headwater.records.redaction_search import also_disclosed, copies_in
-from headwater.records.verification_report import VerificationReport
 from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS
 from headwater.retrieval.retrievers import CACHED_SEARCHES
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.errors import ConfigError, DamagedRecordError
+from headwater.model.contexts import Check, VerificationReport
 from headwater.ports import StoredRecord
 from headwater.records.core import Core
 from headwater.records.record import (
@@ -20,7 +21,6 @@ from headwater.records.record import (
     decode_redactions,
 )
 from headwater.records.signing import parse_keyring
-from headwater.records.verification_report import Check, VerificationReport
 from headwater.records.verify import checked_core, verify_record
 from headwater.settings.schema import Settings
 

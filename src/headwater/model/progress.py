@@ -1,7 +1,8 @@
-"""Lines of the responses to long actions."""
+"""The progress of long actions, and the lines of their responses."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -33,3 +34,7 @@ class FileLine(ActionLine[P, R], Generic[P, R], frozen=True, omit_defaults=True)
     """A line of the answer; the ``data`` of all lines together, base64, is a file."""
 
     data: bytes = b""
+
+
+OnStep = Callable[[int, int], None]
+"""Called with the number of parts that are done and the number of all."""
