@@ -72,14 +72,14 @@ class Guard:
                 self._local.take(now, "this machine")
             return THIS_MACHINE
         key = request_key(scope["headers"])
-        known = self.keys.find(key)
-        if known is None and self._tokens is not None and is_jwt(key):
+        grant = self.keys.find(key)
+        if grant is None and self._tokens is not None and is_jwt(key):
             return await self._admit_token(self._tokens, key, now)
-        if known is None or not known.is_used:
-            known = self._first_use(known, key, scope, now)
-        if known.bucket:
-            known.bucket.take(now, f"the key {known.caller.name!r}")
-        return known.caller
+        if grant is None or not grant.is_used:
+            grant = self._first_use(grant, key, scope, now)
+        if grant.bucket:
+            grant.bucket.take(now, f"the key {grant.caller.name!r}")
+        return grant.caller
 
     async def recognize(self, scope: Scope) -> Caller | None:
         """Return the caller of a request that needs no key, or None without a valid one."""

@@ -64,8 +64,8 @@ def check_strength(key: str) -> None:
         reason = f"has {len(key)} characters, fewer than {SHORTEST_KEY}"
     elif len(set(lowered)) < _FEWEST_DISTINCT:
         reason = f"has fewer than {_FEWEST_DISTINCT} different characters"
-    elif found := _placeholder(lowered):
-        reason = f"looks like a placeholder: it begins with {found!r}"
+    elif placeholder := _placeholder(lowered):
+        reason = f"looks like a placeholder: it begins with {placeholder!r}"
     else:
         return
     raise ConfigError(

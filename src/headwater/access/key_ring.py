@@ -61,17 +61,17 @@ class KeyRing:
         """Return a valid key, or None if it is unknown; raise KeyRequiredError if it is expired."""
         # Only valid keys are in this dict, and its hashes are secret, so the time of a lookup
         # reveals nothing. It saves the digest, half of the time of admitting a request.
-        known = self._found.get(key)
-        if known is None:
+        held = self._found.get(key)
+        if held is None:
             # Digests of unknown keys cannot be chosen, so the time of this lookup reveals nothing.
             digest = digest_of(key)
-            known = self._known.get(digest)
-            if known is None or not hmac.compare_digest(known.digest, digest):
+            held = self._known.get(digest)
+            if held is None or not hmac.compare_digest(held.digest, digest):
                 return None
-            self._found[key] = known
-        if known.expires_at != math.inf and known.expires_at <= self._now():
-            raise KeyRequiredError(f"the API key {known.caller.name!r} has expired; use another")
-        return known
+            self._found[key] = held
+        if held.expires_at != math.inf and held.expires_at <= self._now():
+            raise KeyRequiredError(f"the API key {held.caller.name!r} has expired; use another")
+        return held
 
     def look(self, monotonic: float) -> None:
         """Read the file again if it has changed; this does nothing for a second after a look."""
@@ -97,7 +97,7 @@ class KeyRing:
     def _take(self, keys: dict[str, ApiKey]) -> None:
         """Replace the keys of the file; unchanged ones keep the state of their rate limits."""
         self.is_empty = False
-        known = {configured.digest: configured for configured in self._of_settings}
+        by_digest = {configured.digest: configured for configured in self._of_settings}
         for name, key in keys.items():
             caller, expires = key.caller(name), math.inf
             if key.expires is not None:
@@ -109,8 +109,8 @@ class KeyRing:
                 new.is_used = old.is_used
                 if old.bucket and old.bucket.rate == rate:
                     new.bucket = old.bucket
-            known[key.digest] = new
-        self._known = known
+            by_digest[key.digest] = new
+        self._known = by_digest
         self._found.clear()
 
     def _known_from_settings(self, keys: tuple[str, ...]) -> Iterator[KnownKey]:

@@ -61,13 +61,13 @@ class TokenKeys:
             await self._fetch(now)
         elif now - self._fetched_at > _FRESH_SECONDS:
             self._start_fetch(now)
-        found = self._known(key_id)
-        if found is None and now - self._fetched_at > _SECONDS_BETWEEN_FETCHES:
+        public_key = self._known(key_id)
+        if public_key is None and now - self._fetched_at > _SECONDS_BETWEEN_FETCHES:
             await self._fetch(now)
-            found = self._known(key_id)
+            public_key = self._known(key_id)
         if self._keys is None:
             raise TokenKeysUnavailableError(self._source)
-        return found
+        return public_key
 
     def _known(self, key_id: str | None) -> TokenKey | None:
         keys = self._keys or {}
