@@ -27,8 +27,8 @@ async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
         return findings.all
     if not is_on_servers:
         embedded = import_module("headwater.backends.sqlite.inspection")
-        found: list[Finding] = await asyncio.to_thread(embedded.inspect, settings)
-        return found
+        inspected: list[Finding] = await asyncio.to_thread(embedded.inspect, settings)
+        return inspected
     parts = await asyncio.gather(
         *(_inspect_server(settings, clock, *server) for server in _SERVERS)
     )
@@ -44,5 +44,5 @@ async def _inspect_server(
         findings = Findings(area, f"the driver of {extra}")
         findings.error("driver", f"{error}", f"pip install 'headwater[{extra}]'")
         return findings.all
-    found: list[Finding] = await backend.inspect(settings, clock)
-    return found
+    inspected: list[Finding] = await backend.inspect(settings, clock)
+    return inspected

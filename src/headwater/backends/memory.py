@@ -36,8 +36,8 @@ class MemoryCache:
     async def get(self, key: str) -> Cached | None:
         with self._lock:
             self._evict(self._clock.micros())
-            found, before = self._values.get(key), self._drops
-        return None if found is None or await self.drops() != before else found[1]
+            entry, before = self._values.get(key), self._drops
+        return None if entry is None or await self.drops() != before else entry[1]
 
     async def drops(self) -> int:
         if self._shared is not None:
@@ -79,12 +79,12 @@ class MemoryCache:
             self._expirations[0][0] <= now or self._size > self._max_bytes
         ):
             expires_at, key = heappop(self._expirations)
-            found = self._values.get(key)
+            entry = self._values.get(key)
             # A newer value under this key has its own expiration.
-            if found is not None and found[0] == expires_at:
+            if entry is not None and entry[0] == expires_at:
                 self._drop(key)
 
     def _drop(self, key: str) -> None:
-        found = self._values.pop(key, None)
-        if found is not None:
-            self._size -= len(found[1].value)
+        entry = self._values.pop(key, None)
+        if entry is not None:
+            self._size -= len(entry[1].value)

@@ -187,11 +187,11 @@ class DuckdbOfflineStore:
         self, entity: str, *, after: str, limit: int
     ) -> list[tuple[str, dict[str, PastValue]]]:
         def work() -> list[tuple[str, dict[str, PastValue]]]:
-            found: dict[str, dict[str, PastValue]] = {}
+            values: dict[str, dict[str, PastValue]] = {}
             for entity_id, feature, value, as_of, written_at in self._read(select):
                 past = PastValue(value, from_micros(as_of), from_micros(written_at))
-                found.setdefault(entity_id, {})[feature] = past
-            return list(found.items())
+                values.setdefault(entity_id, {})[feature] = past
+            return list(values.items())
 
         def select(duck: Session) -> list[tuple[Any, ...]]:
             snapshot = self._tail.snapshot(duck.folder, ["history"])["history"]

@@ -47,10 +47,10 @@ class PostgresAuditLog:
             bound = min(bound, (in_range(query.before), ""))
         filters = {"log.at >=": query.since and in_range(query.since), **texts}
         tests = {test: value for test, value in filters.items() if value is not None}
-        wanted = "".join(f" AND {test} ${number}" for number, test in enumerate(tests, 4))
+        conditions = "".join(f" AND {test} ${number}" for number, test in enumerate(tests, 4))
         arguments = (*bound, query.limit, *tests.values())
         rows = await self._postgres.run(
-            lambda connection: connection.fetch(_LIST.format(wanted), *arguments)
+            lambda connection: connection.fetch(_LIST.format(conditions), *arguments)
         )
         return [_entry(row) for row in rows]
 

@@ -74,13 +74,13 @@ class ArrivalPosition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ArrivalPosition:
-        found = _POSITION.fullmatch(text)
-        if found is None:
+        match = _POSITION.fullmatch(text)
+        if match is None:
             raise InvalidInputError(
                 f"{text[:60]!r} is not a position of this event log; pass one that it returned, or "
                 "none to start at the end"
             )
-        return cls(*map(int, found.groups()))
+        return cls(*map(int, match.groups()))
 
     def __str__(self) -> str:
         return f"{self.ms}-{self.partition}-{self.n}"
@@ -110,8 +110,8 @@ async def read_events(
         *(position.partition, position.n, limit),
     )
     events = [_followed(row) for row in rows]
-    found = rows[0]["found"] if rows else 0
-    has_more = found == limit or len(rows) < found
+    fetched = rows[0]["found"] if rows else 0
+    has_more = fetched == limit or len(rows) < fetched
     # The time of the outbox may be that of another server than before.
     last = events[-1].position if has_more else str(max(position, end))
     return EventPage(events, last, has_more, skipped)

@@ -90,8 +90,8 @@ class FrameTransaction:
         self._thread = thread
         self._duck = thread.duck
         self._progress = progress
-        wanted = {} if query.known else query.extra
-        self._extra = {series: f"_extra_{n}" for n, series in enumerate(wanted)}
+        series_read = {} if query.known else query.extra
+        self._extra = {series: f"_extra_{n}" for n, series in enumerate(series_read)}
 
     async def run(self, connection: Connection) -> None:
         """Collect the answers; running it again begins from the start."""

@@ -90,8 +90,8 @@ async def _inspect_vector(connection: Connection, findings: Findings) -> None:
     elif extension["extversion"] is not None:
         findings.ok("vector extension", f"pgvector {extension['extversion']}")
     elif await connection.fetchval(_MAY_CREATE):
-        found = f"pgvector {extension['default_version']}; the first index adds it here"
-        findings.ok("vector extension", found)
+        version = f"pgvector {extension['default_version']}; the first index adds it here"
+        findings.ok("vector extension", version)
     else:
         findings.error(
             "vector extension",

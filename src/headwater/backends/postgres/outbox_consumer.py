@@ -228,8 +228,10 @@ class OutboxConsumer:
         taken = await self._positions(store_id, pending)
         suspects = [n for n, state in enumerate(states) if taken[n] != state.settled]
         while suspects:
-            found = await asyncio.gather(*(self._outbox.mismatch(n, taken[n]) for n in suspects))
-            problems = {n: text for n, text in zip(suspects, found, strict=True) if text}
+            mismatches = await asyncio.gather(
+                *(self._outbox.mismatch(n, taken[n]) for n in suspects)
+            )
+            problems = {n: text for n, text in zip(suspects, mismatches, strict=True) if text}
             before = taken
             # Another consumer may have taken and settled more rows since the positions were read.
             taken = await self._positions(store_id, ()) if problems else taken
@@ -244,8 +246,8 @@ class OutboxConsumer:
         rows = await self._postgres.run(
             lambda connection: connection.fetch(_ADD_PARTITIONS, store_id, added)
         )
-        known = {partition: Positions(history, events) for partition, history, events in rows}
-        return defaultdict(Positions, known)
+        positions = {partition: Positions(history, events) for partition, history, events in rows}
+        return defaultdict(Positions, positions)
 
     async def _drain_documents(
         self, store_id: str, partitions: Sequence[int], *, wait: bool
@@ -371,13 +373,13 @@ class OutboxConsumer:
         """Fetch the next rows of one of so many partitions, which share the limits."""
         partition, history, events = mark
         upto: dict[LogKind, str] = {"history": history, "events": events}
-        found = await asyncio.gather(
+        fetched = await asyncio.gather(
             *(
                 self._outbox.fetch(kind, partition, upto[kind], max(1, most // partitions))
                 for kind, most in LIMITS.items()
             )
         )
-        batches = {kind: batch for kind, batch in zip(LIMITS, found, strict=True) if batch}
+        batches = {kind: batch for kind, batch in zip(LIMITS, fetched, strict=True) if batch}
         upto |= {kind: batch.upto for kind, batch in batches.items()}
         return _Taken(partition, batches, Positions(**upto))
 

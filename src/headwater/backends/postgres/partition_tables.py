@@ -218,8 +218,8 @@ async def _months_before(connection: Connection, table: _Table, before: datetime
     """Return the months with partitions that are over, on the database's clock too."""
     end = min(month_of(before.astimezone(UTC)), month_of(await connection.fetchval("SELECT now()")))
     names = await partitions_of(connection, table.name)
-    found = [_parse_name(name) for name in names if _IS_MONTH.search(name)]
-    return sorted(month for month in found if month < end)
+    months = [_parse_name(name) for name in names if _IS_MONTH.search(name)]
+    return sorted(month for month in months if month < end)
 
 
 async def _span(connection: Connection, now: Month) -> _Span:

@@ -80,12 +80,10 @@ class RecordLists:
         order, bounds = await self._bounds(
             query.start, query.end, query.before, is_reversed=query.oldest_first
         )
-        wanted = query.texts()
-        if wanted is None:
+        texts = query.texts()
+        if texts is None:
             return []
-        return await self._list(
-            records_where(wanted, order), *bounds, query.limit, *wanted.values()
-        )
+        return await self._list(records_where(texts, order), *bounds, query.limit, *texts.values())
 
     async def find(
         self,
@@ -101,11 +99,11 @@ class RecordLists:
         return await self._list(records_found(order), *bounds, limit, key)
 
     async def count(self, query: RecordQuery, edges: Sequence[datetime], most: int) -> list[int]:
-        wanted = query.texts()
-        if wanted is None:
+        texts = query.texts()
+        if texts is None:
             return [0] * (len(edges) - 1)
-        sql = count_where("_records", wanted)
-        return await self._counts(sql, edges, most, *wanted.values())
+        sql = count_where("_records", texts)
+        return await self._counts(sql, edges, most, *texts.values())
 
     async def count_found(self, key: bytes, edges: Sequence[datetime], most: int) -> list[int]:
         return await self._counts(count_where("_record_keys", ["key"]), edges, most, key)
@@ -113,9 +111,9 @@ class RecordLists:
     async def _counts(self, sql: str, edges: Sequence[datetime], *arguments: object) -> list[int]:
         self._check_same_store()
         moments = [in_range(edge) for edge in edges]
-        most, *wanted = arguments
+        most, *texts = arguments
         rows = await self._postgres.run(
-            lambda connection: connection.fetch(sql, moments[:-1], moments[1:], most, *wanted)
+            lambda connection: connection.fetch(sql, moments[:-1], moments[1:], most, *texts)
         )
         return [count for (count,) in rows]
 

@@ -146,11 +146,11 @@ class PostgresOfflineStore:
         rows = await self._postgres.run(
             lambda connection: connection.fetch(LATEST, entity, after, limit)
         )
-        found: dict[str, dict[str, PastValue]] = {}
+        values: dict[str, dict[str, PastValue]] = {}
         for entity_id, feature, value, as_of, written_at in rows:
             past = PastValue(value.encode(), as_of, written_at)
-            found.setdefault(entity_id, {})[feature] = past
-        return list(found.items())
+            values.setdefault(entity_id, {})[feature] = past
+        return list(values.items())
 
     async def rows(
         self,
@@ -163,12 +163,12 @@ class PostgresOfflineStore:
     ) -> list[HistoryRow]:
         await self._consumer.catch_up()
         bounds = [None if moment is None else to_micros(moment) for moment in (start, end)]
-        found = await self._postgres.run(
+        rows = await self._postgres.run(
             lambda connection: connection.fetch(ROWS, series, entity_id, *bounds, limit)
         )
         return [
             HistoryRow(value.encode(), as_of, written_at, cause)
-            for value, as_of, written_at, cause in found
+            for value, as_of, written_at, cause in rows
         ]
 
     async def export_history(self, file: Path, *, after: int) -> int:
@@ -258,12 +258,12 @@ class PostgresOfflineStore:
 
     async def _extend(self) -> None:
         now = self._clock.now()
-        wanted = month_of(now).later(MONTHS_AHEAD)
-        if self._extended is None or self._extended < wanted:
+        month = month_of(now).later(MONTHS_AHEAD)
+        if self._extended is None or self._extended < month:
             done = await self._postgres.run(
                 lambda connection: extend_if_free(connection, self._schema, now)
             )
-            self._extended = wanted if done else None
+            self._extended = month if done else None
 
 
 async def _last(

@@ -84,14 +84,14 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 
 def _option(options: str, wanted: str) -> str:
-    found = parse_qs(options, keep_blank_values=True)
-    for name in found:
+    values = parse_qs(options, keep_blank_values=True)
+    for name in values:
         if name != wanted:
             raise ConfigError(
                 f"redis.url has the unknown option {name!r}: {nearest(name, [wanted])}; timeouts "
                 "are the settings redis.timeout and redis.connect_timeout"
             )
-    return found.get(wanted, ["0"])[-1]
+    return values.get(wanted, ["0"])[-1]
 
 
 def _number(text: str, meaning: str) -> int:

@@ -58,15 +58,15 @@ class RedisDeadLetters:
 
     async def letters(self, query: DeadLetterQuery) -> list[DeadLetter]:
         await self._move_all()
-        found: list[DeadLetter] = []
+        letters: list[DeadLetter] = []
         if query.after is not None and not _is_id(query.after):
-            return found
+            return letters
         async for letter in self._all(query):
             if _matches(query, letter):
-                found.append(letter)
-            if len(found) == query.limit:
+                letters.append(letter)
+            if len(letters) == query.limit:
                 break
-        return found
+        return letters
 
     async def count(self) -> int:
         await self._move_all()
@@ -75,12 +75,12 @@ class RedisDeadLetters:
 
     async def summaries(self, limit: int) -> list[LetterSummary]:
         await self._move_all()
-        found: list[LetterSummary] = []
+        summaries: list[LetterSummary] = []
         async for entry in self._entries("", newest_first=True):
-            found.append(_summary(entry))
-            if len(found) == limit:
+            summaries.append(_summary(entry))
+            if len(summaries) == limit:
                 break
-        return found
+        return summaries
 
     async def _all(self, query: DeadLetterQuery) -> AsyncIterator[DeadLetter]:
         """Yield the letters of a page, and others only if the query does not name the ids."""

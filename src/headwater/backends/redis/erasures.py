@@ -33,10 +33,10 @@ class RedisErasures:
         """Return the secret and the erasures after a revision, in their order."""
         key = self._keys.erasures
         secret, last = await self._redis.call(command(key, "HMGET", key, "secret", "last"))
-        found: list[Tombstone] = []
+        tombstones: list[Tombstone] = []
         for page in batched(range(after + 1, int(last or 0) + 1), _PAGE):
-            found += map(_decode, await self._redis.call(command(key, "HMGET", key, *page)))
-        return secret or b"", found
+            tombstones += map(_decode, await self._redis.call(command(key, "HMGET", key, *page)))
+        return secret or b"", tombstones
 
     async def save(self, secret: bytes, tombstones: Sequence[Tombstone]) -> None:
         """Add later erasures, and refuse from then on all writers that do not know them."""
@@ -49,9 +49,12 @@ class RedisErasures:
             last = page[-1].revision
             await self._redis.call(script_call("save_erasures", [key], secret, last, *entries))
         # Also without later ones: a partition may have been lost.
-        known = await self.last()
+        revision = await self.last()
         await self._redis.calls(
-            [script_call("require_erasures", [part.erasures], known) for part in self._keys.parts]
+            [
+                script_call("require_erasures", [part.erasures], revision)
+                for part in self._keys.parts
+            ]
         )
 
     async def last(self) -> int:

@@ -51,7 +51,7 @@ class RedisGroups:
         answers = await self._redis.calls(
             [script_call("groups", [keys.events], keys.groups) for keys in self._keys.parts]
         )
-        found: defaultdict[str, list[_Position]] = defaultdict(list)
+        positions: defaultdict[str, list[_Position]] = defaultdict(list)
         for partition in answers:
             for name, waiting, oldest, committed in partition:
                 position = _Position(
@@ -59,13 +59,13 @@ class RedisGroups:
                     0 if oldest is None else received_at(oldest.decode()),
                     0 if committed is None else int(committed),
                 )
-                found[name.decode(errors="replace")].append(position)
-        return found
+                positions[name.decode(errors="replace")].append(position)
+        return positions
 
     async def waiting(self, partition: int) -> dict[str, int]:
         keys = self._keys.parts[partition]
-        found = await self._redis.call(script_call("groups", [keys.events], keys.groups))
-        return {name.decode(errors="replace"): waiting for name, waiting, *_ in found}
+        groups = await self._redis.call(script_call("groups", [keys.events], keys.groups))
+        return {name.decode(errors="replace"): waiting for name, waiting, *_ in groups}
 
     async def drop(self, name: str) -> None:
         names = await self._positions()
@@ -89,10 +89,10 @@ class RedisGroups:
     async def declared(self, name: str) -> dict[str, frozenset[str]]:
         keys = self._keys.named(name)
         call = script_call("declared_by", [keys.workers, keys.declared], self._ttl, SET_ID)
-        found = iter(await self._redis.call(call))
+        fields = iter(await self._redis.call(call))
         return {
             worker.decode(): _decode_set(features)
-            for worker, features in zip(found, found, strict=True)
+            for worker, features in zip(fields, fields, strict=True)
         }
 
     async def create(self, name: str, like: str) -> dict[int, str]:

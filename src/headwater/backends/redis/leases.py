@@ -164,13 +164,13 @@ class RedisLeases:
         await check_confirmed(self._redis, self._keys, self._patience)
         if not self._members[worker].is_current:
             return []
-        wanted = sorted(partitions)
-        calls = [self._claim(worker, partition) for partition in wanted]
+        claimed = sorted(partitions)
+        calls = [self._claim(worker, partition) for partition in claimed]
         answers = await self._redis.calls_apart(calls, self._patience)
-        self._report_problems(wanted, answers)
+        self._report_problems(claimed, answers)
         leases = [
             Lease(partition, worker, answer[0], suspect=bool(answer[1]))
-            for partition, answer in zip(wanted, answers, strict=True)
+            for partition, answer in zip(claimed, answers, strict=True)
             if isinstance(answer, list)
         ]
         for lease in leases:

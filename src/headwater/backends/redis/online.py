@@ -92,12 +92,12 @@ class RedisOnlineStore:
                 for partition, group in places.items()
             ]
         )
-        found: list[tuple[Cells, int | None]] = [({}, None)] * len(entity_ids)
+        rows_read: list[tuple[Cells, int | None]] = [({}, None)] * len(entity_ids)
         for group, (oldest, *states) in zip(places.values(), answers, strict=True):
             since = None if oldest is None else received_at(oldest.decode())
             for place, state in zip(group, states, strict=True):
-                found[place] = (decode_cells(read_cells(state)), since)
-        return found
+                rows_read[place] = (decode_cells(read_cells(state)), since)
+        return rows_read
 
     def _waiting_call(self, partition: int, entities: Sequence[EntityKey]) -> Call:
         keys = self._keys.parts[partition]
@@ -197,14 +197,14 @@ class RedisOnlineStore:
         partition: int | None = None,
         having: str | None = None,
     ) -> list[str]:
-        found: list[str] = []
-        while len(found) < limit:
+        entity_ids: list[str] = []
+        while len(entity_ids) < limit:
             ids = await self._next_ids(entity, after, limit, partition)
             if not ids:
                 break
             after = ids[-1]
-            found += ids if having is None else await self._having(having, entity, ids)
-        return found[:limit]
+            entity_ids += ids if having is None else await self._having(having, entity, ids)
+        return entity_ids[:limit]
 
     async def _next_ids(
         self, entity: str, after: str, limit: int, partition: int | None
@@ -232,10 +232,10 @@ class RedisOnlineStore:
         while ids := await self.entity_ids(entity, after=after, limit=_DROPPED, having=series):
             writes: dict[int, _Write] = {}
             cells = await self.get(entity, ids)
-            for entity_id, found in zip(ids, cells, strict=True):
-                if series in found:
+            for entity_id, held in zip(ids, cells, strict=True):
+                if series in held:
                     write = self._write_for(writes, entity_id, Sender())
-                    write.values[entity, entity_id] = {series: found[series]}
+                    write.values[entity, entity_id] = {series: held[series]}
                     write.steps.add((entity, entity_id))
                     count += 1
             await self._write_all(writes, _without)

@@ -29,14 +29,14 @@ def new_store_id(prefix: str) -> str:
 async def create_store(redis: Redis, settings: Settings) -> None:
     """Create the store if there is none, and check the settings that are fixed at creation."""
     prefix = settings.redis.prefix
-    found = await redis.call(
+    identity = await redis.call(
         script_call(
             "create_store",
             [f"{prefix}:meta"],
             *(_FORMAT, settings.partitions, new_store_id(prefix)),
         )
     )
-    version, partitions = map(int, found)
+    version, partitions = map(int, identity)
     if version > _FORMAT:
         raise BackendError(
             f"the store in Redis was made by a newer version of Headwater (format {version}, "

@@ -151,12 +151,12 @@ class SqliteBus:
 
         # Alone, a new event is one statement; the write lock keeps erasures from coming in between.
         is_single = len(rows) == 1 and not seen
-        found = await self._writer.run(job, wake=True, single=is_single)
+        contents = await self._writer.run(job, wake=True, single=is_single)
         return [
             PublishResult(event.event_id, duplicate=False, erased=True)
             if content is _ERASED
             else publish_result(event, content)
-            for event, content in zip(events, found, strict=True)
+            for event, content in zip(events, contents, strict=True)
         ]
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:

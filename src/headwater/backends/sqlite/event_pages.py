@@ -45,16 +45,16 @@ def read_events(
             f"{position[:60]!r} is not a position of this event log; pass one that it returned, or "
             "none to start at the end"
         )
-    after, wanted = int(position), (only.event_type, only.entity_id)
+    after, filters = int(position), (only.event_type, only.entity_id)
     moved = _moved(db, after, end)
     after, skipped = after + moved, min(moved, MOST_SKIPPED)
     if old := db.execute(_LAST_OLD, (after, since)).fetchone():
-        ((count,),) = db.execute(_COUNT, (after, *old, *wanted)).fetchall()
+        ((count,),) = db.execute(_COUNT, (after, *old, *filters)).fetchall()
         skipped = min(skipped + count, MOST_SKIPPED)
         (after,) = old
     events: list[FollowedEvent] = []
     size = 0
-    for row in db.execute(_PAGE, (after, end, *wanted, limit)):
+    for row in db.execute(_PAGE, (after, end, *filters, limit)):
         events.append(_followed(row))
         size += len(row[3])
         if size >= _MAX_BYTES:

@@ -79,10 +79,10 @@ def _warn_about(path: Path) -> None:
 def _file_id(file: str) -> tuple[int, int] | None:
     """Return the device and the inode of a file, or None if it does not exist."""
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _has_free_descriptor() -> bool:

@@ -55,10 +55,10 @@ class SqliteOnlineStore:
     async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
         if len(entity_ids) == 1:
             return [state for (state,) in self._home.read(_ONE, (entity, entity_ids[0]))] or [b"{}"]
-        found: dict[str, msgspec.Raw] = {}
+        packed: dict[str, msgspec.Raw] = {}
         for rows in self._rows(entity, entity_ids):
-            found |= dict(_decode_packed(rows))
-        return [found.get(entity_id, b"{}") for entity_id in entity_ids]
+            packed |= dict(_decode_packed(rows))
+        return [packed.get(entity_id, b"{}") for entity_id in entity_ids]
 
     async def get_with_waiting(
         self, entity: str, entity_ids: Sequence[str]

@@ -157,14 +157,14 @@ class SqliteRecordLog:
         return self._summaries(_WITH_PREFIX, (prefix, min(end, last), limit))
 
     async def records(self, query: RecordQuery) -> list[RecordSummary]:
-        wanted = query.texts()
+        texts = query.texts()
         order = self._order(query.start, query.end, query.before, is_reversed=query.oldest_first)
-        if wanted is None:
+        if texts is None:
             return []
         sql = f"SELECT {_SUMMARY} FROM records WHERE (created_at, context_id) {order.after} (?, ?)"
-        sql += f" AND created_at {order.until} ? {_sql_tests(wanted)}"
+        sql += f" AND created_at {order.until} ? {_sql_tests(texts)}"
         sql += f" ORDER BY created_at {order.order}, context_id {order.order} LIMIT ?"
-        return self._summaries(sql, (*order.bounds, *wanted.values(), query.limit))
+        return self._summaries(sql, (*order.bounds, *texts.values(), query.limit))
 
     async def find(
         self,
@@ -181,12 +181,12 @@ class SqliteRecordLog:
         return self._summaries(sql, (key, *order.bounds, limit))
 
     async def count(self, query: RecordQuery, edges: Sequence[datetime], most: int) -> list[int]:
-        wanted = query.texts()
-        if wanted is None:
+        texts = query.texts()
+        if texts is None:
             return [0] * (len(edges) - 1)
-        sql = _COUNT.format(wanted=_sql_tests(wanted))
+        sql = _COUNT.format(wanted=_sql_tests(texts))
         return await self._counts(
-            sql, [(*interval, *wanted.values(), most) for interval in _intervals(edges)]
+            sql, [(*interval, *texts.values(), most) for interval in _intervals(edges)]
         )
 
     async def count_found(self, key: bytes, edges: Sequence[datetime], most: int) -> list[int]:

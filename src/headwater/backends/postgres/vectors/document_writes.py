@@ -208,22 +208,20 @@ class _IndexWrite:
         self._new_versions: list[tuple[DocumentVersion, int]] = []
 
     async def run(self, writes: Sequence[PreparedWrite]) -> None:
-        known = await self._known(writes)
-        writes = [
-            prepared for prepared in writes if _applies(prepared, known.get(prepared.document))
-        ]
-        current = await self._current(writes, known)
+        old = await self._known(writes)
+        writes = [prepared for prepared in writes if _applies(prepared, old.get(prepared.document))]
+        current = await self._current(writes, old)
         for prepared in writes:
             if prepared.write.text is None:
-                self._remove(prepared, known[prepared.document], current)
+                self._remove(prepared, old[prepared.document], current)
             else:
-                self._write(prepared, known.get(prepared.document), current)
+                self._write(prepared, old.get(prepared.document), current)
         if self._confirmed:
             await self._connection.execute(
                 _SET_AS_OF, *map(list, zip(*self._confirmed, strict=True))
             )
         if self._counts or self._added or self._changed or self._removed:
-            await self._store({document: stored.id for document, stored in known.items()})
+            await self._store({document: stored.id for document, stored in old.items()})
 
     async def _known(self, writes: Sequence[PreparedWrite]) -> dict[str, _Known]:
         rows = await self._connection.fetch(
@@ -241,20 +239,20 @@ class _IndexWrite:
         self, writes: Sequence[PreparedWrite], known: dict[str, _Known]
     ) -> dict[tuple[int, str], list[_Current]]:
         """Return the current chunks of documents in the generations that a write changes."""
-        wanted: defaultdict[int, list[str]] = defaultdict(list)
+        documents_of: defaultdict[int, list[str]] = defaultdict(list)
         for prepared in writes:
             if prepared.document in known:
                 for generation_id in self._changed_generations(prepared, known[prepared.document]):
-                    wanted[generation_id].append(prepared.document)
-        found: defaultdict[tuple[int, str], list[_Current]] = defaultdict(list)
-        for generation_id, documents in wanted.items():
+                    documents_of[generation_id].append(prepared.document)
+        chunks: defaultdict[tuple[int, str], list[_Current]] = defaultdict(list)
+        for generation_id, documents in documents_of.items():
             statement = _CURRENT.format(table=self._by_id[generation_id].name)
             for document, seq, chunk_id, position, metadata, length in await self._connection.fetch(
                 statement, documents
             ):
                 current = _Current(seq, (chunk_id, position, metadata), length)
-                found[generation_id, document].append(current)
-        return found
+                chunks[generation_id, document].append(current)
+        return chunks
 
     def _changed_generations(self, prepared: PreparedWrite, known: _Known) -> Iterable[int]:
         if prepared.write.text is None:
@@ -322,13 +320,13 @@ class _IndexWrite:
     ) -> bool:
         """Replace the chunks that differ; return whether there are any."""
         metadata = version.source.metadata.decode()
-        wanted = {
+        chunks = {
             (escape(chunk.id), chunk.position, metadata): chunk
             for chunk in version.source.write.chunks
         }
-        kept = {chunk.key for chunk in current} & wanted.keys()
+        kept = {chunk.key for chunk in current} & chunks.keys()
         gone = [chunk for chunk in current if chunk.key not in kept]
-        new = [chunk for key, chunk in wanted.items() if key not in kept]
+        new = [chunk for key, chunk in chunks.items() if key not in kept]
         self._close(table.generation_id, gone, version.source.moment)
         for chunk in new:
             table.check(chunk.embedding)

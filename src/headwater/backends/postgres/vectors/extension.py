@@ -31,12 +31,12 @@ async def extension_schema(connection: Connection) -> str:
 
     Raise BackendError if it is not installed, too old, or may not be created.
     """
-    found = await connection.fetchrow(_FIND)
-    if found is None:
+    extension = await connection.fetchrow(_FIND)
+    if extension is None:
         await _create(connection)
-        found = await connection.fetchrow(_FIND)
-        assert found is not None
-    schema, version = found
+        extension = await connection.fetchrow(_FIND)
+        assert extension is not None
+    schema, version = extension
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         raise BackendError(
             f"pgvector in this database is {version}, and indexes need 0.8 or later; install it "

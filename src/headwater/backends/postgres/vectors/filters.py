@@ -34,8 +34,8 @@ def _comparison(given: Compare, parameters: list[Any]) -> str:
     field = _field(given, parameters)
     if given.operator == "in":
         values: Any = given.value
-        wanted = _parameter([_json(value) for value in values], parameters)
-        return f"{field} @> ANY ({wanted}::jsonb[])"
+        accepted = _parameter([_json(value) for value in values], parameters)
+        return f"{field} @> ANY ({accepted}::jsonb[])"
     # A scalar contains itself, and a list its elements.
     return f"{field} @> {_parameter(_json(given.value), parameters)}::jsonb"
 
@@ -43,14 +43,14 @@ def _comparison(given: Compare, parameters: list[Any]) -> str:
 def _order(given: Compare, value: Any, parameters: list[Any]) -> str:
     sign = _SIGNS[given.operator]
     if isinstance(value, str):
-        field, wanted = _field(given, parameters), _parameter(value, parameters)
+        field, operand = _field(given, parameters), _parameter(value, parameters)
         # Compared by code points, which jsonb does not.
         text = f"({field} #>> '{{}}') COLLATE \"C\""
-        return f"jsonb_typeof({field}) = 'string' AND {text} {sign} {wanted}::text"
+        return f"jsonb_typeof({field}) = 'string' AND {text} {sign} {operand}::text"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "false"
-    field, wanted = _field(given, parameters), _parameter(_json(value), parameters)
-    return f"jsonb_typeof({field}) = 'number' AND {field} {sign} {wanted}::jsonb"
+    field, operand = _field(given, parameters), _parameter(_json(value), parameters)
+    return f"jsonb_typeof({field}) = 'number' AND {field} {sign} {operand}::jsonb"
 
 
 def _field(given: Compare, parameters: list[Any]) -> str:

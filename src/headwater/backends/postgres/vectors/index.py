@@ -124,8 +124,8 @@ class PostgresVectorIndex:
         return await self._search(index, generation, select, {})
 
     async def documents(self, index: str, documents: Collection[str]) -> dict[str, StoredDocument]:
-        wanted = [escape(document) for document in documents]
-        rows = await self._read(lambda connection: connection.fetch(_DOCUMENTS, index, wanted))
+        escaped = [escape(document) for document in documents]
+        rows = await self._read(lambda connection: connection.fetch(_DOCUMENTS, index, escaped))
         return {stored.document: stored for stored in map(_document, rows)}
 
     async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:

@@ -101,22 +101,22 @@ async def nearest(connection: Connection, table: ChunkTable, query: VectorQuery)
     """
     assert query.embedding is not None
     table.check(query.embedding)
-    wanted = query.limit + 1
+    limit = query.limit + 1
     while True:
-        rows = await _fetch(connection, table, query, wanted, is_exact=False)
-        found = _found(rows)
+        rows = await _fetch(connection, table, query, limit, is_exact=False)
+        ranked = _found(rows)
         expected = (
-            rows[0]["chunks"] if rows and query.filters is None and query.as_of is None else wanted
+            rows[0]["chunks"] if rows and query.filters is None and query.as_of is None else limit
         )
-        if len(found) < min(wanted, expected):
+        if len(ranked) < min(limit, expected):
             rows = await _fetch(connection, table, query, query.limit, is_exact=True)
-            found = _found(rows)
+            ranked = _found(rows)
             break
         # A search of the past has as many of either condition, of which the last ones may be far.
-        if len(found) < wanted or found[query.limit - 1][_SCORE] != found[wanted - 1][_SCORE]:
+        if len(ranked) < limit or ranked[query.limit - 1][_SCORE] != ranked[limit - 1][_SCORE]:
             break
-        wanted *= _MORE
-    hits = [_hit(row, 1.0 - row[_SCORE]) for row in found[: query.limit]]
+        limit *= _MORE
+    hits = [_hit(row, 1.0 - row[_SCORE]) for row in ranked[: query.limit]]
     return _hits(rows, query, hits)
 
 
@@ -180,8 +180,8 @@ async def matching(connection: Connection, table: ChunkTable, query: VectorQuery
         embedding=_embedding(is_wanted=query.with_embeddings),
     )
     rows = await connection.fetch(_HITS.format(hits=hits), *parameters)
-    found = [_hit(row, row[_SCORE]) for row in rows if row[_ID] is not None]
-    return _hits(rows, query, found)
+    matches = [_hit(row, row[_SCORE]) for row in rows if row[_ID] is not None]
+    return _hits(rows, query, matches)
 
 
 def _visible(query: VectorQuery, parameters: list[Any]) -> tuple[str, ...]:

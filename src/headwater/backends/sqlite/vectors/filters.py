@@ -45,6 +45,6 @@ def _holding(home: Home, index_id: int, compare: Compare, lowest: int, size: int
             f" WHERE index_id = ? AND metadata_id BETWEEN ? AND ? AND {condition}"
         )
         bounds = (lowest, index_id, lowest, lowest + size - 1)
-        ((found,),) = home.read(sql, (*bounds, *arguments))
-        mask[np.fromstring(found or "", np.int64, sep=" ")] = True
+        ((positions,),) = home.read(sql, (*bounds, *arguments))
+        mask[np.fromstring(positions or "", np.int64, sep=" ")] = True
     return mask

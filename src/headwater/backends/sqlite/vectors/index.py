@@ -96,8 +96,8 @@ class SqliteVectorIndex:
     async def embeddings(
         self, index: str, generation: int, content_hashes: Collection[str]
     ) -> dict[str, Embedding]:
-        wanted = msgspec.json.encode(list(content_hashes)).decode()
-        return dict(self._home.read(_EMBEDDINGS, (wanted, index, generation)))
+        hashes = msgspec.json.encode(list(content_hashes)).decode()
+        return dict(self._home.read(_EMBEDDINGS, (hashes, index, generation)))
 
     async def documents(self, index: str, documents: Collection[str]) -> dict[str, StoredDocument]:
         # Arguments and not one JSON text, in which SQLite ends a text at U+0000.

@@ -102,8 +102,8 @@ class VectorSearch:
             # All of it as of one moment, so that writes of other processes do not matter.
             moment = state.changed_at if query.as_of is None else query.as_of
             view = self._parts(state).columns.refreshed(self._home, state)
-            found = search(query, state, view, moment)
-            hits = read_hits(self._home, query, state, found)
+            ranked = search(query, state, view, moment)
+            hits = read_hits(self._home, query, state, ranked)
             after = self._state(query)
             if hits is not None and after is not None and not _is_pruned(moment, state, after):
                 return Hits(min(moment, state.changed_at), hits, bool(state.is_active))
@@ -143,8 +143,8 @@ class VectorSearch:
             met = meeting(self._home, state.index_id, query.filters, view.metadata_ids)
             searched = met if searched is None else met & searched
         blocks = self._parts(state).blocks
-        wanted = np.frombuffer(query.embedding, "<f4")
-        return nearest_vectors(blocks, view, wanted, searched, query.limit)
+        vector = np.frombuffer(query.embedding, "<f4")
+        return nearest_vectors(blocks, view, vector, searched, query.limit)
 
     def _matching(
         self, query: VectorQuery, state: GenerationState, view: ColumnsView, moment: int
@@ -172,11 +172,11 @@ class VectorSearch:
     ) -> tuple[Integers, Integers]:
         """Return the positions of the current chunks with a term, and how often each has it."""
         token = terms.token(state.id, term)
-        ((found,),) = self._home.read(_POSITIONS, (state.first_id + 1, token))
-        every = np.fromstring(found or "", np.int64, sep=" ")
+        ((listed,),) = self._home.read(_POSITIONS, (state.first_id + 1, token))
+        every = np.fromstring(listed or "", np.int64, sep=" ")
         positions, counts = np.unique(every, return_counts=True)
         # Chunks that were written after the search began have later positions.
-        known = positions < size
+        is_current = positions < size
         if current is not None:
-            known &= current[np.minimum(positions, size - 1)]
-        return positions[known], counts[known]
+            is_current &= current[np.minimum(positions, size - 1)]
+        return positions[is_current], counts[is_current]
