@@ -116,11 +116,11 @@ def run(
 def status(feature: Feature, *, file: FileOption = None, as_json: AsJson = False) -> None:
     """Show how far the backfill of a feature is, and the events that failed in it."""
     with named_in(file):
-        found = run_call(declared_or_remote(file), lambda store: store.backfills.status(feature))
+        progress = run_call(declared_or_remote(file), lambda store: store.backfills.status(feature))
     if as_json:
-        print_json(found)
+        print_json(progress)
     else:
-        print_status(found)
+        print_status(progress)
 
 
 @app.command()
@@ -132,13 +132,13 @@ def compare(
     All values that are served are compared, and the history of up to a hundred entities.
     """
     with named_in(file):
-        found = run_call(
+        comparison = run_call(
             declared_or_remote(file), lambda store: store.backfills.compare(feature, limit=limit)
         )
     if as_json:
-        print_json(found)
+        print_json(comparison)
     else:
-        print_comparison(found)
+        print_comparison(comparison)
 
 
 @app.command()
@@ -172,13 +172,13 @@ def cancel(
     """Give up the backfill of a feature and remove its values; the served version stays."""
     store = declared_or_remote(file)
     with named_in(file):
-        found = run_call(store, lambda store: store.backfills.status(feature))
+        progress = run_call(store, lambda store: store.backfills.status(feature))
         if not yes:
             if not is_interactive():
                 raise typer.BadParameter(
                     "cannot ask for confirmation without a terminal; pass --yes to cancel it"
                 )
-            question = f"Remove version {found.version} of {feature}, which is {found.state}?"
+            question = f"Remove version {progress.version} of {feature}, which is {progress.state}?"
             typer.confirm(question, abort=True)
         number = run_call(store, lambda store: store.backfills.cancel(feature))
     if as_json:

@@ -187,15 +187,15 @@ def _print_found(trace: ContextTrace) -> None:
         (
             search,
             rank,
-            found.id,
-            score_text(found.score),
-            found.document,
-            found.position,
-            None if found.age_ms is None else span_text(found.age_ms),
-            _line(found.content),
+            result.id,
+            score_text(result.score),
+            result.document,
+            result.position,
+            None if result.age_ms is None else span_text(result.age_ms),
+            _line(result.content),
         )
         for search, r in enumerate(trace.retrievers)
-        for rank, found in enumerate(r.results, 1)
+        for rank, result in enumerate(r.results, 1)
     ]
     columns = ("search", "rank", "id", "score", "document", "position", "age", "text")
     _print_shown("Found", columns, rows)

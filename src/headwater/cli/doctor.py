@@ -66,11 +66,11 @@ async def _examine(file: Path | None) -> Examination:
 
 def _failure(area: str, check: str, error: HeadwaterError, place: str) -> Examination:
     """Return the examination of an installation that has nothing else to examine."""
-    found = Findings(area, place)
-    found.error(
+    report = Findings(area, place)
+    report.error(
         check, printable_lines(str(error)), "correct this first; nothing else could be examined"
     )
-    return Examination("error", found.all)
+    return Examination("error", report.all)
 
 
 def print_examination(examination: Examination) -> None:

@@ -188,19 +188,19 @@ def show(
     """
 
     async def read(store: AnyStore) -> tuple[list[LoggedEvent], list[DeadLetter]]:
-        found = await store.bus.list(event_id=event_id)
+        entries = await store.bus.list(event_id=event_id)
         letters: list[DeadLetter] = []
-        for entity_id in {entry.event.entity_id for entry in found}:
+        for entity_id in {entry.event.entity_id for entry in entries}:
             letters += await store.dead_letters.list(entity_id=entity_id, limit=_MANY)
-        return found, [letter for letter in letters if letter.event.event_id == event_id]
+        return entries, [letter for letter in letters if letter.event.event_id == event_id]
 
-    found, letters = run(bare_or_remote(file), read)
-    if not found:
+    entries, letters = run(bare_or_remote(file), read)
+    if not entries:
         raise EventError(f"no event has the id {event_id!r}; see `headwater events list`")
     if as_json:
-        print_json({"events": [_plain(entry) for entry in found], "dead_letters": letters})
+        print_json({"events": [_plain(entry) for entry in entries], "dead_letters": letters})
         return
-    for entry in found:
+    for entry in entries:
         failed = [letter.feature for letter in letters if letter.event == entry.event]
         print_facts(_facts(entry, failed))
 

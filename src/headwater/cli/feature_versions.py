@@ -28,13 +28,13 @@ def versions(
     A version begins with a backfill or with a converted type. The series is the name that its
     values are stored under.
     """
-    found = run(declared_or_remote(file), lambda store: store.catalog.versions(name))
+    listed = run(declared_or_remote(file), lambda store: store.catalog.versions(name))
     if as_json:
-        print_json(found)
+        print_json(listed)
         return
     print_table(
         _COLUMNS,
-        [(v.version, v.state, v.type, v.since, v.series, v.online, v.history) for v in found],
+        [(v.version, v.state, v.type, v.since, v.series, v.online, v.history) for v in listed],
     )
 
 
@@ -85,8 +85,8 @@ def drop(
             raise typer.BadParameter(
                 "cannot ask for confirmation without a terminal; pass --yes to drop the feature"
             )
-        found = run(store, lambda store: store.catalog.drop(name, version=version, dry_run=True))
-        typer.confirm(f"Drop {_described(found, version)}? They cannot be restored.", abort=True)
+        preview = run(store, lambda store: store.catalog.drop(name, version=version, dry_run=True))
+        typer.confirm(f"Drop {_described(preview, version)}? They cannot be restored.", abort=True)
     dropped = run(store, lambda store: _drop(store, name, version))
     if as_json:
         print_json(dropped)

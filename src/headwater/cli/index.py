@@ -204,13 +204,13 @@ def show(
 ) -> None:
     """Show a document: its version, its metadata and its text."""
     check_utf8([name, document], "nothing was read")
-    found = run(_store_or_server(name, file), lambda store: _document(store, name, document))
+    stored = run(_store_or_server(name, file), lambda store: _document(store, name, document))
     if as_json:
-        print_json(found)
+        print_json(stored)
         return
-    facts = {"document": found.document, "document version": found.version}
-    print_facts(facts | {"indexed at": found.indexed_at, "metadata": dict(found.metadata)})
-    typer.echo(f"\n{found.text.rstrip()}")
+    facts = {"document": stored.document, "document version": stored.version}
+    print_facts(facts | {"indexed at": stored.indexed_at, "metadata": dict(stored.metadata)})
+    typer.echo(f"\n{stored.text.rstrip()}")
 
 
 @app.command()
@@ -266,8 +266,8 @@ def drop(name: Name, *, yes: Yes = False, file: FileOption = None, as_json: AsJs
     """Remove an index with all its documents and past versions."""
     store = declared_or_remote(file)
     with named_in(file):
-        found = _find(run(store, lambda store: store.indexes.list()), name)
-    documents = pluralize(found.documents, "document")
+        index = _find(run(store, lambda store: store.indexes.list()), name)
+    documents = pluralize(index.documents, "document")
     if not yes:
         _check_terminal("drop the index")
         typer.confirm(f"Drop index {name}, which has {documents}?", abort=True)
@@ -281,10 +281,10 @@ def drop(name: Name, *, yes: Yes = False, file: FileOption = None, as_json: AsJs
 async def _document(
     store: "FeatureStore | AsyncClient", index: str, document: str
 ) -> StoredDocument:
-    found = await store.indexes.get_document(index, document)
-    if found is None:
+    stored = await store.indexes.get_document(index, document)
+    if stored is None:
         raise UnknownDocumentError(index, document)
-    return found
+    return stored
 
 
 def _check_terminal(verb: str) -> None:
@@ -322,10 +322,10 @@ def _store(name: str, file: Path | None) -> FeatureStore:
 
 
 def _find(indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
-    found = {index.name: index for index in indexes}
-    if name not in found:
-        raise UnknownNameError("index", name, found)
-    return found[name]
+    by_name = {index.name: index for index in indexes}
+    if name not in by_name:
+        raise UnknownNameError("index", name, by_name)
+    return by_name[name]
 
 
 def _row(chunk: Chunk) -> tuple[object, ...]:

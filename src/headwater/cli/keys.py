@@ -169,9 +169,9 @@ def _change(
 
 
 def _scope(text: str) -> AccessScope:
-    for known in ALL_SCOPES:
-        if text == known:
-            return known
+    for scope in ALL_SCOPES:
+        if text == scope:
+            return scope
     raise FieldError.unknown("unknown scope", text, sorted(ALL_SCOPES))
 
 

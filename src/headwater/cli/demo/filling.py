@@ -122,10 +122,10 @@ class Filler:
 
     async def _redact(self) -> None:
         """Erase the question of one context, best one with personal data."""
-        found = sorted(
+        questions = sorted(
             self._questions, key=lambda question: _PERSONAL not in self._questions[question]
         )
-        for context_id in found[:1]:
+        for context_id in questions[:1]:
             await self._store.records.redact(
                 context_id,
                 "/inputs/question",

@@ -231,11 +231,11 @@ class Tour:
         if is_lexical:
             self._print(textwrap.indent(textwrap.fill(_LEXICAL, _WIDTH), "   "))
         body = _json({"query": question, "top_k": 1})
-        found = self._server.request("POST", "/v1/search/help", body)
-        (chunk,) = found["chunks"]
+        answer = self._server.request("POST", "/v1/search/help", body)
+        (chunk,) = answer["chunks"]
         self._print_call(
             f"POST /v1/search/help {body}",
-            f"{chunk['document']}, score {chunk['score']:.2f}, index version {found['version']}",
+            f"{chunk['document']}, score {chunk['score']:.2f}, index version {answer['version']}",
         )
         self._print(f"   │ {chunk['text']}", "cyan")
         if not is_lexical:

@@ -177,8 +177,8 @@ class Shop:
 
     def _sign_up(self, at: datetime, customer: dict[str, str]) -> Happening:
         self._signed_up.add(customer["user_id"])
-        known = {key: customer[key] for key in ("name", "country", "language")}
-        return Happening(at, Event("signed_up", customer["user_id"], known))
+        payload = {key: customer[key] for key in ("name", "country", "language")}
+        return Happening(at, Event("signed_up", customer["user_id"], payload))
 
     def _count_stock(self, at: datetime) -> Iterator[Happening]:
         for product in self._products:
