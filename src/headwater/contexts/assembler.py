@@ -97,7 +97,7 @@ class Assembler:
             raise ContextFailedError(definition.name, error) from error
 
     async def _run(self, bound: inspect.BoundArguments, request: AssemblyRequest) -> Context:
-        reads, known = Reads(), self._erasures.ledger.revision
+        reads, revision = Reads(), self._erasures.ledger.revision
         limited = limited_caller()
         if limited is not None:
             entities = self._registry.entities.values()
@@ -107,8 +107,8 @@ class Assembler:
             context_id = new_context_id(to_micros(result.created_at) // 1_000)
             core = build_core(result, context_id, self._settings.env, caller_name())
             if core.freshness.status == "refused":
-                raise await self._refusal(core, reads, known)
-            context = await self._record(core, reads, known)
+                raise await self._refusal(core, reads, revision)
+            context = await self._record(core, reads, revision)
         used = list(compress(reads.features, result.used))
         moments = reads.current_at(used, result.created_at)
         tracked = TrackedContext(
@@ -268,10 +268,10 @@ class Assembler:
 
     async def _track_sources(self, items: Sequence[ContextItem], reads: Reads) -> None:
         """Track the contexts whose text was used here but which were assembled earlier."""
-        known = {tracked.context.context_id for tracked in reads.contexts}
+        context_ids = {tracked.context.context_id for tracked in reads.contexts}
         for source in (item.source for item in items):
-            if isinstance(source, Context) and source.context_id not in known:
-                known.add(source.context_id)
+            if isinstance(source, Context) and source.context_id not in context_ids:
+                context_ids.add(source.context_id)
                 reads.track_context(_tracked(source))
                 reads.provenance |= await self._recorder.inherited(source.context_id)
 

@@ -280,8 +280,8 @@ def _sources(reads: Reads, features: Sequence[crs.FeatureRead]) -> list[crs.Sour
         if retrieval.searched
     }
     inside = {part for context in reads.contexts for part in context.provenance}
-    found = {_source_of(part) for part in reads.provenance - inside}
-    unlisted = {source for source in found - listed if source is not None}
+    sources = {_source_of(part) for part in reads.provenance - inside}
+    unlisted = {source for source in sources - listed if source is not None}
     return [
         crs.Source(kind=kind, name=name, entity_id=entity_id)
         for kind, name, entity_id in sorted(

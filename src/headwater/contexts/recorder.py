@@ -58,24 +58,24 @@ class ProvenanceIndex:
 
     def keys(self, provenance: Iterable[Part]) -> set[bytes]:
         """Return all keys of a record: of its features, entities, chunks and documents."""
-        found: set[Part] = set()
+        parts: set[Part] = set()
         inherited: set[bytes] = set()
         for part in provenance:
             match part:
                 case ("feature", entity, feature, entity_id):
-                    found |= {("feature", feature), ("feature", feature, entity_id)}
-                    found |= {("id", entity_id), ("entity", entity, entity_id)}
+                    parts |= {("feature", feature), ("feature", feature, entity_id)}
+                    parts |= {("id", entity_id), ("entity", entity, entity_id)}
                 case ("entity" | "event", *_, entity_id):
-                    found |= {part, ("id", entity_id)}
+                    parts |= {part, ("id", entity_id)}
                 case ("document", index, document):
-                    found |= {("document", document), ("indexed", index, document)}
+                    parts |= {("document", document), ("indexed", index, document)}
                 case ("index", _, _):
-                    found.add(part[:2])
+                    parts.add(part[:2])
                 case ("chunk", _) | ("everything",):
-                    found.add(part)
+                    parts.add(part)
                 case ("key", key):
                     inherited.add(bytes.fromhex(key))
-        return {self.key(*part) for part in found} | inherited | self.marks
+        return {self.key(*part) for part in parts} | inherited | self.marks
 
     def key(self, *part: str) -> bytes:
         """Return the key of one feature, entity, chunk, document or index."""

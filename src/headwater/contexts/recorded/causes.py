@@ -56,17 +56,17 @@ async def causes_of(
             places.setdefault(stored, []).append(place)
     sought = [stored for stored in places if stored is not None][:MOST_VALUES]
     rows = await asyncio.gather(*(_row(offline, stored) for stored in sought))
-    found = {stored: row for stored, row in zip(sought, rows, strict=True) if row is not None}
+    row_of = {stored: row for stored, row in zip(sought, rows, strict=True) if row is not None}
     types = {trigger for feature in registry.features.values() for trigger in feature.triggers}
-    caused = [CausedRow(stored.entity_id, row) for stored, row in found.items()]
+    caused = [CausedRow(stored.entity_id, row) for stored, row in row_of.items()]
     events = await events_behind(offline, caused, types)
     causes = [
         ValueCause(read=at.read, input=at.input, cause=row.cause, event=event)
-        for (stored, row), event in zip(found.items(), events, strict=True)
+        for (stored, row), event in zip(row_of.items(), events, strict=True)
         for at in places[stored]
     ]
     return ContextCauses(
-        context_id=core.context_id, causes=causes, is_complete=len(found) == len(places)
+        context_id=core.context_id, causes=causes, is_complete=len(row_of) == len(places)
     )
 
 
@@ -95,8 +95,12 @@ def _stored(
         series = [meaning.series for meaning in during]
     elif owner is None and name in registry.features:
         series = [registry.features[name].series]
-    found = tuple(dict.fromkeys(stored for stored in series if stored is not None))
-    return _Stored(found, entity_id, as_of, written_at) if found and entity_id is not None else None
+    stored_series = tuple(dict.fromkeys(stored for stored in series if stored is not None))
+    return (
+        _Stored(stored_series, entity_id, as_of, written_at)
+        if stored_series and entity_id is not None
+        else None
+    )
 
 
 async def _row(offline: OfflineStore, stored: _Stored) -> HistoryRow | None:

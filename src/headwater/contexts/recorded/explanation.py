@@ -37,11 +37,11 @@ def _emitted(item: Item) -> str | Commitment | None:
 
 def _added(core: Core, texts: Sequence[str | Commitment | None]) -> list[int] | None:
     """Return the tokens that each text adds; None if one is withheld or the tokenizer changed."""
-    known = [text for text in texts if isinstance(text, str)]
+    disclosed = [text for text in texts if isinstance(text, str)]
     tokenizer, recorded = tokenizer_for(core.policy.model), core.tokenizer
-    if len(known) < len(texts) or tokenizer.name != recorded.name:
+    if len(disclosed) < len(texts) or tokenizer.name != recorded.name:
         return None
-    return added_tokens(known, core.policy.separator, tokenizer)
+    return added_tokens(disclosed, core.policy.separator, tokenizer)
 
 
 def _short_by(core: Core) -> int | None:

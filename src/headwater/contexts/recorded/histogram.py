@@ -78,8 +78,8 @@ class Histograms:
         for place, moment in enumerate(moments):
             if moment is None:
                 order = Listing(1, reverse=place == 0)
-                async for found, _ in self._search.examined(query, order):
-                    moments[place] = found.created_at
+                async for summary, _ in self._search.examined(query, order):
+                    moments[place] = summary.created_at
                     break
         first, last = moments
         return None if first is None or last is None or first > last else (first, last)
@@ -91,8 +91,10 @@ class Histograms:
         for portion in _portions(edges):
             counted = [Counter[str]() for _ in portion[1:]]
             for status in dict.fromkeys(statuses):
-                wanted = RecordQuery(name=query.name, caller=query.caller, freshness_status=status)
-                counts = await self._records.count(wanted, portion, _MOST_COUNTED)
+                by_status = RecordQuery(
+                    name=query.name, caller=query.caller, freshness_status=status
+                )
+                counts = await self._records.count(by_status, portion, _MOST_COUNTED)
                 for counter, count in zip(counted, counts, strict=True):
                     counter[status] = count
             freshness = counted + freshness
@@ -112,7 +114,7 @@ class Histograms:
 
     async def _of_read(self, query: ContextQuery, buckets: int) -> ContextHistogram:
         """Read the newest contexts, those that the caller may read, and count them."""
-        found: list[RecordSummary] = []
+        summaries: list[RecordSummary] = []
         reached: datetime | None = None
         examined = 0
         async for summary, is_listed in self._search.examined(query, Listing(_READ_AT_ONCE)):
@@ -121,8 +123,8 @@ class Histograms:
                 reached = summary.created_at
                 break
             if is_listed:
-                found.append(summary)
-        moments = [context.created_at for context in found]
+                summaries.append(summary)
+        moments = [context.created_at for context in summaries]
         first = query.start or min(moments, default=None)
         last = query.end and query.end - timedelta(microseconds=1)
         last = last or max(moments, default=None)
@@ -133,7 +135,7 @@ class Histograms:
         counted = whole if len(whole) > 1 else edges[-2:]
         freshness = [Counter[str]() for _ in counted[1:]]
         width = to_micros(edges[1]) - to_micros(edges[0])
-        for context in found:
+        for context in summaries:
             place = (to_micros(context.created_at) - to_micros(counted[0])) // width
             if 0 <= place < len(freshness):
                 freshness[place][context.freshness_status] += 1

@@ -75,12 +75,12 @@ async def in_all(
     while True:
         heads: list[RecordSummary] = []
         for lists in groups:
-            found = [
+            candidates = [
                 head for keyed_list in lists if (head := await keyed_list.head(target)) is not None
             ]
-            if not found:
+            if not candidates:
                 return
-            heads.append(nearest(found, key=_order))
+            heads.append(nearest(candidates, key=_order))
         first, target = nearest(heads, key=_order), furthest(heads, key=_order)
         yield first, first.context_id == target.context_id
         for keyed_list in (keyed_list for lists in groups for keyed_list in lists):

@@ -49,9 +49,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def check_mode(mode: str) -> None:
     """Raise InvalidInputError for an unknown replay mode."""
-    known = get_args(Mode)
-    if mode not in known:
-        raise InvalidInputError(f"unknown replay mode {mode!r}; {nearest(str(mode), known)}")
+    modes = get_args(Mode)
+    if mode not in modes:
+        raise InvalidInputError(f"unknown replay mode {mode!r}; {nearest(str(mode), modes)}")
 
 
 class Replayer:

@@ -131,8 +131,8 @@ class ContextSearch:
         spelling, ref = ref, spelled(ref)
         stored = await self._records.get(ref)
         if stored is None and SHORTEST_PREFIX <= len(ref) < _ID_LENGTH and HEX.issuperset(ref):
-            found = await self._records.beginning(ref, limit=_SHOWN)
-            ids = sorted(summary.context_id for summary in found)
+            summaries = await self._records.beginning(ref, limit=_SHOWN)
+            ids = sorted(summary.context_id for summary in summaries)
             if len(ids) > 1:
                 raise AmbiguousRefError(ref, ids)
             stored = await self._records.get(ids[0]) if ids else None
@@ -150,12 +150,12 @@ class ContextSearch:
         text = spelled(text).removeprefix(HASH_PREFIX)
         if len(text) < SHORTEST_SEARCHED or not HEX.issuperset(text):
             return []
-        found = [
+        summaries = [
             *await self._records.beginning(text, limit=limit),
             *await self._records.beginning(HASH_PREFIX + text, limit=limit),
         ]
         limited = limited_caller()
-        unique = {summary.context_id: summary for summary in found}
+        unique = {summary.context_id: summary for summary in summaries}
         return [
             summary
             for summary in unique.values()
@@ -249,7 +249,7 @@ class ContextSearch:
 
         Some that it finds may not match the whole query.
         """
-        wanted = RecordQuery(
+        listed = RecordQuery(
             start=query.start,
             end=query.end,
             name=query.name,
@@ -261,13 +261,13 @@ class ContextSearch:
         )
         if groups := await self.keys(query):
             lists = [
-                [KeyedList(self._records, key, wanted) for keys in group for key in keys]
+                [KeyedList(self._records, key, listed) for keys in group for key in keys]
                 for group in groups
             ]
             return in_all(lists, oldest_first=order.reverse)
         if query.prefix is not None:
             return self._beginning(spelled_prefix(query.prefix), order)
-        return self._listed(wanted)
+        return self._listed(listed)
 
     async def _listed(self, query: RecordQuery) -> AsyncIterator[tuple[RecordSummary, bool]]:
         """Yield the contexts with given columns."""
@@ -321,10 +321,10 @@ class ContextSearch:
     async def check_index_key(self) -> None:
         """Raise IndexKeyChangedError if records have keys that cannot be computed here."""
         configured = index_of(self._settings)
-        known = set[bytes]() if configured is None else configured.marks
-        for mark in await self._records.marks() - known:
-            if found := await self._records.find(mark, limit=1):
-                raise IndexKeyChangedError(found[0].created_at)
+        marks = set[bytes]() if configured is None else configured.marks
+        for mark in await self._records.marks() - marks:
+            if marked := await self._records.find(mark, limit=1):
+                raise IndexKeyChangedError(marked[0].created_at)
 
 
 def _alternatives(part: Part) -> Iterator[Part]:

@@ -155,18 +155,18 @@ class ServedAudit:
         size = (count + 1) // 2
         age = timedelta(0)
         while len(seen) < count:
-            found = await self._records.records(RecordQuery(end=end, limit=size))
-            if not found:
+            summaries = await self._records.records(RecordQuery(end=end, limit=size))
+            if not summaries:
                 return
-            for summary in found[: count - len(seen)]:
+            for summary in summaries[: count - len(seen)]:
                 stored = await self._records.get(summary.context_id)
                 if stored is not None and summary.context_id not in seen:
                     seen.add(summary.context_id)
                     yield stored
-            newest = newest or found[0].created_at
+            newest = newest or summaries[0].created_at
             # Twice as old as the oldest one so far.
-            age = max(2 * age, newest - found[-1].created_at)
-            end = min(newest - age, found[-1].created_at)
+            age = max(2 * age, newest - summaries[-1].created_at)
+            end = min(newest - age, summaries[-1].created_at)
             size = max(1, count // 20)
 
     def _values(self, stored: StoredRecord) -> Iterator[_ServedValue]:
@@ -211,13 +211,13 @@ class ServedAudit:
         request = HistoryRequest(features=[feature], at="at", known=True)
         sources = PastSources(self._offline, self._reader)
         try:
-            found = await read_history(open_frame(rows, None), request, sources)
+            answers = await read_history(open_frame(rows, None), request, sources)
         except HeadwaterError as error:
             self._not_compared[f"of {feature.name!r}, which cannot be computed: {error}"] += len(
                 values
             )
             return
-        results = [row[feature.name] for row in found]
+        results = [row[feature.name] for row in answers]
         for place, value in enumerate(values):
             some = results[3 * place : 3 * place + 3]
             reason = None if _is_among(value, some) else self._change(value)
@@ -260,9 +260,9 @@ class ServedAudit:
             by_series.setdefault(series, []).append((value, served))
         for series, some in by_series.items():
             points = [Point(value.entity_id, at) for value, _ in some for at in value.moments]
-            found = await self._offline.as_of(series, points, known=True)
+            past_values = await self._offline.as_of(series, points, known=True)
             for place, (value, served) in enumerate(some):
-                rows = found[3 * place : 3 * place + 3]
+                rows = past_values[3 * place : 3 * place + 3]
                 past = {name: [row[n] for row in rows] for n, name in enumerate(series)}
                 await self._compare_one(value, served, past)
 
@@ -357,13 +357,13 @@ def _reads(core: Core) -> Iterator[_Read]:
             )
             for input_read in outer.inputs
         ]
-        for found in (_Read(outer, outer.inputs, began, ended), *inner):
-            read = found.read
+        for served in (_Read(outer, outer.inputs, began, ended), *inner):
+            read = served.read
             value = (read.feature, str(read.entity_id), read.written_at, read.as_of, read.source)
-            key = (*value, found.began, found.ended)
+            key = (*value, served.began, served.ended)
             if key not in seen:
                 seen.add(key)
-                yield found
+                yield served
 
 
 def _span(read: FeatureInput, outer: FeatureRead, core: Core) -> tuple[datetime, datetime]:

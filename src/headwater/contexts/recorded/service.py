@@ -144,25 +144,27 @@ class RecordedContexts:
     async def copies(self, ref: str, pointers: Sequence[str]) -> dict[str, list[str]]:
         """Return where else values occur: pointers by context, this one and those inside it."""
         record = decode_record(await self._stored(ref))
-        found = {record.context_id: await asyncio.to_thread(also_disclosed, record, *pointers)}
+        places_of = {record.context_id: await asyncio.to_thread(also_disclosed, record, *pointers)}
         for inner in await self._inner(record):
-            found[inner.context_id] = await asyncio.to_thread(copies_in, inner, record, pointers)
-        return {context_id: places for context_id, places in found.items() if places}
+            places_of[inner.context_id] = await asyncio.to_thread(
+                copies_in, inner, record, pointers
+            )
+        return {context_id: places for context_id, places in places_of.items() if places}
 
     async def inner(self, ref: str) -> list[Record]:
         """Return the stored records of all contexts inside this one, at any depth."""
         return await self._inner(decode_record(await self._stored(ref)))
 
     async def _inner(self, record: Record) -> list[Record]:
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         waiting = [*inner_contexts(record)]
         while waiting:
             context_id = waiting.pop(0).context_id
-            stored = None if context_id in found else await self._records.get(context_id)
+            stored = None if context_id in records else await self._records.get(context_id)
             if stored is not None:
-                found[context_id] = decode_record(stored)
-                waiting += inner_contexts(found[context_id])
-        return list(found.values())
+                records[context_id] = decode_record(stored)
+                waiting += inner_contexts(records[context_id])
+        return list(records.values())
 
     async def diff(self, before: str, after: str) -> ContextDiff:
         """Compare two contexts."""

@@ -53,13 +53,13 @@ class Visibility:
 
     async def _cores(self, stored: StoredRecord) -> AsyncIterator[Core]:
         """Yield the core of a record and those of all contexts inside it, at any depth."""
-        waiting, known = [stored], {stored.context_id}
+        waiting, seen = [stored], {stored.context_id}
         while waiting:
             _, core = load_record(waiting.pop())
             yield core
             for inner in core.contexts:
-                if inner.context_id not in known:
-                    known.add(inner.context_id)
+                if inner.context_id not in seen:
+                    seen.add(inner.context_id)
                     record = await self._records.get(inner.context_id)
                     if record is None:
                         raise UnknownContextError(inner.context_id, None)
