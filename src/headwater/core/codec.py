@@ -281,8 +281,8 @@ def _is_key(node: Type) -> bool:
 
 def _remedy(refusal: str) -> str:
     """Return what to annotate instead of a type that msgspec refuses."""
-    found = (remedy for start, remedy in _REMEDIES.items() if refusal.startswith(start))
-    return next(found, _alternative(object))
+    remedies = (remedy for start, remedy in _REMEDIES.items() if refusal.startswith(start))
+    return next(remedies, _alternative(object))
 
 
 def _alternative(kind: type) -> str:

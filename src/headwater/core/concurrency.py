@@ -80,14 +80,14 @@ class _Runners(Generic[T]):
                 self._next = self._loop.call_soon(self._start_next)
             while (taking := self._next_coroutine()) is not None:
                 try:
-                    wanted = taking.send(None)
+                    awaited = taking.send(None)
                 except StopIteration:
                     self._finish()
                     continue
-                if isinstance(wanted, ThreadCall):
-                    self._park(taking, wanted)
+                if isinstance(awaited, ThreadCall):
+                    self._park(taking, awaited)
                 else:
-                    await self._suspended(taking, wanted)
+                    await self._suspended(taking, awaited)
             if self._next is not None:
                 self._next.cancel()
                 self._next = None

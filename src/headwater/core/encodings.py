@@ -54,14 +54,14 @@ def choose_library(library: LibraryChoice) -> None:
 
 def library() -> Library:
     """Return the library in use; raise ConfigError if it is not installed."""
-    wanted = get_args(Library) if _chosen == "auto" else (_chosen,)
-    found: list[Library] = [name for name in wanted if find_spec(name)]
-    if not found:
+    libraries = get_args(Library) if _chosen == "auto" else (_chosen,)
+    installed: list[Library] = [name for name in libraries if find_spec(name)]
+    if not installed:
         raise ConfigError(
-            f"tokens cannot be counted: {' and '.join(wanted)} not installed; "
+            f"tokens cannot be counted: {' and '.join(libraries)} not installed; "
             "run pip install splintr-rs, or pip install 'headwater[tiktoken]'"
         )
-    return found[0]
+    return installed[0]
 
 
 @cache
@@ -142,9 +142,9 @@ def _without_special(text: str) -> Iterator[str]:
     """Split a text at breaks inside everything that looks like a special token."""
     start = 0
     if may_have_special(text):
-        for found in _SPECIAL.finditer(text):
-            yield text[start : found.end()]
-            start = found.end()
+        for match in _SPECIAL.finditer(text):
+            yield text[start : match.end()]
+            start = match.end()
     yield text[start:]
 
 

@@ -43,8 +43,8 @@ def load_prices(model: str) -> None:
 
 def _rate(model: str, tokens: int, at: datetime) -> int | None:
     """Return the price of a million tokens in a request of this size, from the table."""
-    found = _find(model)
-    price = None if found is None else found.get_prices(at).input_mtok
+    priced = _find(model)
+    price = None if priced is None else priced.get_prices(at).input_mtok
     if price is None:
         return None
     if not isinstance(price, Decimal):

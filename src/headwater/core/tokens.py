@@ -262,9 +262,9 @@ def _count_pieces(name: str, text: str) -> int:
 def _pieces(text: str) -> Iterator[str]:
     """Split a text at breaks, so that the counts of the pieces are additive."""
     start = 0
-    while (found := _next_break(text, start + _PIECE)) is not None:
-        yield text[start:found]
-        start = found
+    while (end := _next_break(text, start + _PIECE)) is not None:
+        yield text[start:end]
+        start = end
     yield text[start:]
 
 
@@ -302,9 +302,9 @@ def _next_break(text: str, start: int) -> int | None:
     A search keeps the interpreter lock, so a long one is divided.
     """
     while start <= len(text):
-        found = _BREAK.search(text, start, start + _WINDOW)
-        if found is not None:
-            return found.start()
+        match = _BREAK.search(text, start, start + _WINDOW)
+        if match is not None:
+            return match.start()
         start += _WINDOW - 1  # a match looks at the next character, so the last one counts again
     return None
 

@@ -48,15 +48,15 @@ def _describe(part: object, outer: tuple[int, ...]) -> object:
 
 
 def _describe_parts(part: Type, outer: tuple[int, ...]) -> object:
-    found = {
+    described = {
         name: _describe(value, outer)
         for name, value in msgspec.structs.asdict(part).items()
         if name not in ("cls", "fields")
     }
     if isinstance(part, StructType | DataclassType | TypedDictType | NamedTupleType):
         fields = [_describe(field, outer) for field in part.fields]
-        found["fields"] = sorted(fields, key=repr) if _is_unordered(part) else fields
-    return [type(part).__name__, found]
+        described["fields"] = sorted(fields, key=repr) if _is_unordered(part) else fields
+    return [type(part).__name__, described]
 
 
 def _is_unordered(part: Type) -> bool:
