@@ -30,9 +30,9 @@ class Checks:
         self._decorator = decorator
         self.location = location_of(function, caller)
         self.name = function.__name__ if name is None else name
-        known = inspect.getfullargspec(decorator)
+        spec = inspect.getfullargspec(decorator)
         for option in unknown:
-            hint = nearest(option, known.args + known.kwonlyargs)
+            hint = nearest(option, spec.args + spec.kwonlyargs)
             raise self.error(f"unknown option {option!r}; {hint}")
         if not str(self.name).isidentifier() or len(self.name) > LONGEST_NAME:
             raise DeclarationError(

@@ -73,22 +73,22 @@ def uses_of(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     if not inspect.isfunction(plain):
         return ()
     variables = ChainMap(enclosed_variables(plain), plain.__globals__)
-    found = []
+    uses = []
     for use in _named_in(plain):
         if use.kind != _VARIABLE:
-            found.append(use)
+            uses.append(use)
         elif (handle := _handle(variables.get(use.name))) is not None:
-            found.append(handle._replace(is_written=use.is_written))
-    return tuple(dict.fromkeys(found))
+            uses.append(handle._replace(is_written=use.is_written))
+    return tuple(dict.fromkeys(uses))
 
 
 def enclosed_variables(function: FunctionType) -> dict[str, Any]:
     """Return the variables of enclosing functions that a function uses and that have a value."""
-    found = {}
+    variables = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it has no value yet
-            found[name] = cell.cell_contents
-    return found
+            variables[name] = cell.cell_contents
+    return variables
 
 
 @lru_cache(_MOST_FUNCTIONS)

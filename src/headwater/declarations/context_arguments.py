@@ -34,10 +34,10 @@ def bind_parameters(
     Raises:
         FieldError: A parameter is missing, unknown or of another type than annotated.
     """
-    inside, found = _with_reference(definition, params, overrides.interaction_ref)
+    inside, given = _with_reference(definition, params, overrides.interaction_ref)
     bound = bind_named("context", definition, inside)
-    if found is not msgspec.UNSET:
-        overrides = msgspec.structs.replace(overrides, interaction_ref=reference(found))
+    if given is not msgspec.UNSET:
+        overrides = msgspec.structs.replace(overrides, interaction_ref=reference(given))
     return bound, overrides
 
 
@@ -54,10 +54,10 @@ def _with_reference(
             f"{_REFERENCE} occurs twice, in the params and outside them; give it once",
             _REFERENCE,
         )
-    found = inside.pop(_REFERENCE, outside)
-    if _REFERENCE in definition.signature.parameters and found not in (None, msgspec.UNSET):
-        inside[_REFERENCE] = found
-    return inside, found
+    given = inside.pop(_REFERENCE, outside)
+    if _REFERENCE in definition.signature.parameters and given not in (None, msgspec.UNSET):
+        inside[_REFERENCE] = given
+    return inside, given
 
 
 def bind_named(
@@ -91,10 +91,10 @@ def _check_known(declared: str, signature: inspect.Signature, params: Mapping[st
     parameters = signature.parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    known = [parameter.name for parameter in parameters]
+    names = [parameter.name for parameter in parameters]
     for name in params:
-        if name not in known:
-            raise FieldError.unknown(f"{declared} has no parameter", name, known, _field(name))
+        if name not in names:
+            raise FieldError.unknown(f"{declared} has no parameter", name, names, _field(name))
 
 
 def _check_complete(declared: str, parameter: inspect.Parameter) -> None:

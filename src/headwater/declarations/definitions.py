@@ -181,8 +181,8 @@ class _File(NamedTuple):
 
     def function_at(self, code: CodeType) -> Function | None:
         """Return the function that was compiled to a code, unless that is not certain."""
-        found = self.functions.get((code.co_firstlineno, code.co_name), ())
-        return found[0] if len(found) == 1 else None
+        candidates = self.functions.get((code.co_firstlineno, code.co_name), ())
+        return candidates[0] if len(candidates) == 1 else None
 
 
 def _file(path: str) -> _File:
@@ -212,14 +212,14 @@ def _parsed(text: str) -> _File:
 
 
 def _functions(tree: ast.Module) -> dict[tuple[int, str], list[Function]]:
-    found: defaultdict[tuple[int, str], list[Function]] = defaultdict(list)
+    functions: defaultdict[tuple[int, str], list[Function]] = defaultdict(list)
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda):
-            found[node.lineno, "<lambda>"].append(node)
+            functions[node.lineno, "<lambda>"].append(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.decorator_list[0] if node.decorator_list else node
-            found[first.lineno, node.name].append(node)
-    return found
+            functions[first.lineno, node.name].append(node)
+    return functions
 
 
 def _bindings(statement: ast.stmt) -> Iterator[tuple[str, bool]]:
@@ -238,8 +238,8 @@ def _bindings(statement: ast.stmt) -> Iterator[tuple[str, bool]]:
 
 def _names(node: ast.AST) -> list[str]:
     """Return the names that code uses, each once, without those of builtins."""
-    found = (inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name))
-    return [name for name in dict.fromkeys(found) if name not in vars(builtins)]
+    names = (inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name))
+    return [name for name in dict.fromkeys(names) if name not in vars(builtins)]
 
 
 def _attributes(node: ast.AST, name: str) -> Iterator[str]:

@@ -214,9 +214,9 @@ def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
             yield f"{option} needs {needed}: {why}"
     if {"ttl", "template"} <= passed:
         yield "ttl does not apply to a template, which is composed at every read"
-    for option, known in (("order", get_args(Order)), ("freshness", get_args(FreshnessBy))):
-        if options[option] not in (None, *known):
-            yield f"{option} must be one of {', '.join(known)}, not {options[option]!r}"
+    for option, choices in (("order", get_args(Order)), ("freshness", get_args(FreshnessBy))):
+        if options[option] not in (None, *choices):
+            yield f"{option} must be one of {', '.join(choices)}, not {options[option]!r}"
 
 
 def _mode(trigger: object, refresh: object, template: object) -> Mode:
@@ -241,7 +241,7 @@ def _triggers(checks: Checks, trigger: str | Iterable[str] | None) -> tuple[str,
 def _check_arity(
     checks: Checks, function: Callable[..., Any], count: int, entity: EntityDef
 ) -> None:
-    wanted = f"({entity.id_field}, event)" if count == 2 else f"({entity.id_field})"
+    signature_text = f"({entity.id_field}, event)" if count == 2 else f"({entity.id_field})"
     signature = inspect.signature(function)
     try:
         signature.bind(*range(count))
@@ -252,7 +252,7 @@ def _check_arity(
         ]
         taken = signature.replace(parameters=bare, return_annotation=signature.empty)
         raise DeclarationError(
-            f"feature {checks.name!r} must take {wanted}, but its function takes {taken}",
+            f"feature {checks.name!r} must take {signature_text}, but its function takes {taken}",
             checks.location,
         ) from error
 

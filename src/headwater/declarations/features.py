@@ -52,10 +52,10 @@ class EntityDef(msgspec.Struct, frozen=True):
         if type(entity_id) is not str:
             if self.id_type is int and is_whole_number(entity_id):
                 return str(int(entity_id))
-            wanted = "a whole number (int)" if self.id_type is int else "text (str)"
+            expected = "a whole number (int)" if self.id_type is int else "text (str)"
             kind = type(entity_id).__name__
             raise InvalidInputError(
-                f"{self.id_field} must be {wanted}, not the {kind} {reprlib.repr(entity_id)}"
+                f"{self.id_field} must be {expected}, not the {kind} {reprlib.repr(entity_id)}"
             )
         if not 0 < len(entity_id) <= LONGEST_ID or not entity_id.isprintable():
             # The limits of the ids of events.

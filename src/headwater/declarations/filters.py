@@ -168,12 +168,12 @@ def matches(condition: Filter, metadata: Mapping[str, Any]) -> bool:
 
 
 def _holds(condition: Compare, value: object) -> bool:
-    wanted: Any = condition.value
+    operand: Any = condition.value
     if condition.operator in _ORDERING:
-        number = _is_number(value) and _is_number(wanted)
-        text = isinstance(value, str) and isinstance(wanted, str)
-        return (number or text) and _ORDERING[condition.operator](value, wanted)
-    among = [wanted] if condition.operator == "eq" else wanted
+        number = _is_number(value) and _is_number(operand)
+        text = isinstance(value, str) and isinstance(operand, str)
+        return (number or text) and _ORDERING[condition.operator](value, operand)
+    among = [operand] if condition.operator == "eq" else operand
     values = value if isinstance(value, list) else [value]
     return any(_is_equal(item, one) for item in values for one in among)
 

@@ -129,11 +129,11 @@ _USUAL = {
 
 
 def _check_types(what: str, value: object, fields: _Kinds) -> None:
-    for field, kinds, wanted in fields:
+    for field, kinds, expected in fields:
         content = getattr(value, field)
         if type(content) not in kinds:
             raise InvalidInputError(
-                f"{field} of a {what} is {wanted}, not {type(content).__qualname__}"
+                f"{field} of a {what} is {expected}, not {type(content).__qualname__}"
             )
 
 

@@ -127,14 +127,14 @@ class Registry:
 
         A version with values of another type than the declared one is left out.
         """
-        found = {}
+        variants = {}
         for name, feature in self.features.items():
             if feature.triggers:
                 entry = declared_entry(self._catalog, name, self.features)
                 unfit = unfit_series(entry, feature)
                 fresh = _variants(feature, fresh_series(entry, feature, group))
-                found[name] = tuple(f for f in (feature, *fresh) if f.series not in unfit)
-        return found
+                variants[name] = tuple(f for f in (feature, *fresh) if f.series not in unfit)
+        return variants
 
     def run_set(self, group: str, own: Collection[str] = ()) -> RunSet:
         """Return the versions that a worker of a group has to run.
@@ -155,20 +155,20 @@ class Registry:
 
         ``own`` has the series that may be run nevertheless.
         """
-        found = []
+        problems = []
         for name, feature in self.features.items():
             entry = declared_entry(self._catalog, name, self.features)
             run = {
                 entry and entry.active and entry.active.series,
                 *fresh_series(entry, feature, group),
             }
-            found += [
+            problems += [
                 version
                 for version in (entry.versions if entry and feature.triggers else ())
                 if version.series in run and version.series not in own and version.definition
                 if version.definition != definition_of(feature)
             ]
-        return found
+        return problems
 
     def _code(self) -> str:
         """Return a hash of the code of all handlers, whichever versions of them run."""

@@ -76,12 +76,12 @@ def undeclared_entities(state: CatalogState, declared: Collection[str]) -> dict[
     >>> undeclared_entities(state, registry.entities)
     {'User': ['total_spend']}
     """
-    found: dict[str, set[str]] = {}
+    features_of: dict[str, set[str]] = {}
     for entry in state.features.values():
         for version in entry.versions:
             if (entity := entry.entity_of(version)) not in declared:
-                found.setdefault(entity, set()).add(entry.feature)
-    return {entity: sorted(features) for entity, features in sorted(found.items())}
+                features_of.setdefault(entity, set()).add(entry.feature)
+    return {entity: sorted(features) for entity, features in sorted(features_of.items())}
 
 
 def unused_series(state: CatalogState, name: str) -> str:
