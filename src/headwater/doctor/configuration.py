@@ -22,16 +22,16 @@ def findings(settings: Settings, registry: Registry) -> list[Finding]:
     """Examine the settings of a store."""
     file = f"{FILE} in {os.getcwd()}"
     shown = file if Path(FILE).exists() else f"no {file}"
-    found = Findings("configuration", f"HEADWATER_ variables, {shown}")
-    _add_values(settings, found)
-    _add_features_file(settings, registry, found)
-    _add_variables(found)
-    add_access(settings, found)
-    _add_signing(settings, found)
-    return found.all
+    report = Findings("configuration", f"HEADWATER_ variables, {shown}")
+    _add_values(settings, report)
+    _add_features_file(settings, registry, report)
+    _add_variables(report)
+    add_access(settings, report)
+    _add_signing(settings, report)
+    return report.all
 
 
-def _add_values(settings: Settings, found: Findings) -> None:
+def _add_values(settings: Settings, report: Findings) -> None:
     """Add every value that is not the default, with its origin."""
     loaded = load_with_origins()
     origins = {info.path: info.origin for info in describe(loaded)}
@@ -45,19 +45,19 @@ def _add_values(settings: Settings, found: Findings) -> None:
         place = {"file": FILE, "environment": setting.variable or ""}.get(
             origin, "the features file"
         )
-        found.ok(setting.path, f"{setting.shown(value)}", place)
-    if not found.all:
-        found.ok("settings", "all values are defaults")
+        report.ok(setting.path, f"{setting.shown(value)}", place)
+    if not report.all:
+        report.ok("settings", "all values are defaults")
 
 
-def _add_features_file(settings: Settings, registry: Registry, found: Findings) -> None:
+def _add_features_file(settings: Settings, registry: Registry, report: Findings) -> None:
     """Add whether commands without a file find one, unless declarations are loaded already."""
     if registry.entities:
         return
     try:
-        found.ok("features file", f"found as {locate(settings.features).file}", "features")
+        report.ok("features file", f"found as {locate(settings.features).file}", "features")
     except FeaturesFileError:
-        found.unknown(
+        report.unknown(
             "features file",
             f"there is no {settings.features} in {os.getcwd()}",
             "`headwater init FOLDER` writes one; or set HEADWATER_FEATURES, or pass --file",
@@ -65,22 +65,24 @@ def _add_features_file(settings: Settings, registry: Registry, found: Findings) 
         )
 
 
-def _add_variables(found: Findings) -> None:
+def _add_variables(report: Findings) -> None:
     unknown = unknown_variables()
-    known = [setting.variable for setting in SETTINGS.values() if setting.variable]
+    variables = [setting.variable for setting in SETTINGS.values() if setting.variable]
     for name in unknown:
-        found.warning("variables", f"{name} is not a setting", nearest(name, known), "environment")
+        report.warning(
+            "variables", f"{name} is not a setting", nearest(name, variables), "environment"
+        )
     if not unknown:
-        found.ok("variables", "every HEADWATER_ variable is a setting", "environment")
+        report.ok("variables", "every HEADWATER_ variable is a setting", "environment")
 
 
-def _add_signing(settings: Settings, found: Findings) -> None:
+def _add_signing(settings: Settings, report: Findings) -> None:
     place = "HEADWATER_SIGNING_KEY"
     try:
         check_signing(settings)
         keyring = parse_keyring(settings.signing_key)
     except ConfigError as error:
-        found.error(
+        report.error(
             "signing keys",
             str(error),
             "`headwater keys signing generate KEY_ID` makes a key",
@@ -88,16 +90,16 @@ def _add_signing(settings: Settings, found: Findings) -> None:
         )
         return
     if keyring.signer and settings.signature_mode != "off":
-        found.ok("signing keys", f"records are signed with {keyring.signer.key_id!r}", place)
+        report.ok("signing keys", f"records are signed with {keyring.signer.key_id!r}", place)
     elif on_servers_or_unset(settings):
-        found.warning(
+        report.warning(
             "signing keys",
             "records are not signed, so a changed record with a new hash would not be noticed",
             "`headwater keys signing generate KEY_ID` makes a key for HEADWATER_SIGNING_KEY",
             place,
         )
     else:
-        found.ok("signing keys", "none: records are not signed", place)
+        report.ok("signing keys", "none: records are not signed", place)
 
 
 def on_servers_or_unset(settings: Settings) -> bool:

@@ -24,46 +24,46 @@ _FEW_DESCRIPTORS = 4_096
 
 def findings(settings: Settings, registry: Registry) -> list[Finding]:
     """Examine the installed package, as far as the settings and declarations use it."""
-    found = Findings("installation", sys.prefix)
-    found.ok("version", f"headwater {version('headwater')} on Python {platform.python_version()}")
-    _add_tokenizer(found)
-    _add_embeddings(settings, found)
-    _add_prices(settings, registry, found)
-    _add_descriptors(found)
-    _add_ui(found)
-    return found.all
+    report = Findings("installation", sys.prefix)
+    report.ok("version", f"headwater {version('headwater')} on Python {platform.python_version()}")
+    _add_tokenizer(report)
+    _add_embeddings(settings, report)
+    _add_prices(settings, registry, report)
+    _add_descriptors(report)
+    _add_ui(report)
+    return report.all
 
 
-def _add_tokenizer(found: Findings) -> None:
+def _add_tokenizer(report: Findings) -> None:
     try:
         tokens = tokenizer_for("gpt-4o").recount("Hello, world!")
-        found.ok("tokenizer", f"{library()} counts {tokens} tokens in 'Hello, world!'")
+        report.ok("tokenizer", f"{library()} counts {tokens} tokens in 'Hello, world!'")
     except ConfigError as error:
-        found.error("tokenizer", str(error), "install splintr-rs")
+        report.error("tokenizer", str(error), "install splintr-rs")
 
 
-def _add_embeddings(settings: Settings, found: Findings) -> None:
+def _add_embeddings(settings: Settings, report: Findings) -> None:
     provider, place = settings.embeddings.provider, "settings of embeddings"
     if provider == "auto":
         provider = "local" if model_folder() else "lexical"
     if provider == "local" and not model_folder():
-        found.error("embeddings", "the local model is not installed", INSTALL_LOCAL_MODEL, place)
+        report.error("embeddings", "the local model is not installed", INSTALL_LOCAL_MODEL, place)
     elif provider == "lexical":
-        found.warning(
+        report.warning(
             "embeddings",
             "lexical: searches compare words, not meaning",
             f"{INSTALL_LOCAL_MODEL}, or choose another embeddings.provider",
             place,
         )
     elif provider in FORMATS and not _has_key(settings, provider):
-        found.error(
+        report.error(
             "embeddings",
             f"the provider {provider} has no API key",
             f"set HEADWATER_EMBEDDINGS_API_KEY or {provider.upper()}_API_KEY",
             place,
         )
     else:
-        found.ok("embeddings", f"provider {provider}", place)
+        report.ok("embeddings", f"provider {provider}", place)
 
 
 def _has_key(settings: Settings, provider: str) -> bool:
@@ -78,23 +78,23 @@ def _has_key(settings: Settings, provider: str) -> bool:
     return bool(embeddings.api_key or own.get(provider) or embeddings.base_url)
 
 
-def _add_prices(settings: Settings, registry: Registry, found: Findings) -> None:
+def _add_prices(settings: Settings, registry: Registry, report: Findings) -> None:
     models = {context.model for context in registry.contexts.values() if context.model}
     missing = sorted(models - settings.prices.keys())
     if missing and not find_spec("genai_prices"):
-        found.warning(
+        report.warning(
             "prices",
             f"the cost of {', '.join(missing)} is unknown, because the prices are not installed",
             "pip install 'headwater[prices]', or set the table prices",
         )
     elif models:
-        found.ok("prices", f"known for the models of {len(registry.contexts)} contexts")
+        report.ok("prices", f"known for the models of {len(registry.contexts)} contexts")
 
 
-def _add_descriptors(found: Findings) -> None:
+def _add_descriptors(report: Findings) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _FEW_DESCRIPTORS:
-        found.warning(
+        report.warning(
             "open files",
             f"a process may open {hard}, which limits the connections to the server",
             "raise the limit with `ulimit -Hn` or LimitNOFILE=",
@@ -102,13 +102,13 @@ def _add_descriptors(found: Findings) -> None:
         )
     else:
         shown = "any number" if hard == resource.RLIM_INFINITY else f"{hard:,}"
-        found.ok("open files", f"a process may open {shown}", "RLIMIT_NOFILE")
+        report.ok("open files", f"a process may open {shown}", "RLIMIT_NOFILE")
 
 
-def _add_ui(found: Findings) -> None:
+def _add_ui(report: Findings) -> None:
     place = "headwater/ui"
     if is_ui_installed():
-        found.ok("web UI", "its files are installed", place)
+        report.ok("web UI", "its files are installed", place)
     else:
         problem = "its files are not in this installation; the API does not need them"
-        found.unknown("web UI", problem, BUILD_UI, place)
+        report.unknown("web UI", problem, BUILD_UI, place)

@@ -83,9 +83,9 @@ def overview_of(
 
 def _concerns(findings: Sequence[Finding]) -> list[OverviewFinding]:
     """Return the findings that need attention, the worst first."""
-    found = [finding for finding in findings if _matters(finding)]
-    found.sort(key=_order)
-    return list(map(_concern, found))
+    concerns = [finding for finding in findings if _matters(finding)]
+    concerns.sort(key=_order)
+    return list(map(_concern, concerns))
 
 
 def _order(finding: Finding) -> tuple[bool, bool, int]:
@@ -169,7 +169,7 @@ def _contexts(samples: hour.Samples) -> list[ContextState]:
     """Return the contexts of the last hour, the most frequent first."""
     parts = [samples[first : first + _PART] for first in range(0, len(samples), _PART)]
     by_part = [hour.by_context(part) for part in parts]
-    found = [
+    contexts = [
         ContextState(
             name=name,
             total=counts.total,
@@ -180,4 +180,4 @@ def _contexts(samples: hour.Samples) -> list[ContextState]:
         )
         for name, counts in hour.by_context(samples).items()
     ]
-    return sorted(found, key=lambda context: (-context.total, context.name))
+    return sorted(contexts, key=lambda context: (-context.total, context.name))

@@ -58,10 +58,10 @@ class StoreOverview:
         """Return how the store is, given the health of its parts and what the workers know."""
         samples = self._hour.samples().samples
         observed, inspected = await asyncio.gather(self._observe(health), self._inspections())
-        found = judge(self._store, observed.workload, open_breakers, samples)
+        findings = judge(self._store, observed.workload, open_breakers, samples)
         if observed.problem and all(part.ok for part in health):
-            found += _unanswered(observed.problem)
-        overview = overview_of(observed.workload, found, inspected, observed.indexes, samples)
+            findings += _unanswered(observed.problem)
+        overview = overview_of(observed.workload, findings, inspected, observed.indexes, samples)
         if observed.problem:
             overview = replace(overview, waiting=None, dead_letters=None)
         return replace(overview, since=await self._since(overview))
@@ -104,18 +104,18 @@ class StoreOverview:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 engine = await runtime_of(self._store).open()
                 stored = await engine.backends.notes.get(key)
-                known = _decode(stored.value) if stored else None
-                if known is None or known.status != overview.status:
-                    known = _Known(overview.status, overview.since or overview.at)
-                    value = Cached(msgspec.json.encode(known), engine.clock.micros())
+                last = _decode(stored.value) if stored else None
+                if last is None or last.status != overview.status:
+                    last = _Known(overview.status, overview.since or overview.at)
+                    value = Cached(msgspec.json.encode(last), engine.clock.micros())
                     await engine.backends.notes.put(key, value, _KEPT)
         except (TimeoutError, HeadwaterError):
             return overview.since
-        return min(known.since, overview.since or known.since)
+        return min(last.since, overview.since or last.since)
 
 
 def _unanswered(problem: str) -> list[Finding]:
-    found = Findings("workload", "the store")
+    report = Findings("workload", "the store")
     concern = Concern(subject="The store", summary="does not answer", detail=problem)
-    found.concern("error", "store", problem, "see `GET /readyz` and the log", concern)
-    return found.all
+    report.concern("error", "store", problem, "see `GET /readyz` and the log", concern)
+    return report.all

@@ -82,20 +82,20 @@ async def _index_key_problem(engine: Engine) -> str:
 
 
 def _misplaced(registry: Registry, state: CatalogState) -> list[str]:
-    found = []
+    problems = []
     for feature in registry.features.values():
         try:
             feature.check_stored()
         except EntityChangedError as error:
-            found.append(str(error))
+            problems.append(str(error))
     for entity, features in undeclared_entities(state, registry.entities).items():
         names = ", ".join(features)
-        found.append(
+        problems.append(
             f"the entity {entity}, which has values of {names}, is not declared; if its class was "
             f"renamed, keep the stored name with `@entity(store, name={entity!r})`; otherwise "
             "remove these features with `headwater features drop`"
         )
-    return found
+    return problems
 
 
 def unobserved(store: FeatureStore, health: Sequence[Health]) -> Workload:
@@ -109,10 +109,10 @@ async def findings(store: FeatureStore, open_breakers: Sequence[str] | None) -> 
     try:
         workload = await observe(store, await store.admin.health())
     except HeadwaterError as error:
-        found = Findings("workload", f"consumer group {store.settings.worker.consumer_group}")
-        found.error("store", str(error), "see the message; `headwater doctor` changes nothing")
-        _add_breakers(open_breakers, found)
-        return found.all
+        report = Findings("workload", f"consumer group {store.settings.worker.consumer_group}")
+        report.error("store", str(error), "see the message; `headwater doctor` changes nothing")
+        _add_breakers(open_breakers, report)
+        return report.all
     return judge(store, workload, open_breakers)
 
 
@@ -123,38 +123,38 @@ def judge(
     samples: Samples = (),
 ) -> list[Finding]:
     """Return what is right and wrong with the work of a store; ``samples`` are of the last hour."""
-    found = Findings("workload", f"consumer group {store.settings.worker.consumer_group}")
-    _add_health(workload.health, found)
-    _add_partitions(workload, found)
-    _add_oldest(workload, found)
-    _add_slow_partition(workload, found)
-    _add_groups(workload, found)
-    _add_schedules(store, workload, found)
-    _add_entities(workload, found)
-    _add_index_key(workload, found)
-    _add_dead_letters(workload.letters, found)
-    _add_breakers(open_breakers, found)
-    _add_contexts(samples, found)
-    return found.all
+    report = Findings("workload", f"consumer group {store.settings.worker.consumer_group}")
+    _add_health(workload.health, report)
+    _add_partitions(workload, report)
+    _add_oldest(workload, report)
+    _add_slow_partition(workload, report)
+    _add_groups(workload, report)
+    _add_schedules(store, workload, report)
+    _add_entities(workload, report)
+    _add_index_key(workload, report)
+    _add_dead_letters(workload.letters, report)
+    _add_breakers(open_breakers, report)
+    _add_contexts(samples, report)
+    return report.all
 
 
-def _add_health(parts: Sequence[Health], found: Findings) -> None:
+def _add_health(parts: Sequence[Health], report: Findings) -> None:
     for part in parts:
         if part.ok:
-            found.ok("health", f"{part.name} can be read and written", part.name)
+            report.ok("health", f"{part.name} can be read and written", part.name)
         else:
             remedy = "see the message" if part.needed else "events are still accepted meanwhile"
             concern = Concern(subject=part.name, summary="is not ready", detail=part.detail)
-            found.concern("error", "health", part.detail, remedy, concern, part.name)
+            report.concern("error", "health", part.detail, remedy, concern, part.name)
 
 
-def _add_partitions(workload: Workload, found: Findings) -> None:
+def _add_partitions(workload: Workload, report: Findings) -> None:
     partitions, waiting = workload.lags, workload.waiting
     unowned = [partition for partition in partitions if partition.owner is None]
     if not unowned:
         owners = len({partition.owner for partition in partitions})
         workers = "1 worker has" if owners == 1 else f"{owners} workers have"
-        found.ok("partitions", f"{workers} all {len(partitions)}")
+        report.ok("partitions", f"{workers} all {len(partitions)}")
         return
     number = f"{len(unowned)} of {len(partitions)}"
     concern = Concern(
@@ -163,7 +163,7 @@ def _add_partitions(workload: Workload, found: Findings) -> None:
         detail=waiting_text(waiting) if waiting else "No event waits yet",
     )
     if waiting:
-        found.concern(
+        report.concern(
             "error",
             "partitions",
             f"{number} have no worker, and {waiting_text(waiting)}",
@@ -171,7 +171,7 @@ def _add_partitions(workload: Workload, found: Findings) -> None:
             concern,
         )
     else:
-        found.concern(
+        report.concern(
             "warning",
             "partitions",
             f"{number} have no worker; nothing waits yet",
@@ -180,15 +180,15 @@ def _add_partitions(workload: Workload, found: Findings) -> None:
         )
 
 
-def _add_oldest(workload: Workload, found: Findings) -> None:
+def _add_oldest(workload: Workload, report: Findings) -> None:
     oldest = min((lag.oldest_at for lag in workload.lags if lag.oldest_at), default=None)
     if oldest is None:
-        found.ok("lag", "no event waits")
+        report.ok("lag", "no event waits")
         return
     seconds, waiting = workload.age(oldest), waiting_text(workload.waiting)
     shown = f"{waiting}, the oldest for {shown_duration(seconds)}"
     if seconds <= _LATE_SECONDS:
-        found.ok("lag", shown)
+        report.ok("lag", shown)
         return
     concern = Concern(
         subject=waiting,
@@ -198,10 +198,10 @@ def _add_oldest(workload: Workload, found: Findings) -> None:
         since=oldest,
     )
     remedy = "add workers, or look for slow handlers in `headwater lag`"
-    found.concern("warning", "lag", shown, remedy, concern)
+    report.concern("warning", "lag", shown, remedy, concern)
 
 
-def _add_slow_partition(workload: Workload, found: Findings) -> None:
+def _add_slow_partition(workload: Workload, report: Findings) -> None:
     """Add the partition whose oldest event waits much longer than those of the others."""
     ages = {
         other.partition: workload.age(other.oldest_at) for other in workload.lags if other.owner
@@ -223,7 +223,7 @@ def _add_slow_partition(workload: Workload, found: Findings) -> None:
         page="events",
         since=lag.oldest_at,
     )
-    found.concern(
+    report.concern(
         "warning",
         "slow partition",
         f"{concern.subject} {concern.summary}; {concern.detail}",
@@ -232,7 +232,7 @@ def _add_slow_partition(workload: Workload, found: Findings) -> None:
     )
 
 
-def _add_groups(workload: Workload, found: Findings) -> None:
+def _add_groups(workload: Workload, report: Findings) -> None:
     """Add the consumer groups without workers that hold back events."""
     for group in workload.groups:
         seconds = workload.age(group.oldest_at)
@@ -244,7 +244,7 @@ def _add_groups(workload: Workload, found: Findings) -> None:
             detail=f"The oldest has been kept for {shown_duration(seconds)}",
             since=group.oldest_at,
         )
-        found.concern(
+        report.concern(
             "warning",
             "consumer groups",
             f"{concern.subject} {concern.summary}",
@@ -253,21 +253,21 @@ def _add_groups(workload: Workload, found: Findings) -> None:
         )
 
 
-def _add_entities(workload: Workload, found: Findings) -> None:
+def _add_entities(workload: Workload, report: Findings) -> None:
     """Add the values that belong to another entity than the features file says."""
     for problem in workload.misplaced:
         what, _, remedy = problem.partition("; ")
-        found.warning("entities", what, remedy)
+        report.warning("entities", what, remedy)
 
 
-def _add_index_key(workload: Workload, found: Findings) -> None:
+def _add_index_key(workload: Workload, report: Findings) -> None:
     """Add whether records were made with another key than they would be searched with."""
     if workload.index_key:
         what, _, remedy = workload.index_key.partition("; ")
-        found.error("index key", what, remedy, "HEADWATER_RECORD_INDEX_KEY")
+        report.error("index key", what, remedy, "HEADWATER_RECORD_INDEX_KEY")
 
 
-def _add_schedules(store: FeatureStore, workload: Workload, found: Findings) -> None:
+def _add_schedules(store: FeatureStore, workload: Workload, report: Findings) -> None:
     scheduled = runtime_of(store).registry.scheduled()
     is_late = False
     for feature in scheduled:
@@ -275,7 +275,7 @@ def _add_schedules(store: FeatureStore, workload: Workload, found: Findings) -> 
         concern = _late(feature.name, feature.refresh or timedelta(), outcome, workload)
         if concern is not None:
             is_late = True
-            found.concern(
+            report.concern(
                 "warning",
                 "schedules",
                 f"{concern.subject} {concern.summary}: {concern.detail}",
@@ -284,7 +284,7 @@ def _add_schedules(store: FeatureStore, workload: Workload, found: Findings) -> 
             )
     if scheduled and not is_late:
         number = "1 feature is" if len(scheduled) == 1 else f"{len(scheduled)} features are"
-        found.ok("schedules", f"{number} refreshed in time")
+        report.ok("schedules", f"{number} refreshed in time")
 
 
 def _late(
@@ -313,11 +313,11 @@ def _late(
     )
 
 
-def _add_dead_letters(letters: LetterGroups, found: Findings) -> None:
+def _add_dead_letters(letters: LetterGroups, report: Findings) -> None:
     if not letters.letters:
-        found.ok("dead letters", "none")
+        report.ok("dead letters", "none")
     for group in letters.groups[:_GROUPS_SHOWN]:
-        found.concern(
+        report.concern(
             "warning",
             "dead letters",
             f"{group.count:,}, of {group.feature}: {group.sample}",
@@ -333,16 +333,16 @@ def _add_dead_letters(letters: LetterGroups, found: Findings) -> None:
         )
 
 
-def _add_breakers(open_breakers: Sequence[str] | None, found: Findings) -> None:
+def _add_breakers(open_breakers: Sequence[str] | None, report: Findings) -> None:
     if open_breakers is None:
-        found.unknown(
+        report.unknown(
             "circuit breakers",
             "they are in the memory of the workers",
             "ask a running server: `headwater doctor --url URL`",
         )
     elif open_breakers:
         names = ", ".join(sorted(open_breakers))
-        found.concern(
+        report.concern(
             "warning",
             "circuit breakers",
             f"open for {names}: their events get one attempt each",
@@ -356,10 +356,10 @@ def _add_breakers(open_breakers: Sequence[str] | None, found: Findings) -> None:
             ),
         )
     else:
-        found.ok("circuit breakers", "all closed")
+        report.ok("circuit breakers", "all closed")
 
 
-def _add_contexts(samples: Samples, found: Findings) -> None:
+def _add_contexts(samples: Samples, report: Findings) -> None:
     """Add the contexts of which many were not fresh in the last hour."""
     for name, counts in by_context(samples).items():
         percent = 100 * counts.degraded / counts.total
@@ -372,7 +372,7 @@ def _add_contexts(samples: Samples, found: Findings) -> None:
             page="records",
             params={"name": name, "freshness_status": "degraded"},
         )
-        found.concern(
+        report.concern(
             "warning",
             "contexts",
             f"{concern.subject} {concern.summary} of the last hour",
