@@ -36,15 +36,15 @@ async def find_new_features(engine: Engine) -> NewFeatures:
         for name, feature in registry.features.items()
         if feature.triggers and feature.codec.kind != "none"
     }
-    found = [
+    added = [
         registry.features[name]
         for name, entry in entries.items()
         if entry is None or entry.run_since is None
     ]
-    if not found or all(entry.run_since is None for entry in state.features.values()):
+    if not added or all(entry.run_since is None for entry in state.features.values()):
         return NewFeatures()
     waiting = [lag.oldest_at for lag in await engine.backends.bus.lag() if lag.oldest_at]
-    return NewFeatures(found, min(waiting, default=engine.clock.now()))
+    return NewFeatures(added, min(waiting, default=engine.clock.now()))
 
 
 async def settle_missed(engine: Engine, noted: asyncio.Event) -> None:
@@ -85,11 +85,11 @@ async def offer_backfills(engine: Engine, new: NewFeatures) -> None:
         " GROUP BY event_type"
     )
     try:
-        found = await engine.backends.offline.query(sql, {})
+        answer = await engine.backends.offline.query(sql, {})
     except BackendError as error:
         log.warning("past events not counted", error=str(error))
         return
-    counts: dict[str, int] = {event_type: count for event_type, count in found.rows}
+    counts: dict[str, int] = {event_type: count for event_type, count in answer.rows}
     for feature in new.features:
         events = sum(counts.get(trigger, 0) for trigger in feature.triggers)
         if events:

@@ -62,10 +62,10 @@ async def backfill_status(engine: Engine, feature: str, source: StoreSource) -> 
 async def shown_failures(engine: Engine, job: ReplayJob) -> list[DeadLetter]:
     """Return the first events that failed in a replay, except those of erased entities."""
     ledger, subjects = await engine.backends.erasures.refresh(), engine.registry.subjects
-    found = (
+    failures = (
         failure for failure in replay_failures(job) if not ledger.voiding(failure.event, subjects)
     )
-    return await asyncio.to_thread(lambda: list(islice(found, _SHOWN_FAILURES)))
+    return await asyncio.to_thread(lambda: list(islice(failures, _SHOWN_FAILURES)))
 
 
 def replay_job(

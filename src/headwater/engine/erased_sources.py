@@ -26,7 +26,7 @@ class Sources(NamedTuple):
 
 async def sources_of(engine: Engine, entity: EntityDef, entity_id: str) -> Sources:
     """Run the query of every SQL feature of an entity for one id."""
-    found = Sources([], [])
+    sources = Sources([], [])
     for feature in engine.registry.features.values():
         if feature.sql is None or feature.entity != entity:
             continue
@@ -40,7 +40,7 @@ async def sources_of(engine: Engine, entity: EntityDef, entity_id: str) -> Sourc
         except (InvalidInputError, BackendError) as error:
             # The query may fail also when it is due: the entity is erased nevertheless.
             log.warning("source not checked", feature=feature.name, error=str(error))
-            found.unchecked_sources.append(feature.name)
+            sources.unchecked_sources.append(feature.name)
         else:
-            found.sources.extend([feature.name] if rows.rows else [])
-    return found
+            sources.sources.extend([feature.name] if rows.rows else [])
+    return sources

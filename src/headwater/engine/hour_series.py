@@ -59,11 +59,11 @@ def each_minute(samples: Samples) -> list[ContextCounts | None]:
 
 def by_context(samples: Samples) -> dict[str, ContextCounts]:
     """Return the contexts of all samples by their names."""
-    found: dict[str, list[ContextCounts]] = {}
+    counts_of: dict[str, list[ContextCounts]] = {}
     for sample in samples:
         for name, counts in sample.contexts.items() if sample else ():
-            found.setdefault(name, []).append(counts)
-    return {name: summed(counts) for name, counts in found.items()}
+            counts_of.setdefault(name, []).append(counts)
+    return {name: summed(counts) for name, counts in counts_of.items()}
 
 
 def partition_rates(samples: Samples) -> list[float]:

@@ -139,7 +139,7 @@ async def drop_unneeded_groups(engine: Engine) -> None:
     A group that another worker is still a member of is dropped by that one.
     """
     groups = await engine.backends.groups.groups()
-    found = {group.name for group in groups if group.name.startswith(GROUP_PREFIX)}
+    existing = {group.name for group in groups if group.name.startswith(GROUP_PREFIX)}
     # Read after the groups: a backfill is in the catalog before its group exists.
     state = await engine.backends.catalog.load()
     needed = {
@@ -147,6 +147,6 @@ async def drop_unneeded_groups(engine: Engine) -> None:
         for version in state.versions()
         if version.backfill is not None and version.state in ("building", "joining")
     }
-    for name in found - needed:
+    for name in existing - needed:
         with suppress(GroupInUseError, UnknownGroupError):
             await engine.backends.groups.drop(name)

@@ -108,7 +108,7 @@ async def _measure_groups(backends: Backends, clock: Clock, abandoned: set[str])
     groups = await backends.groups.groups()
     for gauge in _BY_GROUP:
         gauge.clear()
-    found: set[str] = set()
+    names: set[str] = set()
     for group in groups:
         age = _age(group.oldest_at, clock)
         GROUP_LAG_EVENTS.labels(group.name).set(group.waiting)
@@ -116,7 +116,7 @@ async def _measure_groups(backends: Backends, clock: Clock, abandoned: set[str])
         GROUP_WORKERS.labels(group.name).set(len(group.workers))
         if group.workers or not group.waiting or age < _ABANDONED_SECONDS:
             continue
-        found.add(group.name)
+        names.add(group.name)
         if group.name not in abandoned:
             log.warning(
                 "consumer group without workers holds back events",
@@ -126,7 +126,7 @@ async def _measure_groups(backends: Backends, clock: Clock, abandoned: set[str])
                 committed_at=group.committed_at,
                 remedy=f"start its workers, or run `headwater groups drop {group.name}`",
             )
-    return found
+    return names
 
 
 def _age(oldest_at: datetime | None, clock: Clock) -> float:

@@ -173,9 +173,9 @@ class LastHour:
         backlog = await _backlog(engine)
         counted = await self._contexts(engine, start - STEP, at)
         for moment, contexts in counted.items():
-            known = self._samples.get(moment)
-            if known or contexts:
-                self._samples[moment] = Sample(moment, contexts, known.backlog if known else None)
+            sample = self._samples.get(moment)
+            if sample or contexts:
+                self._samples[moment] = Sample(moment, contexts, sample.backlog if sample else None)
         self._samples[at] = Sample(at, counted.get(at, {}), backlog)
         await asyncio.gather(*(self._store(engine, block) for block in _blocks(start, at)))
 
@@ -190,9 +190,9 @@ class LastHour:
         self, engine: Engine, start: int, end: int
     ) -> dict[int, dict[str, ContextCounts]]:
         """Return the contexts recorded between two times, by the end of their ten seconds."""
-        found: list[RecordSummary] = []
+        summaries: list[RecordSummary] = []
         before = None
-        while len(found) < _MOST_RECORDS:
+        while len(summaries) < _MOST_RECORDS:
             page = await engine.backends.records.records(
                 RecordQuery(
                     start=from_micros(start * _MICROS),
@@ -201,16 +201,16 @@ class LastHour:
                     limit=_PAGE,
                 )
             )
-            found += page
+            summaries += page
             if len(page) < _PAGE:
                 break
             before = page[-1].context_id
         else:
             # The times before the last record that was read are not known completely. The newest is
             # counted in any case: many contexts are closer to all of them than none.
-            known = math.ceil(found[-1].created_at.timestamp() / STEP) * STEP
-            start = min(known, end - STEP)
-        return _counted(found, range(start + STEP, end + STEP, STEP))
+            reached = math.ceil(summaries[-1].created_at.timestamp() / STEP) * STEP
+            start = min(reached, end - STEP)
+        return _counted(summaries, range(start + STEP, end + STEP, STEP))
 
     def samples(self) -> Hour:
         """Return the samples of the last hour."""
@@ -251,14 +251,15 @@ def _counted(
     records: Iterable[RecordSummary], times: Iterable[int]
 ) -> dict[int, dict[str, ContextCounts]]:
     """Count records by time and name."""
-    found: dict[int, dict[str, list[RecordSummary]]] = {at: {} for at in times}
+    records_of: dict[int, dict[str, list[RecordSummary]]] = {at: {} for at in times}
     for record in records:
-        names = found.get(int(record.created_at.timestamp() // STEP + 1) * STEP)
+        names = records_of.get(int(record.created_at.timestamp() // STEP + 1) * STEP)
         if names is not None:
-            known = record.name in names or len(names) < _MOST_NAMES
-            names.setdefault(record.name if known else OTHER, []).append(record)
+            is_named = record.name in names or len(names) < _MOST_NAMES
+            names.setdefault(record.name if is_named else OTHER, []).append(record)
     return {
-        at: {name: _counts(some) for name, some in names.items()} for at, names in found.items()
+        at: {name: _counts(some) for name, some in names.items()}
+        for at, names in records_of.items()
     }
 
 

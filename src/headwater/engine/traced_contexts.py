@@ -155,5 +155,5 @@ def embed(name: str, dimensions: int, texts: Sequence[str], kind: str) -> Descri
 
 
 def _documents(chunks: Sequence[Chunk]) -> Mapping[str, Any]:
-    found = [{"id": chunk.id, "score": chunk.score, "content": chunk.text} for chunk in chunks]
-    return {names.DOCUMENTS: _encode(found).decode()}
+    documents = [{"id": chunk.id, "score": chunk.score, "content": chunk.text} for chunk in chunks]
+    return {names.DOCUMENTS: _encode(documents).decode()}

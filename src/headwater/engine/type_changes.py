@@ -84,8 +84,8 @@ async def _sample(engine: Engine, entity: str, series: str) -> list[Cell]:
     """Return some values that a read would return."""
     online = engine.backends.online
     ids = await online.entity_ids(entity, after="", limit=_SAMPLED, having=series)
-    found, now = await online.get(entity, ids), engine.clock.micros()
-    return [cells[series] for cells in found if series in cells and not cells[series].expired(now)]
+    rows, now = await online.get(entity, ids), engine.clock.micros()
+    return [cells[series] for cells in rows if series in cells and not cells[series].expired(now)]
 
 
 def _names(before: FeatureVersion, feature: FeatureDef) -> dict[str, str]:

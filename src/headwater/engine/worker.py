@@ -290,16 +290,16 @@ class Worker:
         """
         bus = engine.backends.bus
         for lane in [x for x in self._held.lanes.values() if x.quarantined and x.is_joined]:
-            known = bool(at_work) and lane.is_waiting
-            found = [] if known else await bus.read([lane.lease], 1, touches)
-            lane.is_waiting = known or bool(found)
+            is_busy = bool(at_work) and lane.is_waiting
+            deliveries = [] if is_busy else await bus.read([lane.lease], 1, touches)
+            lane.is_waiting = is_busy or bool(deliveries)
             if lane.is_waiting and at_work:
                 # A worker's death would be blamed on the events at work as well.
                 self._quarantine.hold_others()
                 return []
             if lane.is_waiting:
                 self._quarantine.begin_quarantine()
-                return found
+                return deliveries
             lane.quarantined = 0
         self._quarantine.end_quarantine()
         return None
