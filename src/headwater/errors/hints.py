@@ -43,10 +43,10 @@ def nearest(name: str, candidates: Iterable[str], more: str = "") -> str:
 
     ``more`` is a sentence that follows the hint.
     """
-    known = sorted(candidates)
-    close = closest(name, known)
+    names = sorted(candidates)
+    close = closest(name, names)
     if close is not None:
         return f"did you mean {close!r}?" + (f" {more}" if more else "")
-    shown = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
-    hint = f"choose one of {shown}" if known else "none is declared"
+    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    hint = f"choose one of {shown}" if names else "none is declared"
     return hint + (f". {more}" if more else "")
