@@ -39,20 +39,20 @@ def last_of(feature: FeatureDef, values: Mapping[str, V | None]) -> tuple[V, boo
 
     Of values of one moment, that of the later version counts.
     """
-    found: tuple[V, bool] | None = None
+    newest: tuple[V, bool] | None = None
     for series, is_converted in feature.chain:
         value = values.get(series)
-        if value is not None and (found is None or value.as_of > found[0].as_of):
-            found = value, is_converted
-    return found
+        if value is not None and (newest is None or value.as_of > newest[0].as_of):
+            newest = value, is_converted
+    return newest
 
 
 def last_cell(feature: FeatureDef, values: Mapping[str, Cell | None]) -> Cell | None:
     """Return the last cell of a feature's series; one that cannot be converted is marked."""
-    found = last_of(feature, values)
-    if found is None or not found[1]:
-        return None if found is None else found[0]
-    cell = found[0]
+    newest = last_of(feature, values)
+    if newest is None or not newest[1]:
+        return None if newest is None else newest[0]
+    cell = newest[0]
     try:
         value = feature.codec.converted(cell.value)
     except FeatureValueError:
@@ -97,12 +97,12 @@ class _Conversions:
         return None
 
     def _cells(self, entity: str, cells: Cells) -> Cells:
-        found = dict(cells)
+        converted = dict(cells)
         for feature in self._of_entity(entity):
             cell = last_cell(feature, cells)
             if cell is not None:
-                found[feature.series] = cell
-        return found
+                converted[feature.series] = cell
+        return converted
 
     async def get(self, inner: Call, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         return [self._cells(entity, cells) for cells in await inner(entity, entity_ids)]
@@ -118,8 +118,8 @@ class _Conversions:
     async def get_with_waiting(
         self, inner: Call, entity: str, entity_ids: Sequence[str]
     ) -> list[tuple[Cells, int | None]]:
-        found = await inner(entity, entity_ids)
-        return [(self._cells(entity, cells), since) for cells, since in found]
+        rows = await inner(entity, entity_ids)
+        return [(self._cells(entity, cells), since) for cells, since in rows]
 
     async def get_state(self, inner: Call, key: EntityKey) -> EntityState:
         return self._state(key, await inner(key))
@@ -140,19 +140,19 @@ class _Conversions:
     ) -> list[list[PastValue | None]]:
         readers = {series: self._of_series(series) for series in features}
         earlier = [one for reader in readers.values() if reader for one, _ in reader.chain]
-        wanted = list(dict.fromkeys([*features, *earlier]))
-        found = await inner(wanted, points, known=known)
-        rows = [dict(zip(wanted, row, strict=True)) for row in found]
+        every_series = list(dict.fromkeys([*features, *earlier]))
+        answers = await inner(every_series, points, known=known)
+        rows = [dict(zip(every_series, row, strict=True)) for row in answers]
         return [[_past(readers[series], series, row) for series in features] for row in rows]
 
     async def latest(
         self, inner: Call, entity: str, **page: Any
     ) -> list[tuple[str, dict[str, PastValue]]]:
-        found, features = await inner(entity, **page), self._of_entity(entity)
-        for _, values in found:
+        pasts, features = await inner(entity, **page), self._of_entity(entity)
+        for _, values in pasts:
             last = {feature.series: _past(feature, feature.series, values) for feature in features}
             values |= {series: value for series, value in last.items() if value is not None}
-        return list(found)
+        return list(pasts)
 
     async def rows(
         self,
@@ -165,11 +165,13 @@ class _Conversions:
         limit: int,
     ) -> list[HistoryRow]:
         feature = self._of_series(series)
-        found: list[HistoryRow] = []
+        converted: list[HistoryRow] = []
         for one, is_converted in feature.chain if feature else ((series, False),):
             rows = await inner(one, entity_id, start=start, end=end, limit=limit)
-            found += [_converted(feature, row) if is_converted and feature else row for row in rows]
-        return sorted(found, key=lambda row: (row.as_of, row.written_at), reverse=True)[:limit]
+            converted += [
+                _converted(feature, row) if is_converted and feature else row for row in rows
+            ]
+        return sorted(converted, key=lambda row: (row.as_of, row.written_at), reverse=True)[:limit]
 
 
 R = TypeVar("R", PastValue, HistoryRow)
@@ -179,10 +181,10 @@ def _past(
     feature: FeatureDef | None, series: str, values: Mapping[str, PastValue | None]
 ) -> PastValue | None:
     """Return a value of history under a series, converted if it is of an earlier type."""
-    found = None if feature is None else last_of(feature, values)
-    if feature is None or found is None:
+    newest = None if feature is None else last_of(feature, values)
+    if feature is None or newest is None:
         return values.get(series)
-    return _converted(feature, found[0]) if found[1] else found[0]
+    return _converted(feature, newest[0]) if newest[1] else newest[0]
 
 
 def _converted(feature: FeatureDef, past: R) -> R:

@@ -139,18 +139,18 @@ class DerivationCache:
 
     async def get(self, feature: str, entity_id: str, written_at: int) -> Derivation | None:
         """Return the derivation of a value; None if it was lost, or a declaration has changed."""
-        known = self._known.get((feature, entity_id))
-        if known is not None and known.written_at == written_at:
-            return known.derivation if self._is_served(known.series) else None
+        kept = self._known.get((feature, entity_id))
+        if kept is not None and kept.written_at == written_at:
+            return kept.derivation if self._is_served(kept.series) else None
         for cache in (self._notes, self._cache):
             cached = await cache.get(_key(feature, entity_id))
             if cached is not None and cached.kept_at == written_at:
                 stored = _decode(cached.value)
-                found = self._unpacked(stored)
-                if found is not None:
-                    known = _Known(written_at, stored.series or {}, found)
-                    self._remember(feature, entity_id, known)
-                return found
+                derivation = self._unpacked(stored)
+                if derivation is not None:
+                    kept = _Known(written_at, stored.series or {}, derivation)
+                    self._remember(feature, entity_id, kept)
+                return derivation
         return None
 
     def _series(self, provenance: frozenset[Part]) -> dict[str, str]:

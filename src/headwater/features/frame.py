@@ -224,8 +224,8 @@ def track_sources(parts: Iterable[Part]) -> None:
     """Add the sources of many rows to the provenance; of too many rows, everything."""
     reads = current_frame().reads
     if reads is not None:
-        found = set(parts)
-        reads.provenance |= found if len(found) <= MOST_SOURCES else {EVERYTHING}
+        sources = set(parts)
+        reads.provenance |= sources if len(sources) <= MOST_SOURCES else {EVERYTHING}
 
 
 @contextmanager

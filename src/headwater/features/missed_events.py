@@ -25,9 +25,9 @@ def missed_events(state: CatalogState, feature: FeatureDef, group: str) -> Misse
     if began is None:
         return None
     runs = state.runs.get(group, {})
-    found = [runs.get(f"{feature.series} on {trigger}") for trigger in feature.triggers]
-    known = [run for run in found if run is not None]
-    moments = [moment for run in known for moment in (run.missed_since, run.left_at) if moment]
-    if len(known) < len(found):  # no worker has run it with one of its triggers
+    noted = [runs.get(f"{feature.series} on {trigger}") for trigger in feature.triggers]
+    known_runs = [run for run in noted if run is not None]
+    moments = [moment for run in known_runs for moment in (run.missed_since, run.left_at) if moment]
+    if len(known_runs) < len(noted):  # no worker has run it with one of its triggers
         moments.append(began)
-    return Missed(min(moments), not known) if moments else None
+    return Missed(min(moments), not known_runs) if moments else None

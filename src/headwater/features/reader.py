@@ -140,9 +140,9 @@ class Reader:
             evidence = Evidence() if past else await self._evidence(plan, rows, moments)
             apply_rules(plan, ids, cells, rows, past, evidence)
         if plan.computed:
-            found = zip(ids, cells, rows, strict=True)
+            stored_rows = zip(ids, cells, rows, strict=True)
             rows = await asyncio.gather(
-                *(self._compute_row(plan, *stored_row, now) for stored_row in found)
+                *(self._compute_row(plan, *stored_row, now) for stored_row in stored_rows)
             )
         if frame.reads is not None:
             for entity_id, row in zip(ids, rows, strict=True):
@@ -198,9 +198,9 @@ class Reader:
     ) -> tuple[list[Cells], list[datetime]]:
         """Return cells, and the moment until which all events of each partition are in them."""
         now = self._clock.now()
-        found = await self._online.get_with_waiting(plan.entity.name, ids)
-        return [cells for cells, _ in found], [
-            now if since is None else min(now, from_micros(since)) for _, since in found
+        answers = await self._online.get_with_waiting(plan.entity.name, ids)
+        return [cells for cells, _ in answers], [
+            now if since is None else min(now, from_micros(since)) for _, since in answers
         ]
 
     async def _past_cells(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
@@ -208,8 +208,8 @@ class Reader:
         requested = [[Point(i, past.moment(f, i)) for f in plan.kept] for i in ids]
         points = list(dict.fromkeys(point for row in requested for point in row))
         rows = await self._offline.as_of([f.series for f in plan.kept], points, known=True)
-        found = dict(zip(points, rows, strict=True))
-        values = ([found[point][place] for place, point in enumerate(row)] for row in requested)
+        by_point = dict(zip(points, rows, strict=True))
+        values = ([by_point[point][place] for place, point in enumerate(row)] for row in requested)
         return [
             {
                 f.series: history_cell(f, value)
@@ -450,6 +450,6 @@ def _rendered(
         )
     text = feature.template.render({name: as_text(value.value) for name, value in inputs.items()})
     moments = [value.as_of for value in inputs.values()]
-    known = [moment for moment in moments if moment is not None]
-    as_of = min(known) if known and len(known) == len(moments) else None
+    dated = [moment for moment in moments if moment is not None]
+    as_of = min(dated) if dated and len(dated) == len(moments) else None
     return FeatureValue(text, as_of, "computed", None, provenance, rule, None, tracked)

@@ -123,23 +123,23 @@ class Reconciler:
         """
         stored = self._stored_features()
         counter = _Counter(progress, await self._count(stored) if progress else 0)
-        found: list[Difference] = []
+        differing: list[Difference] = []
         async with aclosing(self._differences(stored, counter)) as differences:
             async for difference in differences:
-                found.append(difference)
-                if len(found) > limit:
+                differing.append(difference)
+                if len(differing) > limit:
                     break
         return AuditReport(
             counter.entity_ids,
             counter.values,
-            found[:limit],
+            differing[:limit],
             [
                 feature.name
                 for features in stored.values()
                 for feature in features.values()
                 if feature.mode == "on_demand"
             ],
-            complete=len(found) <= limit,
+            complete=len(differing) <= limit,
         )
 
     def _stored_features(self) -> dict[str, Features]:
@@ -152,15 +152,15 @@ class Reconciler:
 
     async def _count(self, stored: Mapping[str, Features]) -> int:
         """Return the number of entities in history."""
-        found = await self._offline.query(_COUNT, {})
-        return sum(count for entity, count in found.rows if entity in stored)
+        answer = await self._offline.query(_COUNT, {})
+        return sum(count for entity, count in answer.rows if entity in stored)
 
     def _unexpired(
         self, features: Features, batch: Sequence[tuple[str, LastValues]]
     ) -> dict[str, Cells]:
         """Return the cells of some entities, without expired ones."""
         now = self._clock.micros()
-        found: dict[str, Cells] = {}
+        cells_of: dict[str, Cells] = {}
         for entity_id, past in batch:
             cells = {
                 series: cell
@@ -169,8 +169,8 @@ class Reconciler:
                 and not (cell := history_cell(features[series], value)).expired(now)
             }
             if cells:
-                found[entity_id] = cells
-        return found
+                cells_of[entity_id] = cells
+        return cells_of
 
     async def _differences(
         self, stored: Mapping[str, Features], counter: _Counter
@@ -207,9 +207,9 @@ class Reconciler:
         """Return the values of some entities that differ at the first comparison."""
         suspects = []
         values = 0
-        found = await self._online.get(entity, list(pasts))
+        online = await self._online.get(entity, list(pasts))
         now = self._clock.micros()
-        for (entity_id, past), cells in zip(pasts.items(), found, strict=True):
+        for (entity_id, past), cells in zip(pasts.items(), online, strict=True):
             for series in features.keys() & {*past, *cells}:
                 values += 1
                 feature, cell, value = features[series], cells.get(series), past.get(series)
@@ -236,10 +236,10 @@ class Reconciler:
         as the earlier read, and the later read must have it.
         """
         ends = await self._past(suspects, [_END_OF_TIME] * len(suspects))
-        found = await self._online.get(entity, [suspect.entity_id for suspect in suspects])
+        online = await self._online.get(entity, [suspect.entity_id for suspect in suspects])
         cells = [
             values.get(suspect.feature.series)
-            for suspect, values in zip(suspects, found, strict=True)
+            for suspect, values in zip(suspects, online, strict=True)
         ]
         await self._clock.sleep(pause)
         moments = [_END_OF_TIME if cell is None else from_micros(cell.as_of) for cell in cells]

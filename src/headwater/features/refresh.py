@@ -230,43 +230,43 @@ class Refresh:
         rows = await self._offline.query(feature.sql or "", self._registry.sources)
         now = self._clock.now()
         # Encoding many rows takes long and would block the event loop.
-        found = await asyncio.to_thread(query_values, feature, rows, now, cause)
-        changes: Sequence[Change] = found.changes
+        queried = await asyncio.to_thread(query_values, feature, rows, now, cause)
+        changes: Sequence[Change] = queried.changes
         if not feature.materialize or "timestamp" in rows.columns:
             changes = await self._unwritten(feature, changes)
         erased = 0
         for page in batched(changes, _PAGE):
             erased += await self._online.put(page)
-        for entity_id, error in found.refused[:_MAX_REPORTED_ROWS]:
+        for entity_id, error in queried.refused[:_MAX_REPORTED_ROWS]:
             self._report(feature, entity_id, error)
-        refused, total = len(found.refused), len(found.changes) + len(found.refused)
+        refused, total = len(queried.refused), len(queried.changes) + len(queried.refused)
         return len(changes) - erased, f"failed for {refused} of {total} rows" if refused else ""
 
     async def _unwritten(self, feature: FeatureDef, changes: Sequence[Change]) -> list[Change]:
         """Return the changes to write: of known entities if need be, and not known already."""
         entity = feature.entity.name
-        found: dict[str, list[Change]] = {"new": [], "older": [], "same": []}
+        by_state: dict[str, list[Change]] = {"new": [], "older": [], "same": []}
         for page in batched(changes, _PAGE):
             states = await self._online.get(entity, [change.entity_id for change in page])
             for change, cells in zip(page, states, strict=True):
                 if cells or feature.materialize:
                     state = _compared(feature, change.cell, cells.get(change.feature))
-                    found[state].append(change)
+                    by_state[state].append(change)
         if feature.freshness == "caught_up":
             # History has these values; online, it counts that they are still current.
-            for page in batched(found["same"], _PAGE):
+            for page in batched(by_state["same"], _PAGE):
                 values = {written.entity_id: {written.feature: written.cell} for written in page}
                 await self._online.restore(entity, values)
-        for some in batched(found["older"], _POINTS):
-            found["new"] += await self._not_in_history(feature, some)
-        return found["new"]
+        for some in batched(by_state["older"], _POINTS):
+            by_state["new"] += await self._not_in_history(feature, some)
+        return by_state["new"]
 
     async def _not_in_history(self, feature: FeatureDef, changes: Sequence[Change]) -> list[Change]:
         points = [Point(change.entity_id, from_micros(change.cell.as_of)) for change in changes]
-        found = await self._offline.as_of([changes[0].feature], points)
+        past_rows = await self._offline.as_of([changes[0].feature], points)
         return [
             change
-            for change, point, (past,) in zip(changes, points, found, strict=True)
+            for change, point, (past,) in zip(changes, points, past_rows, strict=True)
             if past is None
             or past.as_of != point.at
             or not is_same_value(feature, change.cell.value, past.value)

@@ -95,14 +95,14 @@ class RefreshOutcomes:
         """Return when the last run of a query began that succeeded; ask once a second."""
         if feature.sql is None:
             return None
-        known, now = self._successes.get(feature.name), self._clock.monotonic()
-        if known is None or now - known.asked_at >= _ASK_MICROS:
+        success, now = self._successes.get(feature.name), self._clock.monotonic()
+        if success is None or now - success.asked_at >= _ASK_MICROS:
             self._successes.pop(feature.name, None)
             outcome = await self._read_one(feature.name)
             if outcome.succeeded_at is None or outcome.query != _hash(feature.sql):
                 return None
-            known = self._successes[feature.name] = Success(outcome.succeeded_at, now)
-        return known.began
+            success = self._successes[feature.name] = Success(outcome.succeeded_at, now)
+        return success.began
 
     async def withhold_errors(self, features: Sequence[str]) -> None:
         """Replace the errors of features, which are written again by the next run that fails."""
@@ -113,8 +113,8 @@ class RefreshOutcomes:
 
     async def read(self, features: Sequence[str]) -> dict[str, RefreshOutcome]:
         """Return the outcomes of features; nothing is known about one that never ran."""
-        found = await asyncio.gather(*map(self._read_one, features))
-        return dict(zip(features, found, strict=True))
+        outcomes = await asyncio.gather(*map(self._read_one, features))
+        return dict(zip(features, outcomes, strict=True))
 
     async def _put(self, feature: str, outcome: RefreshOutcome) -> None:
         value = msgspec.json.encode(outcome)
