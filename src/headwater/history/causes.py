@@ -35,7 +35,7 @@ async def events_behind(
     caused = [written for written in rows if written.row.cause not in NOT_EVENTS]
     if not caused or not event_types:
         return [None] * len(rows)
-    found = await offline.query(
+    answer = await offline.query(
         'SELECT entity_id, event_id, event_type, "timestamp", received_at FROM events '
         f"WHERE event_type IN ({texts(sorted(event_types))}) "
         f'AND "timestamp" IN ({_moments(written.row.as_of for written in caused)}) '
@@ -45,7 +45,7 @@ async def events_behind(
         {},
     )
     events: dict[tuple[str, datetime], dict[str, CauseEvent]] = {}
-    for entity_id, *fields in found.rows:
+    for entity_id, *fields in answer.rows:
         event = CauseEvent(*fields)
         events.setdefault((event.event_id, event.timestamp), {})[entity_id] = event
     return [

@@ -127,12 +127,12 @@ def result_columns(
     In their SQL, ``e0``, ``e1``… are the answers of the plans.
     """
     planned = planned_columns(plans)
-    found = []
+    columns = []
     for column in (planned[name] for name in order):
-        found.append(_value_column(column))
+        columns.append(_value_column(column))
         if with_as_of:
-            found.append(_as_of_column(column))
-    return found
+            columns.append(_as_of_column(column))
+    return columns
 
 
 def _value_column(column: PlannedColumn) -> ResultColumn:

@@ -18,6 +18,6 @@ async def without_erased(backends: Backends, changes: Sequence[Change]) -> Seque
         ids = [entity_id for kind, entity_id in erased if kind == entity]
         cells = await backends.online.get(entity, ids)
         returned |= {
-            (entity, entity_id) for entity_id, found in zip(ids, cells, strict=True) if found
+            (entity, entity_id) for entity_id, held in zip(ids, cells, strict=True) if held
         }
     return ledger.admitted(changes, returned.__contains__).changes

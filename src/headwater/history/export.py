@@ -95,12 +95,12 @@ class HistoryExport:
 
     def _begin(self) -> None:
         """Load the manifest, and remove the files of exports that were killed."""
-        found = load_manifest(self._folder)
-        if found is None:
+        manifest = load_manifest(self._folder)
+        if manifest is None:
             save_manifest(self._folder, self._manifest)
         else:
-            self._manifest = found
-            _check_same_store(self._folder, found.catalog, self._catalog)
+            self._manifest = manifest
+            _check_same_store(self._folder, manifest.catalog, self._catalog)
         sweep(self._scratch)
         before = self._now - GRACE
         kept = [
@@ -209,8 +209,8 @@ def _dropped(before: CatalogState, now: CatalogState) -> list[str]:
 
 def _created(state: CatalogState) -> dict[str, set[datetime]]:
     """Return when the versions of each series were created; a converted one shares its series."""
-    found: dict[str, set[datetime]] = {}
+    created_of: dict[str, set[datetime]] = {}
     for entry in state.features.values():
         for version in entry.versions:
-            found.setdefault(version.series, set()).add(version.created_at)
-    return found
+            created_of.setdefault(version.series, set()).add(version.created_at)
+    return created_of

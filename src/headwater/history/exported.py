@@ -181,9 +181,9 @@ class ExportedHistory:
 
     def _check_versions(self, query: FrameQuery, manifest: ExportManifest) -> None:
         """Raise InvalidInputError if a version is newer than the export, which has none of it."""
-        known = {version.series for version in manifest.catalog.versions()}
+        series = {version.series for version in manifest.catalog.versions()}
         for column in query.columns:
-            if "@" in column.series and column.series not in known:
+            if "@" in column.series and column.series not in series:
                 raise InvalidInputError(
                     f"the export in {self._folder} is older than {column.series!r}, the present "
                     f"version of a feature; run `headwater history export {self._folder}` again"

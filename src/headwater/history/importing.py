@@ -120,9 +120,9 @@ async def import_file(
             total = await asyncio.to_thread(_open, duck, file, features, columns, latest)
         except duckdb.Error as error:
             raise InvalidInputError(f"{file} cannot be read: {headline(error)}") from error
-        found = await asyncio.to_thread(duck.run, "SELECT * FROM import")
+        cursor = await asyncio.to_thread(duck.run, "SELECT * FROM import")
         size = max(1, _CHANGES_AT_ONCE // len(features))
-        while rows := await asyncio.to_thread(found.fetchmany, size):
+        while rows := await asyncio.to_thread(cursor.fetchmany, size):
             changes = await asyncio.to_thread(_changes, rows, features, now)
             admitted = await without_erased(backends, changes)
             added += await backends.offline.append(admitted)
@@ -209,13 +209,13 @@ def _choose(
 def _need(
     content: str, name: str | None, usual: Sequence[str], given: Sequence[str], option: str
 ) -> str:
-    found = _find(content, name, usual, given, option)
-    if found is None:
+    chosen = _find(content, name, usual, given, option)
+    if chosen is None:
         raise InvalidInputError(
             f"the file has no column {' or '.join(map(repr, usual))} with the {content}; "
             f"{nearest(usual[0], given, f'Pass its name as {option}=.')}"
         )
-    return found
+    return chosen
 
 
 def _find(
@@ -306,9 +306,9 @@ def _changes(
 
 def _unfit(problems: Sequence[tuple[FeatureDef, int, str]]) -> FeatureValueError:
     feature = problems[0][0]
-    found = [(row, value) for other, row, value in problems if other is feature]
-    shown = ", ".join(f"row {row}: {value[:_MAX_TEXT]}" for row, value in found[:_MAX_SHOWN])
-    more = f" and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
+    misfits = [(row, value) for other, row, value in problems if other is feature]
+    shown = ", ".join(f"row {row}: {value[:_MAX_TEXT]}" for row, value in misfits[:_MAX_SHOWN])
+    more = f" and {len(misfits) - _MAX_SHOWN} more" if len(misfits) > _MAX_SHOWN else ""
     return FeatureValueError(
         feature.name,
         f"has the type {feature.codec.expected}, which values of the file do not fit ({shown}"

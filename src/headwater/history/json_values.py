@@ -53,9 +53,9 @@ def check_values(reading: Reading, points: Path, answer: Path) -> None:
 
 def _misfits(duck: Session, feature: FeatureDef, texts: str) -> list[str]:
     in_table = from_json("v", column_type(feature))
-    found = duck.run(f"SELECT v, TRY({in_table}) IS NOT NULL FROM ({texts}) WHERE v IS NOT NULL")
+    cursor = duck.run(f"SELECT v, TRY({in_table}) IS NOT NULL FROM ({texts}) WHERE v IS NOT NULL")
     misfits = []
-    while page := found.fetchmany(_TEXTS_AT_ONCE):
+    while page := cursor.fetchmany(_TEXTS_AT_ONCE):
         misfits += [
             text for text, has_type in page if not (has_type and feature.codec.fits(text.encode()))
         ]

@@ -61,10 +61,10 @@ class MomentTransaction(HandlerTransaction):
     ) -> list[Cells]:
         """Return the values of features at the moment."""
         read = [feature for feature in features if self._known or not feature.derived]
-        found = [self._cells((entity, entity_id), read) for entity_id in entity_ids]
+        cells = [self._cells((entity, entity_id), read) for entity_id in entity_ids]
         if self.missing:
             raise NotLoadedError("a past value is not loaded yet")
-        return found
+        return cells
 
     def _cells(self, key: EntityKey, features: Sequence[FeatureDef]) -> Cells:
         cells: Cells = {}

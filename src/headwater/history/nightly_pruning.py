@@ -59,11 +59,11 @@ class NightlyPruning:
             return None
         if not await self._claim(due, now):
             return None
-        wanted = self._retention.horizons(now)
+        horizons = self._retention.horizons(now)
         if self._is_by_month:
-            wanted = month_starts(wanted)
-        async with self._audited("admin.prune", "nightly", before=wanted):
-            report = await prune(self._backends, self._catalog, wanted)
+            horizons = month_starts(horizons)
+        async with self._audited("admin.prune", "nightly", before=horizons):
+            report = await prune(self._backends, self._catalog, horizons)
         await self._catalog.change(lambda state: replace(state, retention=NightlyRun(due)))
         return report
 

@@ -47,9 +47,9 @@ class PastQueries:
             return None
         rows = await offline.query(sql, sources)
         now, file = self._clock.now(), folder / f"query-{feature.series}.parquet"
-        found = await asyncio.to_thread(query_values, feature, rows, now, "query")
-        _check(feature, found)
-        admitted = await without_erased(self._backends, found.changes)
+        queried = await asyncio.to_thread(query_values, feature, rows, now, "query")
+        _check(feature, queried)
+        admitted = await without_erased(self._backends, queried.changes)
         await asyncio.to_thread(_write, admitted, folder, file)
         return file
 
@@ -85,8 +85,8 @@ class PastReads:
             if feature.sql is not None and feature.series not in self._files:
                 file = await self._queries.write_rows(feature, self._folder)
                 self._files[feature.series] = file
-        found = {feature.series: self._files.get(feature.series) for feature in features}
-        return {series: file for series, file in found.items() if file is not None}
+        files = {feature.series: self._files.get(feature.series) for feature in features}
+        return {series: file for series, file in files.items() if file is not None}
 
 
 def _check(feature: FeatureDef, found: QueryValues) -> None:

@@ -106,21 +106,21 @@ def _check_ids(duck: Session, column: str, entity: EntityDef) -> None:
     if entity.id_type is int and kind in _INTEGERS:
         return
     if not kind.startswith(_TEXTS):
-        wanted = "whole numbers" if entity.id_type is int else "text"
+        expected = "whole numbers" if entity.id_type is int else "text"
         raise InvalidInputError(
             f"column {entity.id_field!r} holds {_described(kind)}, but the ids of {entity.name} "
-            f"are {wanted}; convert the column"
+            f"are {expected}; convert the column"
         )
-    check, wanted = (
+    check, expected = (
         (_INVALID_NUMBER, "a whole number such as 7")
         if entity.id_type is int
         else (_INVALID_TEXT, f"printable text of 1 to {LONGEST_ID} characters")
     )
-    found = _first(duck, f"CAST({column} AS VARCHAR)", check)
-    if found is not None:
+    misfit = _first(duck, f"CAST({column} AS VARCHAR)", check)
+    if misfit is not None:
         raise InvalidInputError(
-            f"row {found[0]}: {entity.id_field} must be {wanted}, not "
-            f"{reprlib.repr(found[1])}{_others(found)}; correct such rows, or leave them out"
+            f"row {misfit[0]}: {entity.id_field} must be {expected}, not "
+            f"{reprlib.repr(misfit[1])}{_others(misfit)}; correct such rows, or leave them out"
         )
 
 

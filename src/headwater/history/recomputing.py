@@ -121,9 +121,9 @@ class Recomputation:
 
     def _load(self, inputs: Sequence[FeatureDef], rows: Iterable[Sequence[Any]]) -> None:
         """Load values: rows of entity id, moment, and value and ``as_of`` of each input."""
-        for entity_id, at, *found in rows:
+        for entity_id, at, *columns in rows:
             for place, feature in enumerate(inputs):
-                value, as_of = found[2 * place], found[2 * place + 1]
+                value, as_of = columns[2 * place], columns[2 * place + 1]
                 self._loaded[feature.series, entity_id, at] = (
                     None
                     if as_of is None
@@ -140,10 +140,10 @@ class Recomputation:
             missing: dict[str, _Missing] = {}
             for some in batched(left, _CONCURRENT):
                 results = await asyncio.gather(*(self._one(names, moment) for moment in some))
-                for moment, (row, wanted) in zip(some, results, strict=True):
+                for moment, (row, unread) in zip(some, results, strict=True):
                     if row is not None:
                         done[moment] = row
-                    for (series, entity_id), feature in wanted.items():
+                    for (series, entity_id), feature in unread.items():
                         group = missing.setdefault(feature.entity.name, _Missing())
                         group.features[series] = feature
                         group.points[_Moment(entity_id, moment.at)] = None
@@ -205,9 +205,9 @@ class Recomputation:
     async def _read(self, points: Path, inputs: Sequence[FeatureDef]) -> list[Path]:
         """Read inputs from history, as JSON text, which the reader decodes as it does online."""
         answers = []
-        for known, some in groupby(inputs, self._is_read_as_known):
+        for is_known, some in groupby(inputs, self._is_read_as_known):
             answers.append(self._new_file("parquet"))
-            reading = Reading(list(some), known, as_json=True)
+            reading = Reading(list(some), is_known, as_json=True)
             await self._reads.read(points, reading, answers[-1])
         return answers
 

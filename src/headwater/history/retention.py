@@ -107,10 +107,10 @@ async def _has_older(
 ) -> bool:
     """Return whether a table has a row that is from before a moment by all of its times."""
     is_older = " AND ".join(f"{time} < TIMESTAMPTZ '{moment.isoformat()}'" for time in times)
-    found = await backends.offline.query(
+    answer = await backends.offline.query(
         f"SELECT 1 AS found FROM {table} WHERE {is_older} LIMIT 1", {}
     )
-    return bool(found.rows)
+    return bool(answer.rows)
 
 
 def limits(state: CatalogState, wanted: Horizons) -> tuple[Horizons, list[str]]:

@@ -32,7 +32,7 @@ class VersionedReading(msgspec.Struct, frozen=True):
         selected = ["row"]
         for place, spans in enumerate(self.columns):
             selected.append(f"{_chosen(spans, _value)} AS v{place}")
-            selected.append(f"{_chosen(spans, lambda _, found: f'a{found}')} AS a{place}")
+            selected.append(f"{_chosen(spans, lambda _, number: f'a{number}')} AS a{place}")
         with session(answer.parent) as duck:
             duck.write(
                 f"SELECT {', '.join(selected)} FROM ({parquet([every])})"

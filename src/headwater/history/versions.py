@@ -50,9 +50,9 @@ def version_numbered(entry: CatalogEntry, number: int) -> FeatureVersion:
     for version in entry.versions:
         if version.number == number:
             return version
-    known = ", ".join(str(existing.number) for existing in entry.versions)
+    numbers = ", ".join(str(existing.number) for existing in entry.versions)
     raise InvalidInputError(
-        f"feature {entry.feature!r} has no version {number}; its versions: {known}"
+        f"feature {entry.feature!r} has no version {number}; its versions: {numbers}"
     )
 
 
@@ -272,9 +272,9 @@ def add_version(
 
 def is_made(entry: CatalogEntry, feature: FeatureDef) -> bool:
     """Return whether a backfill makes a version of the declared type and entity."""
-    wanted = (shape_of(feature).structure, feature.entity.name)
+    shape = (shape_of(feature).structure, feature.entity.name)
     made = filter(_is_made, entry.versions)
-    return any((existing.structure, entry.entity_of(existing)) == wanted for existing in made)
+    return any((existing.structure, entry.entity_of(existing)) == shape for existing in made)
 
 
 def move(state: CatalogState, name: str, entity: str, now: datetime) -> CatalogState:

@@ -41,8 +41,8 @@ ORDER BY entity_id, as_of, written_at, seq"""
 
     lasting = None if variant.ttl is None else variant.ttl // MICROSECOND
     with session(scratch) as duck:
-        found = duck.run(rows)
-        while page := found.fetchmany(_PAGE):
+        cursor = duck.run(rows)
+        while page := cursor.fetchmany(_PAGE):
             yield [
                 Change(
                     variant.series,

@@ -31,13 +31,13 @@ def in_use(folder: Path) -> Iterator[None]:
 def begin(folder: Path, entity: str, ledger: Ledger) -> None:
     """Begin a run, without what an earlier one has left if it has events of an erased entity."""
     file = folder / _KNOWN
-    known = int(file.read_text()) if file.exists() else ledger.revision
+    revision = int(file.read_text()) if file.exists() else ledger.revision
 
     def is_erased(entity_id: str) -> bool:
         tombstone = ledger.find(entity, entity_id)
-        return tombstone is not None and tombstone.revision > known
+        return tombstone is not None and tombstone.revision > revision
 
-    if ledger.revision > known and any(map(is_erased, _ids(folder))):
+    if ledger.revision > revision and any(map(is_erased, _ids(folder))):
         _remove_run(folder)
     if not (folder / "events").exists():
         file.write_text(str(ledger.revision))
@@ -75,10 +75,10 @@ def _ids(folder: Path, condition: str = "") -> Iterator[str]:
     """Yield the ids of exported events, also of an export that was interrupted."""
     for file in folder.glob("events*/*.parquet"):
         with session(folder) as duck:
-            found = duck.run(
+            cursor = duck.run(
                 f"SELECT DISTINCT entity_id FROM read_parquet({glob_literal(file)}) {condition}"
             )
-            while page := found.fetchmany(_PAGE):
+            while page := cursor.fetchmany(_PAGE):
                 yield from (entity_id for (entity_id,) in page)
 
 

@@ -122,10 +122,10 @@ class PastValues:
                 if feature.series not in self._rows:
                     self._rows[feature.series] = await self._page_rows(feature)
             return
-        wanted = self._wanted.setdefault(feature.series, set())
-        wanted.add((entity_id, about))
+        moments = self._wanted.setdefault(feature.series, set())
+        moments.add((entity_id, about))
         if (feature.series, entity_id) in self._read:
-            wanted |= {(entity_id, moment) for moment in self._page.moments}
+            moments |= {(entity_id, moment) for moment in self._page.moments}
         self._read.add((feature.series, entity_id))
         async with self._loading:
             if (feature.series, entity_id, about) not in self._single:
@@ -133,10 +133,10 @@ class PastValues:
 
     async def _load_wanted(self, feature: FeatureDef) -> None:
         """Load the values that handlers wait for, also the ones that came meanwhile."""
-        wanted = list(self._wanted.pop(feature.series))
-        points = [Point(entity_id, from_micros(moment)) for entity_id, moment in wanted]
-        found = await self._offline.as_of([feature.series], points)
-        for (entity_id, moment), (past,) in zip(wanted, found, strict=True):
+        keys = list(self._wanted.pop(feature.series))
+        points = [Point(entity_id, from_micros(moment)) for entity_id, moment in keys]
+        past_rows = await self._offline.as_of([feature.series], points)
+        for (entity_id, moment), (past,) in zip(keys, past_rows, strict=True):
             self._single[feature.series, entity_id, moment] = _cell(feature, past)
 
     async def _page_rows(self, feature: FeatureDef) -> dict[str, list[_Row]]:
@@ -145,8 +145,8 @@ class PastValues:
         points = [Point(entity_id, from_micros(page.first - 1)) for entity_id in page.ids]
         before = await self._offline.as_of([feature.series], points)
         rows: dict[str, list[_Row]] = {entity_id: [] for entity_id in page.ids}
-        for point, (found,) in zip(points, before, strict=True):
-            cell = _cell(feature, found)
+        for point, (past,) in zip(points, before, strict=True):
+            cell = _cell(feature, past)
             if cell is not None:
                 rows[point.entity_id].append(_Row(cell))
         for series, is_converted in feature.chain:

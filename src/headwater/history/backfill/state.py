@@ -101,7 +101,7 @@ class ReplayTransaction(HandlerTransaction):
         self, entity: str, entity_ids: Sequence[str], features: Sequence[FeatureDef]
     ) -> list[Cells]:
         """Return features of entities as of the moment that the new value is about."""
-        found: list[Cells] = []
+        pages: list[Cells] = []
         for entity_id in entity_ids:
             key, cells = (entity, entity_id), {}
             for feature in features:
@@ -112,8 +112,8 @@ class ReplayTransaction(HandlerTransaction):
                     cell = self.cell(key, feature)
                 if cell is not None:
                     cells[feature.series] = cell
-            found.append(cells)
-        return found
+            pages.append(cells)
+        return pages
 
     async def _load(self, key: EntityKey, feature: FeatureDef) -> None:
         own = self._replay.definition

@@ -229,8 +229,8 @@ class _Run:
                 f" WHERE feature = {text(self._job.series)}"
                 f" AND entity_id IN ({texts(entity_ids)}) GROUP BY entity_id"
             )
-            found = await self._services.backends.offline.query(sql, {})
-            self._first |= {entity_id: to_micros(first) for entity_id, first in found.rows}
+            answer = await self._services.backends.offline.query(sql, {})
+            self._first |= {entity_id: to_micros(first) for entity_id, first in answer.rows}
 
     def _new_values(self, changes: Sequence[Change], now: int) -> list[ReplayedValue]:
         """Return the new values as history will have them: written now, those of ties in order."""

@@ -55,8 +55,8 @@ class ArrowFrame:
         )
 
     def attach(self, duck: Session, result: FrameResult) -> Any:
-        found = duck.connection.sql(result.query).to_arrow_table()
+        answer = duck.connection.sql(result.query).to_arrow_table()
         table = self._table
-        for column, values in zip(result.columns, found.columns, strict=True):
+        for column, values in zip(result.columns, answer.columns, strict=True):
             table = table.append_column(column.name, values)
         return table

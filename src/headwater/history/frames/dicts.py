@@ -53,12 +53,12 @@ class DictFrame:
         return [row.get(name) for row in self._rows]
 
     def attach(self, duck: Session, result: FrameResult) -> list[dict[str, Any]]:
-        found = duck.run(result.plain_query)
+        cursor = duck.run(result.plain_query)
         names = [column.name for column in result.columns]
         converters = [column.to_python for column in result.columns]
         rows = iter(self._rows)
         attached = []
-        while page := found.fetchmany(_ROWS):
+        while page := cursor.fetchmany(_ROWS):
             for values in page:
                 converted = (
                     value if convert is None else convert(value)

@@ -46,9 +46,9 @@ def open_frame(frame: object, output: Path | None) -> EntityFrame:
     if isinstance(frame, duckdb.DuckDBPyRelation):
         return RelationFrame(frame)
     for kind in type(frame).__mro__:
-        known = _LIBRARIES.get((kind.__module__.partition(".")[0], kind.__name__))
-        if known is not None:
-            return known(frame)
+        opener = _LIBRARIES.get((kind.__module__.partition(".")[0], kind.__name__))
+        if opener is not None:
+            return opener(frame)
     if isinstance(frame, _ArrowExporter):
         return RelationFrame(_stored(frame))
     raise InvalidInputError(

@@ -40,9 +40,9 @@ class PolarsFrame:
         return series.dt.cast_time_unit("us") if is_nanos else series
 
     def attach(self, duck: Session, result: FrameResult) -> Any:
-        found = type(self._frame)(duck.connection.sql(result.query)).get_columns()
+        columns = type(self._frame)(duck.connection.sql(result.query)).get_columns()
         names = (column.name for column in result.columns)
-        return self._frame.hstack([s.alias(name) for s, name in zip(found, names, strict=True)])
+        return self._frame.hstack([s.alias(name) for s, name in zip(columns, names, strict=True)])
 
 
 class PolarsLazyFrame(PolarsFrame):

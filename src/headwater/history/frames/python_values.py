@@ -14,13 +14,13 @@ from headwater.errors import InvalidInputError
 
 def text_ids(entity: EntityDef, values: Sequence[Any]) -> list[str]:
     """Return ids as they are stored; raise InvalidInputError with the row of an invalid one."""
-    found = []
+    ids = []
     for row, value in enumerate(values):
         try:
-            found.append(entity.text_id(value))
+            ids.append(entity.text_id(value))
         except InvalidInputError as error:
             raise InvalidInputError(f"row {row}: {error}") from error
-    return found
+    return ids
 
 
 def micros_of(name: str, values: Sequence[Any]) -> list[int]:
