@@ -64,8 +64,8 @@ class LangChainRetriever(BaseRetriever):
 
     async def _documents(self, query: str, arguments: dict[str, Any]) -> list[Document]:
         given = (self.search_kwargs, self.arguments, arguments)
-        found = await search(self.store, self.search, query, *given)
-        return [_document(chunk) for chunk in found]
+        chunks = await search(self.store, self.search, query, *given)
+        return [_document(chunk) for chunk in chunks]
 
 
 def _document(found: FoundChunk) -> Document:

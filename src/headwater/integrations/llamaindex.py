@@ -55,8 +55,8 @@ class LlamaIndexRetriever(BaseRetriever):
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         query = query_bundle.query_str
-        found = await search(self._store, self._search, query, self._arguments)
-        return [_node(chunk) for chunk in found]
+        chunks = await search(self._store, self._search, query, self._arguments)
+        return [_node(chunk) for chunk in chunks]
 
 
 def _node(found: FoundChunk) -> NodeWithScore:
