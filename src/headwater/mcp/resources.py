@@ -40,9 +40,9 @@ class StoreResources:
 
     async def list(self, caller: Caller, cursor: str | None) -> types.ListResourcesResult:
         """Return a page of resources: the declarations, then recorded contexts, newest first."""
-        found: list[types.Resource] = []
+        resources: list[types.Resource] = []
         if cursor is None and caller.may("read"):
-            found.append(
+            resources.append(
                 types.Resource(
                     uri=DECLARATIONS,
                     name="declarations",
@@ -52,14 +52,14 @@ class StoreResources:
                 )
             )
         if not caller.may("records"):
-            return types.ListResourcesResult(resources=found)
+            return types.ListResourcesResult(resources=resources)
         page = await self._store.list_contexts(limit=PAGE, cursor=cursor)
-        found += [_listed(context) for context in page.contexts]
-        return types.ListResourcesResult(resources=found, next_cursor=page.next_cursor)
+        resources += [_listed(context) for context in page.contexts]
+        return types.ListResourcesResult(resources=resources, next_cursor=page.next_cursor)
 
     def templates(self, caller: Caller) -> types.ListResourceTemplatesResult:
         """Return the templates of the addresses of records."""
-        found = [
+        templates = [
             types.ResourceTemplate(
                 uri_template=RECORD_TEMPLATE,
                 name="record",
@@ -76,7 +76,7 @@ class StoreResources:
             ),
         ]
         return types.ListResourceTemplatesResult(
-            resource_templates=found if caller.may("records") else []
+            resource_templates=templates if caller.may("records") else []
         )
 
     async def read(self, caller: Caller, uri: str) -> types.ReadResourceResult:
@@ -89,12 +89,12 @@ class StoreResources:
     async def _content(self, caller: Caller, uri: str) -> Content:
         if uri == DECLARATIONS:
             return to_json(declarations_of(self._store, caller)), ResultFacts()
-        found = reference_in(uri)
-        if found is None:
+        parsed = reference_in(uri)
+        if parsed is None:
             raise NotFoundError(
                 f"no resource {uri!r}; read {DECLARATIONS}, {RECORD_TEMPLATE} or {CONTEXT_TEMPLATE}"
             )
-        kind, reference = found
+        kind, reference = parsed
         return await self._readers[kind](reference)
 
     async def _record(self, reference: str) -> Content:

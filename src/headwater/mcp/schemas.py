@@ -53,10 +53,10 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 def _annotation_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     try:
-        (schema,), found = msgspec.json.schema_components([kind], ref_template=_REF)
+        (schema,), components = msgspec.json.schema_components([kind], ref_template=_REF)
     except TypeError:
         return {}  # the annotation has no JSON form; calls accept any value for it
-    definitions |= found
+    definitions |= components
     return schema
 
 

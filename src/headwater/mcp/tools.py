@@ -105,8 +105,8 @@ class StoreTools:
         """
         (row,), facts, now = await self._read([given.feature], [given.entity_id])
         value = row[given.feature]
-        found = OneFeature(given.feature, given.entity_id, *_shown(value, now))
-        return ToolResult(value=found, facts=facts)
+        feature = OneFeature(given.feature, given.entity_id, *_shown(value, now))
+        return ToolResult(value=feature, facts=facts)
 
     async def get_features(self, given: FeaturesArguments) -> ToolResult:
         """Read the current values of many features of many entities at once.
@@ -121,11 +121,11 @@ class StoreTools:
                 "calls, or raise http.max_values"
             )
         rows, facts, now = await self._read(given.features, given.entity_ids)
-        found = [
+        features = [
             EntityRow(entity_id, {name: Value(*_shown(row[name], now)) for name in given.features})
             for entity_id, row in zip(given.entity_ids, rows, strict=True)
         ]
-        return ToolResult(value=ManyFeatures(entity.name, found), facts=facts)
+        return ToolResult(value=ManyFeatures(entity.name, features), facts=facts)
 
     async def _read(
         self, features: Sequence[str], entity_ids: Sequence[str]
@@ -156,11 +156,13 @@ class StoreTools:
             top_k=given.top_k, mode=given.mode, filters=given.filters, min_score=given.min_score
         )
         searcher = (await runtime.open()).searcher
-        found = await searcher.run(definition, given.query, options, given.as_of)
-        version = found.version
+        result = await searcher.run(definition, given.query, options, given.as_of)
+        version = result.version
         text = None if version is None else version.text
         as_of = None if version is None else from_micros(version.changed_at)
-        chunks = [msgspec.convert(chunk, SearchHit, from_attributes=True) for chunk in found.chunks]
+        chunks = [
+            msgspec.convert(chunk, SearchHit, from_attributes=True) for chunk in result.chunks
+        ]
         return ToolResult(
             value=SearchHits(index=given.index, version=text, chunks=chunks),
             facts=ResultFacts(as_of=as_of),
@@ -193,10 +195,10 @@ class StoreTools:
     async def get_lineage(self, given: RecordArguments) -> ToolResult:
         """Read the lineage of a recorded context: values, chunks and their ages, and the budget."""
         past = await self._store.get_context_at(given.ref)
-        found = LineageOfContext(
+        lineage = LineageOfContext(
             context_id=past.context_id, record_hash=past.record_hash, lineage=past.lineage
         )
-        return ToolResult(value=found, facts=record_facts(past))
+        return ToolResult(value=lineage, facts=record_facts(past))
 
     async def verify_record(self, given: RecordArguments) -> ToolResult:
         """Verify a recorded context: hash, signature, disclosed values and text.
@@ -206,7 +208,7 @@ class StoreTools:
         """
         record = await self._store.get_record(given.ref)
         report = await self._store.records.verify(given.ref)
-        found = Verification(
+        verification = Verification(
             ok=report.ok,
             verdict=report.verdict,
             signed=report.signed,
@@ -217,7 +219,7 @@ class StoreTools:
         facts = ResultFacts(record_hash=record.record_hash)
         if report.ok:
             facts = record_facts(await self._store.get_context_at(record.context_id))
-        return ToolResult(value=found, facts=facts)
+        return ToolResult(value=verification, facts=facts)
 
 
 def _shown(value: FeatureValue, now: datetime) -> tuple[Any, ...]:
