@@ -280,9 +280,9 @@ class IndexSpec(msgspec.Struct, frozen=True, kw_only=True):
     def differences(self, declared: IndexSpec) -> list[str]:
         """Return how a declaration differs, such as ``overlap: declared 0, built 40``."""
         return [
-            f"{name}: declared {wanted}, built {built}"
+            f"{name}: declared {expected}, built {built}"
             for name, built in msgspec.structs.asdict(self).items()
-            if (wanted := getattr(declared, name)) != built
+            if (expected := getattr(declared, name)) != built
         ]
 
 
