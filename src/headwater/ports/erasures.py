@@ -72,11 +72,11 @@ class Ledger:
         """Return the changes that may be written, given whether an entity has values."""
         if not self._tombstones:
             return Admitted(changes, {})
-        found = {key: self.find(*key) for key in {change.key for change in changes}}
+        tombstones = {key: self.find(*key) for key in {change.key for change in changes}}
         kept: list[Change] = []
         dropped: dict[Tombstone, int] = {}
         for change in changes:
-            tombstone = found[change.key]
+            tombstone = tombstones[change.key]
             if tombstone is None or (
                 tombstone.admits(change.cell) and (change.begins or has_values(change.key))
             ):
@@ -95,11 +95,12 @@ class Ledger:
     def erased_since(self, revision: int, read: Collection[Part]) -> Tombstone | None:
         """Return a later erasure of an entity that was read, or may have been, or None."""
         entities = {(part[1], part[-1]) for part in read if part[0] in ("feature", "entity")}
-        found = [self.find(*key) for key in entities]
+        tombstones = [self.find(*key) for key in entities]
         if any(part[0] in _OF_ANYONE for part in read):
-            found += list(self._tombstones.values())  # another thread may add one
+            tombstones += list(self._tombstones.values())  # another thread may add one
         return next(
-            (tombstone for tombstone in found if tombstone and tombstone.revision > revision), None
+            (tombstone for tombstone in tombstones if tombstone and tombstone.revision > revision),
+            None,
         )
 
     def voiding(

@@ -31,11 +31,11 @@ def differences(accepted: bytes, event: ServiceEvent) -> str:
     """Return how an event differs from the accepted one of its id; "" if it does not."""
     old_type, old_time, old_digest = _decode(accepted)
     new_type, new_time, new_digest = _decode(event_content(event))
-    found: list[str] = []
+    changes: list[str] = []
     if old_type != new_type:
-        found.append(f"event_type was {old_type!r}, is {new_type!r}")
+        changes.append(f"event_type was {old_type!r}, is {new_type!r}")
     if old_time is not None and new_time is not None and old_time != new_time:
-        found.append(f"timestamp was {old_time.isoformat()}, is {new_time.isoformat()}")
+        changes.append(f"timestamp was {old_time.isoformat()}, is {new_time.isoformat()}")
     if old_digest != new_digest:
-        found.append("payload differs")
-    return "; ".join(found)
+        changes.append("payload differs")
+    return "; ".join(changes)
