@@ -268,12 +268,12 @@ def _result_key(ranked: _Ranked) -> Hashable:
 
 
 def _result(one: _Ranked | None, two: _Ranked | None) -> ResultDiff:
-    retriever, found = next(
+    retriever, result = next(
         (ranked.retriever, ranked.result.id) for ranked in (two, one) if ranked is not None
     )
     return ResultDiff(
         retriever=retriever,
-        id=disclosed(found),
+        id=disclosed(result),
         change=_change(one and one.compared(), two and two.compared()),
         before=one and ResultSide(rank=one.rank, score=one.result.score),
         after=two and ResultSide(rank=two.rank, score=two.result.score),

@@ -70,9 +70,9 @@ def also_disclosed(record: Record, *pointers: str) -> list[str]:
     """
     values = {item.pointer: item.value for item in record.disclosures}
     chosen = [*pointers, *_parts(record, pointers)]
-    found = {*chosen, *copies_in(record, record, pointers)}
-    found.update(_shortened(tuple(found), values))
-    return [pointer for pointer in values if pointer in found and pointer not in pointers]
+    places = {*chosen, *copies_in(record, record, pointers)}
+    places.update(_shortened(tuple(places), values))
+    return [pointer for pointer in values if pointer in places and pointer not in pointers]
 
 
 def copies_in(other: Record, record: Record, pointers: Sequence[str]) -> list[str]:

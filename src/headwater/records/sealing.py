@@ -233,8 +233,8 @@ def _filled(tree: Any, pointer: str, disclosed: Mapping[str, Disclosure]) -> Any
     if not isinstance(tree, dict):
         return tree
     if is_commitment(tree):
-        found = disclosed.get(pointer)
-        return Commitment(tree[MARK]) if found is None else _opened(found, tree[MARK])
+        disclosure = disclosed.get(pointer)
+        return Commitment(tree[MARK]) if disclosure is None else _opened(disclosure, tree[MARK])
     return {key: _filled(item, child(pointer, key), disclosed) for key, item in tree.items()}
 
 

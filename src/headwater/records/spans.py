@@ -91,8 +91,8 @@ class SpanFinder:
             inputs = {
                 reference: _input(read, value, reference) for reference in template.references
             }
-            found = {reference: at for reference, at in inputs.items() if at is not None}
-            texts = {reference: _text(read.inputs[at]) for reference, at in found.items()}
+            places = {reference: at for reference, at in inputs.items() if at is not None}
+            texts = {reference: _text(read.inputs[at]) for reference, at in places.items()}
             if inputs.keys() != texts.keys() or template.render(texts) != value.value:
                 continue
             for reference, inner, stop in template.places(texts):
@@ -101,20 +101,20 @@ class SpanFinder:
                     end=start + stop,
                     feature=reference,
                     read=place,
-                    input=found[reference],
+                    input=places[reference],
                 )
-                pending.append((reference, read.inputs[found[reference]], start + inner))
+                pending.append((reference, read.inputs[places[reference]], start + inner))
 
 
 def _input(read: FeatureRead, value: FeatureInput, name: str) -> int | None:
     """Return the place of the one input of this name, of the same entity; None if in doubt."""
-    found = [
+    candidates = [
         (place, inner)
         for place, inner in enumerate(read.inputs)
         if inner.feature == name and inner.entity_id == value.entity_id
     ]
-    texts = {_text(inner) for _, inner in found}
-    return found[0][0] if len(texts) == 1 else None
+    texts = {_text(inner) for _, inner in candidates}
+    return candidates[0][0] if len(texts) == 1 else None
 
 
 def _text(read: FeatureInput) -> str:

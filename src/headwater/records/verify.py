@@ -174,8 +174,8 @@ def _check_signature(
 ) -> Check:
     signature = record.signature
     if signature is None:
-        known = ", although there are keys to check one" if keyring.keys else ""
-        return _unverified(f"the record is not signed{known}", "unsigned", required=required)
+        reason = ", although there are keys to check one" if keyring.keys else ""
+        return _unverified(f"the record is not signed{reason}", "unsigned", required=required)
     try:
         statement = statement_of(signature)
     except SignatureError as error:
@@ -192,8 +192,8 @@ def _check_signature(
 def _unknown(key_id: str, keyring: Keyring) -> str:
     if not keyring.keys:
         return f"no key was given; it names key {key_id!r}"
-    known = ", ".join(repr(key.key_id) for key in keyring.keys)
-    return f"key {key_id!r} is not in the keyring, which has {known}"
+    key_ids = ", ".join(repr(key.key_id) for key in keyring.keys)
+    return f"key {key_id!r} is not in the keyring, which has {key_ids}"
 
 
 def _unverified(detail: str, fault: Fault, *, required: bool) -> Check:
