@@ -43,9 +43,9 @@ def terms(text: str) -> list[str]:
 
 
 def _terms(folded: str) -> Iterator[str]:
-    for found in _RUNS.finditer(folded):
-        run = found[0]
-        if found[1] is None:
+    for match in _RUNS.finditer(folded):
+        run = match[0]
+        if match[1] is None:
             yield _singular(run[:MAX_TERM])
         elif len(run) == 1:
             yield run

@@ -68,21 +68,21 @@ def blocks(text: str) -> Iterator[Block]:
     A text that is not Markdown consists of paragraphs, which end at empty lines.
     """
     start = content_start(text, 0, len(text))
-    while start < len(text) and (found := _BLOCK.match(text, start)):
-        kind = found.lastgroup
+    while start < len(text) and (match := _BLOCK.match(text, start)):
+        kind = match.lastgroup
         if kind == "heading":
-            yield Block(start, found.end(), "heading", found["heading"].count("#", 0, 9))
+            yield Block(start, match.end(), "heading", match["heading"].count("#", 0, 9))
         elif kind == "underlined":
-            yield Block(start, found.end(), "heading", 1 if found["line"][0] == "=" else 2)
+            yield Block(start, match.end(), "heading", 1 if match["line"][0] == "=" else 2)
         else:
-            yield Block(start, found.end(), cast("BlockKind", kind))
-        start = found.end()
+            yield Block(start, match.end(), cast("BlockKind", kind))
+        start = match.end()
 
 
 def content_start(text: str, start: int, end: int) -> int:
     """Return the start of the first line with content, which may be indented."""
-    found = _EMPTY_LINES.match(text, start, end)
-    return found.end() if found else start
+    match = _EMPTY_LINES.match(text, start, end)
+    return match.end() if match else start
 
 
 def sentences(text: str, start: int, end: int) -> Iterator[int]:
@@ -111,4 +111,4 @@ def graphemes(text: str, start: int, end: int) -> Iterator[int]:
 
 
 def _ends(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[int]:
-    return (found.end() for found in pattern.finditer(text, start, end) if found.end() < end)
+    return (match.end() for match in pattern.finditer(text, start, end) if match.end() < end)

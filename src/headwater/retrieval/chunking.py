@@ -250,10 +250,10 @@ class _Splitter:
         room = min(self._overlap, self._limit - self._count(start, end))
         first = max(previous, start - _TOKEN_CHARACTERS * room)
         for positions in (sentences, lines, words, graphemes):
-            found = list(positions(self._text, first, start))
+            candidates = list(positions(self._text, first, start))
             # Fewer tokens follow a later position.
-            best = bisect_left(found, -room, key=lambda at: -self._count(at, start))
-            for position in found[best:]:
+            best = bisect_left(candidates, -room, key=lambda at: -self._count(at, start))
+            for position in candidates[best:]:
                 if self._count(position, end) <= self._limit:
                     return position
         return start

@@ -99,10 +99,10 @@ def _check(registry: Registry, retriever: RetrieverDef, search: IndexSearch) -> 
         if name in parameters:
             continue
         if name not in registry.features:
-            known = [*parameters, *registry.features]
+            names = [*parameters, *registry.features]
             raise DeclarationError(
                 f"{owner.name} refers to {name!r}, which is neither one of its parameters nor a "
-                f"feature; {nearest(name, known)}",
+                f"feature; {nearest(name, names)}",
                 owner.location,
             )
         try:

@@ -129,9 +129,9 @@ class Indexer:
         return [
             document
             for document in latest.values()
-            if (known := stored.get(document.id)) is None
-            or known.text != document.text
-            or _encode(known.metadata) != _encode(document.metadata)
+            if (old := stored.get(document.id)) is None
+            or old.text != document.text
+            or _encode(old.metadata) != _encode(document.metadata)
         ]
 
     async def retain(self, index: IndexDef, document_ids: Collection[object]) -> int:
@@ -213,13 +213,13 @@ class Indexer:
         texts = {piece.content_hash: piece.text for split in pieces for piece in split}
         if not texts:
             return {}
-        known = await self._vectors.embeddings(index.name, version.generation, texts.keys())
-        missing = [content_hash for content_hash in texts if content_hash not in known]
+        embeddings = await self._vectors.embeddings(index.name, version.generation, texts.keys())
+        missing = [content_hash for content_hash in texts if content_hash not in embeddings]
         if missing:
             embedder = self._generations.embedder(index, version.spec)
             made = await embedder.embed([texts[key] for key in missing], "document")
-            known = known | dict(zip(missing, made, strict=True))
-        return known
+            embeddings = embeddings | dict(zip(missing, made, strict=True))
+        return embeddings
 
 
 def _removal(version: IndexVersion, document: str, cause: str) -> DocumentWrite:

@@ -66,9 +66,9 @@ class Reranker:
 
     def _ranked(self, chunks: Sequence[Chunk], returned: list[Any]) -> list[Chunk]:
         if all(isinstance(chunk, Chunk) for chunk in returned):
-            known = {chunk.id for chunk in chunks}
+            ids_given = {chunk.id for chunk in chunks}
             ids = [chunk.id for chunk in returned]
-            if not known.issuperset(ids) or len(set(ids)) < len(ids):
+            if not ids_given.issuperset(ids) or len(set(ids)) < len(ids):
                 raise self._error("returned a chunk that it was not given, or one twice")
             return returned
         scores = [self._score(score) for score in returned]

@@ -62,10 +62,10 @@ class Reindexer:
 
     async def drop(self, name: str) -> int:
         """Remove an index with all its documents; return their number."""
-        known = {generation.index for generation in await self._vectors.generations()}
+        names = {generation.index for generation in await self._vectors.generations()}
         declared = self._registry.all_indexes()
-        if name not in known and name not in declared:
-            raise UnknownNameError("index", name, known | declared.keys())
+        if name not in names and name not in declared:
+            raise UnknownNameError("index", name, names | declared.keys())
         return await self._vectors.drop(name)
 
     async def status(self) -> list[IndexStatus]:

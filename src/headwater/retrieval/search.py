@@ -80,15 +80,15 @@ class Searcher:
             as_of = past.began
         search = partial(_Search, index, query, options, filters)
         if as_of is None:
-            found = await self._present(search, index)
+            result = await self._present(search, index)
         else:
-            found = await self._past(search, index, as_of)
-        if found is None and as_of is None and options.mode != "text":
+            result = await self._past(search, index, as_of)
+        if result is None and as_of is None and options.mode != "text":
             self._generations.check(index)
         version: IndexVersion | None = None
         chunks: list[Chunk] = []
-        if found is not None:
-            version, chunks = found.version, await self._ranked(found)
+        if result is not None:
+            version, chunks = result.version, await self._ranked(result)
         return SearchResult(
             index=index.name,
             version=version,
@@ -100,12 +100,14 @@ class Searcher:
 
     async def _present(self, search: _Searching, index: IndexDef) -> _Found | None:
         """Search the active generation; it is asked for only if it may be another than before."""
-        known = self._known.get(index.name)
-        if known is not None:
-            searched = search(_Searched(known, None))
+        last_version = self._known.get(index.name)
+        if last_version is not None:
+            searched = search(_Searched(last_version, None))
             hits = await self._hits(searched)
             if hits.is_active:
-                return _Found(searched, replace(known, changed_at=hits.changed_at), hits.hits)
+                return _Found(
+                    searched, replace(last_version, changed_at=hits.changed_at), hits.hits
+                )
         version = await self._vectors.version(index.name)
         if version is None:
             return None

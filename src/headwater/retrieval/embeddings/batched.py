@@ -38,11 +38,11 @@ class BatchedEmbedder:
         self._flights: dict[tuple[asyncio.AbstractEventLoop, TextKind], _Flights] = {}
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
-        wanted = dict.fromkeys(texts)
-        found = await self._cache.get(wanted, kind)
-        while missing := [text for text in wanted if text not in found]:
-            found |= await self._embed_or_wait(missing, kind)
-        return [found[text] for text in texts]
+        unique = dict.fromkeys(texts)
+        vectors = await self._cache.get(unique, kind)
+        while missing := [text for text in unique if text not in vectors]:
+            vectors |= await self._embed_or_wait(missing, kind)
+        return [vectors[text] for text in texts]
 
     async def _embed_or_wait(self, texts: Sequence[str], kind: TextKind) -> dict[str, Embedding]:
         """Embed the texts that no other call embeds, and wait for the others.

@@ -42,22 +42,22 @@ class EmbeddingCache:
         """Return the embeddings that are cached, by text."""
         if kind not in self._lifetimes:
             return {}
-        wanted = list(texts)
+        unique = list(texts)
         try:
             answers = await asyncio.gather(
-                *(self._cache.get(self._key(text, kind)) for text in wanted)
+                *(self._cache.get(self._key(text, kind)) for text in unique)
             )
         except HeadwaterError as error:
             log.warning("could not read cached embeddings", embedder=self._name, error=str(error))
             return {}
-        found = {
+        vectors = {
             text: cached.value
-            for text, cached in zip(wanted, answers, strict=True)
+            for text, cached in zip(unique, answers, strict=True)
             if cached is not None and self._is_intact(cached.value)
         }
-        CACHE.labels(self._name, "hit").inc(len(found))
-        CACHE.labels(self._name, "miss").inc(len(wanted) - len(found))
-        return found
+        CACHE.labels(self._name, "hit").inc(len(vectors))
+        CACHE.labels(self._name, "miss").inc(len(unique) - len(vectors))
+        return vectors
 
     async def drops(self, kind: TextKind) -> int | None:
         """Return how often the cache was dropped so far; None if vectors cannot be cached."""

@@ -60,8 +60,8 @@ class Providers:
             return self._create_local(model, dimensions)
         if provider in FORMATS:
             return self._create_remote(provider, FORMATS[provider], model, dimensions)
-        known = ("local", "lexical", *FORMATS)
-        raise ConfigError(f"unknown provider {provider!r}; {nearest(provider, known)}")
+        providers = ("local", "lexical", *FORMATS)
+        raise ConfigError(f"unknown provider {provider!r}; {nearest(provider, providers)}")
 
     def has_key(self, provider: str) -> bool:
         """Return whether a provider can be used: it has its key, or needs none."""

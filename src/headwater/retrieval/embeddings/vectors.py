@@ -50,10 +50,10 @@ def _numbers(embedder: EmbeddingModel, vector: Any) -> NDArray[np.float64]:
             embedder.name, "it returned a vector that is not a list of numbers", _RETURN_NUMBERS
         ) from error
     if numbers.shape != (embedder.dimensions,):
-        found = numbers.size if numbers.ndim == 1 else f"{numbers.shape}"
+        size = numbers.size if numbers.ndim == 1 else f"{numbers.shape}"
         raise EmbeddingError(
             embedder.name,
-            f"it returned a vector of {found} dimensions, not {embedder.dimensions}",
+            f"it returned a vector of {size} dimensions, not {embedder.dimensions}",
             "declare the model's number with Index(dimensions=…) or embeddings.dimensions",
         )
     return numbers

@@ -39,10 +39,10 @@ def read_text(file: Path) -> str | None:
 
 def _declared(start: bytes) -> str | None:
     """Return the encoding that an HTML page names."""
-    found = _CHARSET.search(start)
-    if found is None:
+    match = _CHARSET.search(start)
+    if match is None:
         return None
     try:
-        return codecs.lookup(found.group(1).decode()).name
+        return codecs.lookup(match.group(1).decode()).name
     except LookupError:
         return None

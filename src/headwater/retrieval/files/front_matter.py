@@ -42,11 +42,11 @@ def split_front_matter(content: str) -> FileText:
     Raises:
         FrontMatterError: It is not YAML.
     """
-    found = _FRONT_MATTER.match(content)
-    if found is None:
+    match = _FRONT_MATTER.match(content)
+    if match is None:
         return FileText(content, {})
     try:
-        metadata = yaml.load(found.group(1), _Loader)
+        metadata = yaml.load(match.group(1), _Loader)
     except yaml.MarkedYAMLError as error:
         line = 2 + (error.problem_mark.line if error.problem_mark else 0)
         raise FrontMatterError(line, error.problem or str(error)) from error
@@ -54,8 +54,8 @@ def split_front_matter(content: str) -> FileText:
         raise FrontMatterError(1, " ".join(str(error).split())) from error
     if not isinstance(metadata, dict):
         # Lines between two thematic breaks are a part of the text.
-        return FileText(content[found.end() :] if metadata is None else content, {})
-    return FileText(content[found.end() :], {str(k): _plain(v) for k, v in metadata.items()})
+        return FileText(content[match.end() :] if metadata is None else content, {})
+    return FileText(content[match.end() :], {str(k): _plain(v) for k, v in metadata.items()})
 
 
 def _plain(value: Any) -> Any:

@@ -81,9 +81,9 @@ def _files(path: Path, fields: Fields) -> Iterator[_DocumentFile]:
     elif suffix in SUFFIXES:
         yield _DocumentFile(path, _size(path), partial(read_file, path, path.name))
     else:
-        known = ", ".join(sorted(_TABLES.keys() | SUFFIXES))
+        suffixes = ", ".join(sorted(_TABLES.keys() | SUFFIXES))
         raise InvalidInputError(
-            f"{path} cannot be read: its name ends with none of {known}; convert or rename it"
+            f"{path} cannot be read: its name ends with none of {suffixes}; convert or rename it"
         )
 
 

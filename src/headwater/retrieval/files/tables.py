@@ -136,8 +136,10 @@ def read_parquet(file: Path, fields: Fields) -> FileEntries:
             rows, uncompressed = connection.execute(_PARQUET_SIZE, [name]).fetchall()[0]
             page = max(1, min(_MAX_PAGE, _PAGE_BYTES * rows // max(1, int(uncompressed or 0))))
             for start in range(0, rows, page):
-                found = connection.execute(_PARQUET_PAGE, [name, start, start + page]).fetchall()
-                for number, (row,) in enumerate(found, start + 1):
+                page_rows = connection.execute(
+                    _PARQUET_PAGE, [name, start, start + page]
+                ).fetchall()
+                for number, (row,) in enumerate(page_rows, start + 1):
                     where = f"{file}, row {number}"
                     yield FileEntry(size * number // rows, where, _from_parquet(row, where, fields))
     except duckdb.Error as error:
