@@ -12,6 +12,7 @@ from headwater.settings.schema import Settings
 KILLS = 4
 
 
+@pytest.mark.chaos
 @pytest.mark.both_environments
 @pytest.mark.timeout(900)
 async def test_a_backfill_that_is_killed_while_events_flow_equals_a_feature_of_the_first_day(

@@ -8,6 +8,7 @@ from dev.fuzz.run import fuzz
 from dev.fuzz.shop import served
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(600)
 # Schemathesis uses parts of other libraries that these have deprecated.
 @pytest.mark.filterwarnings("default::DeprecationWarning")

@@ -24,6 +24,7 @@ TOOTH = (0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 14, 5)
 
 # The server starts before the load and handles its events after it.
 @pytest.mark.timeout(240)
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     "order",
     [
