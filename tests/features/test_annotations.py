@@ -105,7 +105,6 @@ def returns(annotation: object, value: object) -> Callable[[str, ServiceEvent], 
     return last
 
 
-@pytest.mark.both_environments
 @pytest.mark.parametrize(("annotation", "value"), VALUES, ids=str)
 async def test_a_value_is_stored_and_returned_in_its_annotated_type(
     store: FeatureStore, user: type, annotation: object, value: object

@@ -31,7 +31,6 @@ class Profile:
 MORNING = datetime(2026, 3, 1, 8, 30, tzinfo=UTC)
 
 
-@pytest.mark.both_environments
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
@@ -119,7 +118,6 @@ async def test_an_id_that_is_a_whole_number_may_be_given_as_one(store: FeatureSt
         await store.get_feature("last", "07")
 
 
-@pytest.mark.both_environments
 async def test_set_feature_writes_online_and_to_history(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -141,7 +139,6 @@ async def test_set_feature_writes_online_and_to_history(
         await store.set_feature("plan", "u1", "x", as_of=at.replace(tzinfo=None))
 
 
-@pytest.mark.both_environments
 async def test_a_value_set_with_an_older_moment_goes_to_history_alone(
     store: FeatureStore, user: type, clock: ManualClock
 ) -> None:
@@ -218,7 +215,6 @@ async def test_an_id_that_no_event_can_have_is_refused(
         await store.set_feature("total", entity_id, 1)
 
 
-@pytest.mark.both_environments
 async def test_one_entity_with_an_old_type_does_not_fail_a_read_of_many(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -258,7 +254,6 @@ async def test_one_entity_with_an_old_type_does_not_fail_a_read_of_many(
     assert (warning["feature"], warning["entity_id"]) == ("level", "old")
 
 
-@pytest.mark.both_environments
 async def test_an_integer_of_numpy_is_an_id_wherever_an_int_is(store: FeatureStore) -> None:
     @entity(store)
     class Shop:
@@ -284,7 +279,6 @@ async def test_an_integer_of_numpy_is_an_id_wherever_an_int_is(store: FeatureSto
         await store.publish("sale", entity_id=True)
 
 
-@pytest.mark.both_environments
 async def test_a_value_of_an_old_type_is_neither_a_default_nor_fresh(settings: Settings) -> None:
     def declared(annotation: type, default: object) -> FeatureStore:
         store = FeatureStore(settings=settings)

@@ -20,8 +20,6 @@ from headwater import (
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 
-pytestmark = pytest.mark.both_environments
-
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -17,8 +17,6 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past
 
-pytestmark = pytest.mark.both_environments
-
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -15,7 +15,6 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.errors import FeatureValueError
 
-pytestmark = pytest.mark.both_environments
 AT = "2026-01-01T00:00:00Z"
 TYPES: Mapping[str, Any] = {
     "text": str,

@@ -12,8 +12,6 @@ from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameEr
 from headwater.settings.schema import Settings
 from tests.engine.support import until
 
-pytestmark = pytest.mark.both_environments
-
 
 def declare(settings: Settings, *names: str) -> FeatureStore:
     """Return a store with features of these names that add up amounts."""

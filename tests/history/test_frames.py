@@ -60,7 +60,6 @@ def at(*moments: Any) -> list[dict[str, Any]]:
     return [{"user_id": "ada", "timestamp": moment} for moment in moments]
 
 
-@pytest.mark.both_environments
 async def test_a_list_of_dicts_gets_values_in_their_annotated_types(types: FeatureStore) -> None:
     found = await types.get_historical_features(rows(), ALL)
     expected = VALUES | {"rating": 4.5}
@@ -72,7 +71,6 @@ async def test_a_list_of_dicts_gets_values_in_their_annotated_types(types: Featu
     assert [type(found[0][name]) for name in VALUES] == [type(each) for each in VALUES.values()]
 
 
-@pytest.mark.both_environments
 async def test_a_pandas_frame_keeps_its_index_and_types(types: FeatureStore) -> None:
     frame = pd.DataFrame(rows(), index=pd.Index([5, 5, 1, 9, 0], name="key"))
     frame["timestamp"] = frame["timestamp"].astype("datetime64[ns, Europe/Berlin]")
@@ -170,7 +168,6 @@ async def test_a_relation_comes_back_on_its_own_connection(types: FeatureStore) 
     assert views == [("given",)]
 
 
-@pytest.mark.both_environments
 async def test_a_parquet_file_becomes_another_one(types: FeatureStore, tmp_path: Path) -> None:
     file, calls = tmp_path / "spine.parquet", []
     table = pa.Table.from_pylist(rows())
@@ -198,7 +195,6 @@ async def test_a_parquet_file_becomes_another_one(types: FeatureStore, tmp_path:
     ]
 
 
-@pytest.mark.both_environments
 async def test_a_query_gives_the_rows(totals: FeatureStore) -> None:
     sql = """SELECT entity_id AS user_id, as_of AS "timestamp", cause
              FROM feature_history WHERE feature = 'total' ORDER BY as_of DESC"""
@@ -338,7 +334,6 @@ async def test_a_refused_relation_leaves_nothing_in_its_connection(totals: Featu
     assert connection.sql("SHOW TABLES").fetchall() == []
 
 
-@pytest.mark.both_environments
 async def test_rows_before_pruned_history_are_refused(
     totals: FeatureStore, clock: ManualClock
 ) -> None:
@@ -354,7 +349,6 @@ async def test_rows_before_pruned_history_are_refused(
     assert found["total"] == 3
 
 
-@pytest.mark.both_environments
 async def test_rows_that_are_pruned_just_before_they_are_read_are_refused(
     totals: FeatureStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

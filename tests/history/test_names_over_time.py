@@ -18,8 +18,6 @@ from headwater.history import versions
 from headwater.model.catalog import CatalogState
 from headwater.settings.schema import Settings
 
-pytestmark = pytest.mark.both_environments
-
 
 class Served(NamedTuple):
     """What readers were served at a moment, and the record of a context of that moment."""

@@ -72,7 +72,6 @@ async def _scrape(http: httpx.AsyncClient) -> Samples:
     }
 
 
-@pytest.mark.both_environments
 async def test_retrieval_assembly_and_records_are_counted(store: FeatureStore) -> None:
     await store.index("labelled", "returns", "Returns are free within thirty days. " * 3)
     async with store, _client(store) as http:
@@ -103,7 +102,6 @@ async def test_retrieval_assembly_and_records_are_counted(store: FeatureStore) -
     assert [value for (name, _), value in after.items() if name == "headwater_ready"]
 
 
-@pytest.mark.both_environments
 async def test_pools_and_the_outbox_are_measured_on_servers(
     store: FeatureStore, settings: Settings
 ) -> None:

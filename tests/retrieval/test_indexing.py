@@ -31,8 +31,6 @@ from tests.retrieval.support import (
     texts,
 )
 
-pytestmark = pytest.mark.both_environments
-
 
 async def version_of(store: FeatureStore, index: str = "docs") -> str | None:
     version = await (await runtime_of(store).open()).backends.vectors.version(index)
@@ -248,7 +246,6 @@ async def test_a_load_writes_documents_whose_metadata_changed(store: FeatureStor
         assert repr(found.metadata) == repr(metadata)
 
 
-@pytest.mark.both_environments
 async def test_documents_that_are_not_retained_are_removed(
     store: FeatureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

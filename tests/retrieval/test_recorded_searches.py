@@ -51,7 +51,6 @@ async def found(store: FeatureStore, **wanted: Any) -> set[str]:
 # Lineage
 
 
-@pytest.mark.both_environments
 async def test_lineage_and_record_say_where_every_chunk_comes_from(
     store: FeatureStore, clock: ManualClock
 ) -> None:
@@ -154,7 +153,6 @@ async def test_a_difference_shows_how_ranks_and_documents_moved(store: FeatureSt
 # Provenance
 
 
-@pytest.mark.both_environments
 async def test_contexts_are_found_by_document_chunk_and_index_however_they_were_read(
     store: FeatureStore,
 ) -> None:
@@ -205,7 +203,6 @@ async def test_contexts_are_found_by_document_chunk_and_index_however_they_were_
 # Replays
 
 
-@pytest.mark.both_environments
 async def test_as_of_searches_the_recorded_version_and_live_the_present_one(
     store: FeatureStore, clock: ManualClock
 ) -> None:
@@ -310,7 +307,6 @@ async def test_an_as_of_replay_before_the_first_document_finds_nothing(
 # Privacy
 
 
-@pytest.mark.both_environments
 async def test_without_content_no_query_and_no_filter_is_stored_or_logged(
     settings: Settings, clock: ManualClock, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,7 +363,6 @@ async def test_a_redacted_text_takes_the_ids_and_hashes_of_its_chunk_with_it(
 # The whole way
 
 
-@pytest.mark.both_environments
 async def test_an_event_with_new_text_is_in_the_next_context(store: FeatureStore) -> None:
     words = Words()
     Index(store, "policies", embedder=words, dimensions=words.dimensions)

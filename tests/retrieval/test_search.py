@@ -29,8 +29,6 @@ from tests.retrieval.support import (
     texts,
 )
 
-pytestmark = pytest.mark.both_environments
-
 
 async def run(store: FeatureStore, query: str, **options: Any) -> SearchResult:
     """Search the index and return the whole result."""

@@ -26,7 +26,6 @@ def calling_as(name: str, **limits: object) -> Iterator[None]:
         set_caller(None)
 
 
-@pytest.mark.both_environments
 async def test_a_tenant_reads_assembles_and_sees_only_its_own(
     store: FeatureStore, user: type
 ) -> None:
@@ -113,7 +112,6 @@ KEPT: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.both_environments
 @pytest.mark.parametrize("include_content", [True, False])
 @pytest.mark.parametrize("kept", KEPT, ids=" ".join)
 async def test_a_limit_holds_when_it_is_unknown_what_a_kept_value_was_computed_from(

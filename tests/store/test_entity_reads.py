@@ -14,8 +14,6 @@ from headwater import FeatureStore, ServiceEvent, feature
 from headwater.testing import ManualClock
 from tests.http.conftest import client_of, problem_of
 
-pytestmark = pytest.mark.both_environments
-
 
 @pytest.fixture
 async def client(store: FeatureStore, user: type) -> AsyncIterator[httpx.AsyncClient]:

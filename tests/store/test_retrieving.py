@@ -12,8 +12,6 @@ from headwater import FeatureStore, Index, retriever
 from headwater.testing import ManualClock
 from tests.http.conftest import client_of, problem_of
 
-pytestmark = pytest.mark.both_environments
-
 
 @pytest.fixture
 async def client(store: FeatureStore) -> AsyncIterator[httpx.AsyncClient]:

@@ -19,8 +19,6 @@ from tests.contexts.recorded.database import Database
 from tests.contexts.recorded.shop import Opens, Shop
 from tests.engine.support import PATIENCE_SECONDS, metric, records, until
 
-pytestmark = pytest.mark.both_environments
-
 UNRECORDED = "headwater_contexts_unrecorded_total"
 
 Stalled = Callable[[], AbstractAsyncContextManager[None]]

@@ -18,8 +18,6 @@ from headwater.testing import ManualClock
 from tests.contexts.recorded.database import Database
 from tests.contexts.recorded.shop import Opens, Shop
 
-pytestmark = pytest.mark.both_environments
-
 
 async def keys_of(database: Database) -> set[bytes]:
     keys = {bytes(key) for (key,) in await database.run("SELECT key FROM {record_keys}")}

@@ -49,7 +49,6 @@ async def pages(verbs: RecordVerbs, limit: int, *, oldest_first: bool = False) -
             return found
 
 
-@pytest.mark.both_environments
 async def test_pages_have_the_contexts_with_all_inputs_in_order(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +65,6 @@ async def test_pages_have_the_contexts_with_all_inputs_in_order(
             assert [*chain(*oldest)] == expected[::-1]
 
 
-@pytest.mark.both_environments
 async def test_a_page_ends_if_no_context_has_all_inputs(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

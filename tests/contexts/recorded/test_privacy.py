@@ -22,8 +22,6 @@ from headwater.testing import ManualClock
 from tests.contexts.recorded.database import Database
 from tests.contexts.recorded.shop import Opens, Shop
 
-pytestmark = pytest.mark.both_environments
-
 SECRETS = ("7731991", "Zerlina", "quibbledash", "u-marzipan", "Xylocarp", "d-kumquat", "c-flugel")
 
 

@@ -34,7 +34,6 @@ async def kept(shop: Shop) -> int:
     return len((await shop.store.list_contexts()).contexts)
 
 
-@pytest.mark.both_environments
 async def test_show_gives_the_stored_text_without_running_anything(shop: Shop) -> None:
     await shop.spends("u1", 5)
     made = await shop.asks()
@@ -57,7 +56,6 @@ async def test_reassemble_fits_the_stored_items_again(shop: Shop) -> None:
     assert (shop.runs, await kept(shop)) == (1, 1)
 
 
-@pytest.mark.both_environments
 async def test_as_of_runs_the_function_with_the_features_of_that_moment(
     shop: Shop, clock: ManualClock
 ) -> None:
@@ -78,7 +76,6 @@ async def test_as_of_runs_the_function_with_the_features_of_that_moment(
     assert ages == [read.age_ms for read in made.lineage.features] == [60_000, 60_000]
 
 
-@pytest.mark.both_environments
 async def test_as_of_sees_no_value_that_was_not_there_yet(shop: Shop, clock: ManualClock) -> None:
     made = await shop.asks()
     clock.advance("1m")
@@ -88,7 +85,6 @@ async def test_as_of_sees_no_value_that_was_not_there_yet(shop: Shop, clock: Man
     assert then.matches is True
 
 
-@pytest.mark.both_environments
 async def test_concurrent_replays_and_reads_never_mix_as_of_and_now(
     shop: Shop, clock: ManualClock
 ) -> None:
@@ -108,7 +104,6 @@ async def test_concurrent_replays_and_reads_never_mix_as_of_and_now(
     assert await kept(shop) == 2
 
 
-@pytest.mark.both_environments
 async def test_search_results_of_an_as_of_replay_are_not_cached(
     shop: Shop, clock: ManualClock
 ) -> None:
@@ -128,7 +123,6 @@ async def test_search_results_of_an_as_of_replay_are_not_cached(
     assert (await advert("u1")).content == "for 99"
 
 
-@pytest.mark.both_environments
 async def test_live_runs_the_function_with_the_features_of_now(
     shop: Shop, clock: ManualClock
 ) -> None:
@@ -147,7 +141,6 @@ async def test_live_runs_the_function_with_the_features_of_now(
     assert "+Spent so far: 99" in str(now.differences.text)
 
 
-@pytest.mark.both_environments
 @pytest.mark.parametrize("mode", ["as_of", "live"])
 async def test_a_replay_and_its_inner_contexts_are_neither_recorded_nor_counted(
     shop: Shop, mode: Mode
@@ -174,7 +167,6 @@ async def test_a_replay_keeps_to_the_budget_and_the_sla_of_the_recorded_call(sho
     assert again.content == made.content
 
 
-@pytest.mark.both_environments
 @pytest.mark.parametrize("mode", ["live", "as_of"])
 async def test_a_replay_uses_the_budget_and_the_sla_that_are_declared_today(
     settings: Settings, clock: ManualClock, mode: Mode
@@ -220,7 +212,6 @@ async def test_a_strict_context_is_replayed_as_of_then_and_refused_now(
         await shop.store.replay(made.context_id, "live")
 
 
-@pytest.mark.both_environments
 async def test_a_recorded_refusal_is_refused_again_or_fulfilled_now(
     shop: Shop, clock: ManualClock
 ) -> None:

@@ -21,8 +21,6 @@ from headwater.model.contexts import ContextPage
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Shop
 
-pytestmark = pytest.mark.both_environments
-
 
 def ids(page: ContextPage) -> list[str]:
     return [summary.context_id for summary in page.contexts]

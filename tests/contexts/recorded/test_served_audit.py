@@ -17,8 +17,6 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import past
 
-pytestmark = pytest.mark.both_environments
-
 
 def declare(store: FeatureStore, user: type, clock: ManualClock) -> None:
     """Features of all kinds."""

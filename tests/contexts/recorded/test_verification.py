@@ -73,7 +73,6 @@ async def test_an_untouched_record_holds_in_every_check(opens: Opens) -> None:
     ]
 
 
-@pytest.mark.both_environments
 @pytest.mark.parametrize(
     ("column", "before", "after", "check", "named"),
     [
@@ -117,7 +116,6 @@ async def test_tampering_with_the_database_is_named(
     assert named in (await broken(shop, made.context_id))[check]
 
 
-@pytest.mark.both_environments
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -138,7 +136,6 @@ async def test_tampering_with_listed_columns_is_detected(
     assert value in problem
 
 
-@pytest.mark.both_environments
 async def test_a_record_under_the_id_of_another_is_named(shop: Shop, database: Database) -> None:
     one, two = await shop.plain("a"), await shop.plain("b")
     for column in ("core", "disclosures", "record_hash", "content_hash"):
@@ -151,7 +148,6 @@ async def test_a_record_under_the_id_of_another_is_named(shop: Shop, database: D
     assert f"the core is of {two.context_id}" in (await broken(shop, one.context_id))["hash"]
 
 
-@pytest.mark.both_environments
 async def test_a_removed_signature_fails_where_a_key_is_configured(
     opens: Opens, database: Database
 ) -> None:
@@ -180,7 +176,6 @@ async def test_a_record_is_held_against_the_hash_that_was_handed_out(shop: Shop)
         assert f"another record than {expect}" in report.of("hash").detail
 
 
-@pytest.mark.both_environments
 @pytest.mark.parametrize(
     ("column", "before", "after"),
     [
@@ -224,7 +219,6 @@ async def test_a_part_that_is_stored_as_a_text_says_so(
     assert "stored as str" in str(await broken(shop, made.context_id))
 
 
-@pytest.mark.both_environments
 async def test_an_altered_value_is_named_and_not_shown(shop: Shop, database: Database) -> None:
     made = await shop.plain("a fine text")
     await alter(database, "disclosures", made.context_id, b"a fine text", b"a fake text")
@@ -234,7 +228,6 @@ async def test_an_altered_value_is_named_and_not_shown(shop: Shop, database: Dat
         assert "a fake text" not in str(caught.value)
 
 
-@pytest.mark.both_environments
 async def test_a_record_in_the_place_of_another_is_not_shown(
     shop: Shop, database: Database
 ) -> None:
@@ -360,7 +353,6 @@ async def test_a_record_that_must_be_signed_is_never_made_without_a_key(
         Recorder(log, erasures, settings.replace(signature_mode="required")).seal(core)
 
 
-@pytest.mark.both_environments
 async def test_a_log_that_fails_does_not_fail_the_context(
     shop: Shop, database: Database, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -378,7 +370,6 @@ async def test_a_log_that_fails_does_not_fail_the_context(
     assert "quibbledash" not in written
 
 
-@pytest.mark.both_environments
 async def test_a_log_that_fails_is_an_error_where_records_are_required(
     opens: Opens, database: Database
 ) -> None:

@@ -12,8 +12,6 @@ from headwater.settings.schema import Settings
 from tests.engine.support import records
 from tests.retrieval.embeddings.provider_server import ANSWERED, KEY, ProviderServer, error
 
-pytestmark = pytest.mark.both_environments
-
 
 @pytest.fixture
 def chosen(settings: Settings, server: ProviderServer) -> Settings:
