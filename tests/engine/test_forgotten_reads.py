@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headwater import Context, ContextItem, FeatureStore, ServiceEvent, context, entity
-from headwater.features import frame as frames
-from headwater.features.frame import MOST_SOURCES
+from headwater.features import call_scope as frames
+from headwater.features.call_scope import MOST_SOURCES
 from headwater.testing import ManualClock
 
 pytestmark = pytest.mark.both_environments

@@ -18,7 +18,7 @@ from headwater.errors import (
     HandlerTimeoutError,
     UnknownNameError,
 )
-from headwater.features.frame import at_moment
+from headwater.features.call_scope import at_moment
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import PATIENCE_SECONDS, past, records, until, until_shared

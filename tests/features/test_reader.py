@@ -8,7 +8,7 @@ import pytest
 
 from headwater import FeatureStore, FeatureValue, ServiceEvent, entity, feature
 from headwater.errors import InvalidInputError, NotFoundError
-from headwater.features.frame import at_moment
+from headwater.features.call_scope import at_moment
 from headwater.testing import ManualClock
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater import Context, ContextItem, FeatureStore, ServiceEvent, context, feature
-from headwater.features.frame import at_moment
+from headwater.features.call_scope import at_moment
 from headwater.testing import ManualClock
 from tests.engine.support import past, query, until_shared
 

@@ -20,7 +20,7 @@ from headwater.errors import (
     RetrieverFailedError,
     UnknownNameError,
 )
-from headwater.features.frame import at_moment
+from headwater.features.call_scope import at_moment
 from headwater.ports import Cached
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock

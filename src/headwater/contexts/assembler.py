@@ -33,8 +33,8 @@ from headwater.errors import (
     RecordingError,
     StoreLostError,
 )
+from headwater.features.call_scope import calling, current_reads, current_scope, tracking
 from headwater.features.caller_limits import LimitedCaller, limited_caller
-from headwater.features.frame import calling, current_frame, current_reads, tracking
 from headwater.features.read_tracking import OnFailure, Reads, TrackedContext
 from headwater.features.reader import Reader
 from headwater.features.references import ReferenceOwner, References
@@ -182,7 +182,7 @@ class Assembler:
         """Call the function and fit its items into the budget."""
         definition = request.definition
         await self._load(definition.model)
-        if not self._catalog.is_declared and current_frame().past is None:
+        if not self._catalog.is_declared and current_scope().past is None:
             # The defaults that the function reads are those of the catalog from its beginning on.
             await self._catalog.try_to_follow()
         started_at, began = self._clock.now(), time.perf_counter()
@@ -230,7 +230,7 @@ class Assembler:
     def _present_loss(self, definition: ContextDef) -> StoreLostError | None:
         """Return the loss of present values, which neither history nor external texts depend on."""
         is_declared = self._registry.contexts.get(definition.name) is definition
-        return self._loss.known if is_declared and current_frame().past is None else None
+        return self._loss.known if is_declared and current_scope().past is None else None
 
     async def _call(
         self, bound: inspect.BoundArguments, request: AssemblyRequest

@@ -155,7 +155,7 @@ caller: contextvars.ContextVar[ThreadCall[Any] | None] = contextvars.ContextVar(
 )
 """Set in worker threads, and in threads started from them with a copy of their context.
 
-It is not part of a feature's frame: it says where blocking calls are run, not what they see.
+It is not part of a feature's call scope: it says where blocking calls are run, not what they see.
 """
 
 

@@ -22,7 +22,7 @@ from headwater.core.deadlines import Slot
 from headwater.core.tracing import Attributes, Span, Tracer, ending, is_sampled, trace_id
 from headwater.declarations.features import FeatureDef
 from headwater.features.batch_state import BatchState
-from headwater.features.frame import Frame
+from headwater.features.call_scope import CallScope
 from headwater.features.refresh import Refreshed
 from headwater.model.events import PublishResult
 from headwater.model.values import ServiceEvent
@@ -99,19 +99,19 @@ async def call(
     tracer: Tracer,
     inner: Callable[..., Awaitable[object]],
     slot: Slot,
-    frame: Frame | None,
+    scope: CallScope | None,
     feature: FeatureDef,
     entity_id: str,
     *rest: object,
 ) -> object:
     """Call the function of a feature inside of a span; one of a handler is in its event's trace."""
-    event = rest[0] if frame is not None and rest and isinstance(rest[0], ServiceEvent) else None
+    event = rest[0] if scope is not None and rest and isinstance(rest[0], ServiceEvent) else None
     attributes = {names.FEATURE: feature.name, names.ENTITY: feature.entity.name}
     parent = None if event is None else event.traceparent or None
     span = tracer.start(f"feature {feature.name}", attributes, parent=parent)
     with ending(span):
         span.set_content(lambda: {names.ENTITY_ID: entity_id})
-        return await inner(slot, frame, _inside(feature, span), entity_id, *rest)
+        return await inner(slot, scope, _inside(feature, span), entity_id, *rest)
 
 
 async def refresh(

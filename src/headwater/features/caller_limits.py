@@ -15,7 +15,7 @@ from headwater.declarations.indexes import IndexDef
 from headwater.declarations.registry import Registry
 from headwater.errors import CallerLimitError, InvalidInputError
 from headwater.errors.hints import quoted
-from headwater.features.frame import current_frame
+from headwater.features.call_scope import current_scope
 from headwater.model.callers import Caller, CallerLimits, current_caller
 from headwater.model.values import Part, ServiceEvent
 
@@ -161,8 +161,8 @@ def limited_caller() -> LimitedCaller | None:
 
 
 def _outside_of_functions(caller: Caller, limits: CallerLimits) -> LimitedCaller | None:
-    frame = current_frame()
-    if frame.call is not None or frame.transaction is not None or frame.replay is not None:
+    scope = current_scope()
+    if scope.call is not None or scope.transaction is not None or scope.replay is not None:
         return None
     return LimitedCaller(caller.name, limits)
 

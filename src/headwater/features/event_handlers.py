@@ -15,8 +15,8 @@ from headwater.errors import (
     RecordingError,
 )
 from headwater.features.batch_state import BatchState, StagedChanges
+from headwater.features.call_scope import CallScope
 from headwater.features.failure_texts import FailureTexts, own_error
-from headwater.features.frame import Frame
 from headwater.features.retries import CircuitBreakers, RetryBudget, backoff, is_permanent
 from headwater.features.services import Services
 from headwater.model.dead_letters import DeadLetter
@@ -127,11 +127,11 @@ class EventHandlers:
         event = delivery.event
         while True:
             transaction = state.begin(delivery, moment, self._clock.micros())
-            frame = Frame(transaction, variant=variant)
+            scope = CallScope(transaction, variant=variant)
             try:
                 # Handlers may change the payload, also of a run that fails.
                 own = with_own_payload(event)
-                value = await self._calls.call(slot, frame, feature, event.entity_id, own)
+                value = await self._calls.call(slot, scope, feature, event.entity_id, own)
                 if feature.codec.kind != "none":
                     transaction.stage(feature, event.entity_id, value)
             except HeadwaterError as error:

@@ -17,17 +17,17 @@ from headwater.core.templates import as_text
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, FeatureValueError
-from headwater.features.cells import history_cell, make_cell, make_change
-from headwater.features.derivation_cache import DerivationCache
-from headwater.features.frame import (
-    Frame,
+from headwater.features.call_scope import (
+    CallScope,
     Past,
     calling,
-    current_frame,
     current_reads,
+    current_scope,
     loaded_value,
     tracking,
 )
+from headwater.features.cells import history_cell, make_cell, make_change
+from headwater.features.derivation_cache import DerivationCache
 from headwater.features.missed_events import missed_events
 from headwater.features.read_plan import Plan, Plans, live_cell
 from headwater.features.read_tracking import OnFailure, Reads, tracked_feature, unshared
@@ -92,11 +92,11 @@ class Reader:
         self, names: Sequence[FeatureRef], entity_ids: Iterable[object]
     ) -> list[dict[str, Any]]:
         """Return the bare values of features for each entity; stored ones without any detour."""
-        frame = current_frame()
-        if frame.transaction is None and self.loss.is_check_due:
-            await self.check(frame)
-        plan = self._plan(names, frame)
-        if plan.computed or frame.reads is not None or frame.transaction is not None:
+        scope = current_scope()
+        if scope.transaction is None and self.loss.is_check_due:
+            await self.check(scope)
+        plan = self._plan(names, scope)
+        if plan.computed or scope.reads is not None or scope.transaction is not None:
             rows = await self.read(names, entity_ids)
             return [{f.name: row[f.name].value for f in plan.requested} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
@@ -110,12 +110,12 @@ class Reader:
         rows = self._stored_rows(plan, ids, map(decode_cells, packed), now)
         return [{name: value.value for name, value in row.items()} for row in rows]
 
-    async def check(self, frame: Frame) -> None:
+    async def check(self, scope: CallScope) -> None:
         """Refuse a read of the present from a lost store, and follow the catalog.
 
         It is called outside of handlers, whose worker does both, and does it once a second.
         """
-        if frame.past is None and self.loss.is_check_due:
+        if scope.past is None and self.loss.is_check_due:
             await self.loss.check()
             await self._catalog.try_to_follow()
             await self.follow_drops()
@@ -128,15 +128,15 @@ class Reader:
         self, names: Sequence[FeatureRef], entity_ids: Iterable[object]
     ) -> list[FeatureRow]:
         """Return the values of features with age and source for each entity, in that order."""
-        frame = current_frame()
-        if frame.transaction is None and self.loss.is_check_due:
-            await self.check(frame)
-        plan = self._plan(names, frame)
+        scope = current_scope()
+        if scope.transaction is None and self.loss.is_check_due:
+            await self.check(scope)
+        plan = self._plan(names, scope)
         ids = list(map(plan.entity.text_id, entity_ids))
-        past = frame.past
-        cells, now, moments = await self._cells(plan, ids, frame)
+        past = scope.past
+        cells, now, moments = await self._cells(plan, ids, scope)
         rows = self._stored_rows(plan, ids, cells, now)
-        if plan.caught_up and frame.reads is not None:
+        if plan.caught_up and scope.reads is not None:
             evidence = Evidence() if past else await self._evidence(plan, rows, moments)
             apply_rules(plan, ids, cells, rows, past, evidence)
         if plan.computed:
@@ -144,32 +144,32 @@ class Reader:
             rows = await asyncio.gather(
                 *(self._compute_row(plan, *stored_row, now) for stored_row in stored_rows)
             )
-        if frame.reads is not None:
+        if scope.reads is not None:
             for entity_id, row in zip(ids, rows, strict=True):
                 for feature in plan.requested:
-                    frame.reads.track_feature(feature, entity_id, row[feature.name])
+                    scope.reads.track_feature(feature, entity_id, row[feature.name])
                     if past is not None:
                         past.advance(feature, entity_id)
         return rows
 
-    def _plan(self, names: Sequence[FeatureRef], frame: Frame) -> Plan:
+    def _plan(self, names: Sequence[FeatureRef], scope: CallScope) -> Plan:
         # Asking for the moment would cost a percent of a read of the present.
-        if frame.past is None and frame.transaction is None:
-            return self._plans.plan(names, frame.variant)
-        moment = frame.known_at
+        if scope.past is None and scope.transaction is None:
+            return self._plans.plan(names, scope.variant)
+        moment = scope.known_at
         if moment is None:
-            return self._plans.plan(names, frame.variant)
+            return self._plans.plan(names, scope.variant)
         return self._plans.plan_at(names, moment)
 
     async def _cells(
-        self, plan: Plan, ids: Sequence[str], frame: Frame
+        self, plan: Plan, ids: Sequence[str], scope: CallScope
     ) -> tuple[list[Cells], int, Sequence[datetime]]:
-        """Return the cells that the frame sees, the time, and moments if freshness needs them."""
-        if frame.past is not None:
-            return await self._past_cells(plan, ids, frame.past), to_micros(frame.past.began), ()
-        entity, transaction = plan.entity.name, frame.transaction
+        """Return the cells that the scope sees, the time, and moments if freshness needs them."""
+        if scope.past is not None:
+            return await self._past_cells(plan, ids, scope.past), to_micros(scope.past.began), ()
+        entity, transaction = plan.entity.name, scope.transaction
         moments: Sequence[datetime] = ()
-        if plan.is_waited_for and frame.reads is not None:
+        if plan.is_waited_for and scope.reads is not None:
             cells, moments = await self._with_moments(plan, ids)
         elif transaction is None:
             cells = await self._online.get(entity, ids)
@@ -267,8 +267,8 @@ class Reader:
 
     async def _from_cache(self, feature: FeatureDef, entity_id: str, cell: Cell) -> FeatureValue:
         """Return a stored value; compute it again if its derivation is needed and was lost."""
-        value, frame = _from_cell(feature, cell), current_frame()
-        if frame.reads is not None and frame.past is None and cell.derived:
+        value, scope = _from_cell(feature, cell), current_scope()
+        if scope.reads is not None and scope.past is None and cell.derived:
             derivation = await self._derivations.get(feature.series, entity_id, cell.written_at)
             if derivation is None:
                 return await self._missed(feature, entity_id, cell)
@@ -290,7 +290,7 @@ class Reader:
 
         ``earliest`` is the ``as_of`` under which a value without a moment is stored.
         """
-        transaction = current_frame().transaction
+        transaction = current_scope().transaction
         if transaction is not None and not transaction.is_computable(feature):
             return _absent(feature)
         call = UserCall(feature, {feature.entity.id_field: entity_id})
@@ -298,7 +298,7 @@ class Reader:
         failed = tracked_feature(feature, entity_id, _MISSING)
         with OnFailure(lambda: current_reads().track_failure(failed)):
             try:
-                if current_frame().is_shareable:
+                if current_scope().is_shareable:
                     # A computation that began before an erasure is not shared after it.
                     key = f"{self._derivations.known_drops}\0{feature.name}\0{entity_id}"
                     abandoned = partial(_abandoned, feature)
@@ -315,7 +315,7 @@ class Reader:
 
     async def _call(self, feature: FeatureDef, entity_id: str, earliest: int) -> FeatureValue:
         """Call the function; return its value as JSON text, which several callers may share."""
-        reads, is_stored = Reads(), feature.kept and current_frame().is_shareable
+        reads, is_stored = Reads(), feature.kept and current_scope().is_shareable
         drops = await self.follow_drops() if is_stored else 0
         with (
             OnFailure(partial(_track_provenance, reads)),
@@ -355,10 +355,10 @@ class Reader:
 
     def _now(self) -> datetime:
         """Return the time; in a handler that of its transaction, in the past its moment."""
-        frame = current_frame()
-        moment = frame.moment
-        if moment is None and frame.transaction is not None:
-            moment = frame.transaction.now
+        scope = current_scope()
+        moment = scope.moment
+        if moment is None and scope.transaction is not None:
+            moment = scope.transaction.now
         return self._clock.now() if moment is None else from_micros(moment)
 
     async def _log(self, feature: FeatureDef, entity_id: str, value: object, now: datetime) -> None:
@@ -367,17 +367,17 @@ class Reader:
         It may depend on anything at the moment of its computation, so it is of that moment, and
         not of its oldest input.
         """
-        frame, moment = current_frame(), to_micros(now)
-        if frame.is_isolated:
+        scope, moment = current_scope(), to_micros(now)
+        if scope.is_isolated:
             return
         cell = make_cell(feature, value, moment, moment)
         change = make_change(
             feature, entity_id, cell, "served", online=False, authoritative=False, begins=False
         )
-        if frame.transaction is None:
+        if scope.transaction is None:
             await self._online.put([change])
         else:
-            await frame.transaction.add_to_history(change)
+            await scope.transaction.add_to_history(change)
 
 
 def _track_provenance(reads: Reads) -> None:
@@ -436,7 +436,7 @@ def _rendered(
     )
     rule: FreshnessRule = "age"
     tracked: tuple[TrackedFeature, ...] = ()
-    if current_frame().reads is not None and inputs:
+    if current_scope().reads is not None and inputs:
         rule = "inputs"
         tracked = tuple(
             [

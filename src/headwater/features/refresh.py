@@ -27,10 +27,10 @@ from headwater.errors import (
 )
 from headwater.features import schedule as ticks
 from headwater.features.batch_state import BatchState, HandlerTransaction, StagedChanges
+from headwater.features.call_scope import CallScope
 from headwater.features.cells import is_same_value
 from headwater.features.derivation_cache import Derivation, DerivationCache
 from headwater.features.failure_texts import FailureTexts, own_error
-from headwater.features.frame import Frame
 from headwater.features.query_rows import query_columns, query_values
 from headwater.features.read_tracking import Reads
 from headwater.features.refresh_outcomes import RefreshOutcomes
@@ -209,8 +209,8 @@ class Refresh:
         while True:
             transaction, reads = HandlerTransaction(state, now, now, delivery), Reads()
             try:
-                frame = Frame(transaction, reads)
-                value = await self._calls.call(slot, frame, feature, entity_id)
+                scope = CallScope(transaction, reads)
+                value = await self._calls.call(slot, scope, feature, entity_id)
                 await transaction.set(feature, entity_id, value)
             finally:
                 changes = transaction.close()

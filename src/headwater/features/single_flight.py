@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from headwater.features.frame import begin_call, current_frame, enter
+from headwater.features.call_scope import begin_call, current_scope, enter
 from headwater.features.running_calls import RunningCall, UserCall
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class SingleFlight(Generic[T]):
         """
         place = (id(asyncio.get_running_loop()), key)
         flight = self._flights.get(place) or self._start(place, call, run, on_abandoned)
-        waiting = current_frame().call
+        waiting = current_scope().call
         if waiting is not None:
             flight.call.share(waiting)
         flight.callers += 1
@@ -97,7 +97,7 @@ class SingleFlight(Generic[T]):
 
 
 async def _run(call: RunningCall, run: Run[T]) -> T:
-    enter(replace(current_frame(), call=call))  # ends with the task
+    enter(replace(current_scope(), call=call))  # ends with the task
     try:
         return await run()
     finally:

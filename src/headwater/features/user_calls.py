@@ -24,7 +24,7 @@ from headwater.errors import (
     NotFoundError,
     ReplayWriteError,
 )
-from headwater.features.frame import Frame, current_frame, enter, leave
+from headwater.features.call_scope import CallScope, current_scope, enter, leave
 
 _USAGE_ERRORS = (DeclarationError, InvalidInputError, NotFoundError)
 
@@ -45,21 +45,26 @@ class FeatureCalls:
         self.deadline = Deadline(seconds)
 
     async def call(
-        self, slot: Slot, frame: Frame | None, feature: FeatureDef, entity_id: str, *rest: object
+        self,
+        slot: Slot,
+        scope: CallScope | None,
+        feature: FeatureDef,
+        entity_id: str,
+        *rest: object,
     ) -> object:
         """Return the function's result; raise its errors as errors of the feature.
 
-        The function runs in the given frame, or in the current one if there is none. With a frame,
+        The function runs in the given scope, or in the current one if there is none. With a scope,
         the caller has to be a coroutine of `run_concurrently`.
         """
         native_id = feature.entity.native_id(entity_id)
         try:
             if not feature.is_async:
                 slot.task = None  # another task may resume this coroutine
-                call = self._prepare(frame, feature, native_id, *rest)
-                return await (self._offload.call(call) if frame is None else call)
+                call = self._prepare(scope, feature, native_id, *rest)
+                return await (self._offload.call(call) if scope is None else call)
             slot.label = (feature, entity_id, rest)
-            token = enter(frame or current_frame())
+            token = enter(scope or current_scope())
             try:
                 with slot:
                     return await feature.function(native_id, *rest)
@@ -78,11 +83,11 @@ class FeatureCalls:
             raise FunctionRaisedError(feature.name, entity_id, error) from error
 
     def _prepare(
-        self, frame: Frame | None, feature: FeatureDef, *arguments: object
+        self, scope: CallScope | None, feature: FeatureDef, *arguments: object
     ) -> ThreadCall[object]:
         context = copy_context()
-        if frame is not None:
-            context.run(enter, frame)
+        if scope is not None:
+            context.run(enter, scope)
         seconds, function = self.deadline.seconds, feature.function
         return ThreadCall(self._offload, feature, seconds, context, function, *arguments)
 

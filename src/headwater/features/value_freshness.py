@@ -10,8 +10,8 @@ import msgspec
 
 from headwater.core.clock import from_micros, to_micros
 from headwater.declarations.features import FeatureDef
+from headwater.features.call_scope import Past
 from headwater.features.derivation_cache import Derivation
-from headwater.features.frame import Past
 from headwater.features.missed_events import Missed
 from headwater.features.read_plan import Plan
 from headwater.features.read_tracking import Reads

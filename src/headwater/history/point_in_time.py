@@ -18,7 +18,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import PastNames
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
-from headwater.features.frame import MOST_SOURCES, current_frame, track_sources
+from headwater.features.call_scope import MOST_SOURCES, current_scope, track_sources
 from headwater.features.reader import Reader
 from headwater.history.columns import (
     ColumnPlan,
@@ -106,7 +106,7 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
 
 async def _track_rows(plans: Sequence[ColumnPlan], points: Sequence[Path]) -> None:
     """Track the entities of a frame, if the reads of a function are tracked."""
-    if current_frame().reads is None:
+    if current_scope().reads is None:
         return
     for plan, file in zip(plans, points, strict=True):
         ids = await asyncio.to_thread(_ids, file)

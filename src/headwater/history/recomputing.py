@@ -19,7 +19,7 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import Session, parquet, session
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
-from headwater.features.frame import Frame, enter, leave, track_sources
+from headwater.features.call_scope import CallScope, enter, leave, track_sources
 from headwater.features.reader import Reader
 from headwater.history.columns import Reading, is_of_its_computation
 from headwater.history.moments import MomentTransaction
@@ -162,7 +162,7 @@ class Recomputation:
     ) -> tuple[FeatureRow | None, dict[tuple[str, str], FeatureDef]]:
         """Return the values at a moment, or the values to load first."""
         transaction = MomentTransaction(self._loaded, moment.at, known=self._known)
-        token = enter(Frame(transaction))
+        token = enter(CallScope(transaction))
         row: FeatureRow | None = None
         failure: HeadwaterError | None = None
         try:

@@ -11,7 +11,7 @@ from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
-from headwater.features.frame import current_reads, tracking
+from headwater.features.call_scope import current_reads, tracking
 from headwater.features.read_tracking import Reads
 from headwater.store.feature_store import FeatureStore
 

@@ -16,7 +16,7 @@ from headwater.declarations.contexts import overrides
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError
-from headwater.features.frame import tracking
+from headwater.features.call_scope import tracking
 from headwater.features.read_tracking import Reads
 from headwater.mcp.arguments import (
     AssembleArguments,

@@ -11,7 +11,13 @@ from headwater.declarations.retrievers import IndexSearch, RetrieverDef
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import DeclarationError, IndexVersionGoneError, InvalidInputError
 from headwater.errors.hints import nearest
-from headwater.features.frame import Past, ReplayedSearch, current_frame, in_present, track_search
+from headwater.features.call_scope import (
+    Past,
+    ReplayedSearch,
+    current_scope,
+    in_present,
+    track_search,
+)
 from headwater.features.read_tracking import IndexSearched, RetrievalKey
 from headwater.features.reader import Reader
 from headwater.features.references import ReferenceOwner, References, id_field
@@ -66,7 +72,7 @@ class IndexSearches:
 
         ``key`` returns the key of the call, which is only needed in a replay.
         """
-        past = current_frame().past
+        past = current_scope().past
         if past is None or as_of is not None:
             track_search(ReplayedSearch(query.declared.name, "now"))
             return await self._searcher.run(*query, as_of)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.declarations.indexes import IndexDef
-from headwater.features.frame import current_frame
+from headwater.features.call_scope import current_scope
 from headwater.features.services import Services
 from headwater.model.indexes import (
     Documents,
@@ -57,7 +57,7 @@ class Indexer:
 
     async def index(self, index: IndexDef, document: PlainDocument) -> None:
         """Write a document; inside a handler as part of the handler's transaction."""
-        transaction = current_frame().transaction
+        transaction = current_scope().transaction
         cause = "index" if transaction is None else transaction.cause
         version = await self._generations.active(index)
         writes = await self.prepare(index, version, [document], cause)
@@ -69,7 +69,7 @@ class Indexer:
     async def unindex(self, index: IndexDef, document_id: object) -> None:
         """Remove a document; inside a handler as part of the handler's transaction."""
         document = checked_id(document_id)
-        transaction = current_frame().transaction
+        transaction = current_scope().transaction
         version = await self._vectors.version(index.name)
         if version is None:
             return

@@ -13,7 +13,7 @@ from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.durations import format_duration, to_timedelta
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import DurationError, IndexVersionGoneError, InvalidInputError
-from headwater.features.frame_clock import FrameClock
+from headwater.features.scope_clock import ScopeClock
 from headwater.model.indexes import Generation
 from headwater.model.values import OUT_OF_RANGE, has_supported_year
 from headwater.ports import IndexVersion, VectorIndex
@@ -38,7 +38,7 @@ async def version_at(
 
     Raise InvalidInputError for a moment in the future, or one whose versions may be gone.
     """
-    moment = _parse(as_of, FrameClock(clock))
+    moment = _parse(as_of, ScopeClock(clock))
     current = await vectors.version(index.name)
     # The clock of the process that made the last change may be ahead of this one's.
     now = max(clock.micros(), 0 if current is None else current.changed_at)

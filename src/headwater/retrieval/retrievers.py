@@ -26,15 +26,15 @@ from headwater.errors import (
     RetrieverFailedError,
     RetrieverTimeoutError,
 )
-from headwater.features.failure_texts import FailureTexts
-from headwater.features.frame import (
+from headwater.features.call_scope import (
     ReplayedSearch,
     calling,
-    current_frame,
     current_reads,
+    current_scope,
     track_search,
     tracking,
 )
+from headwater.features.failure_texts import FailureTexts
 from headwater.features.read_tracking import (
     IndexSearched,
     OnFailure,
@@ -84,7 +84,7 @@ class _Call(NamedTuple):
 
     def done(self, results: _Results) -> TrackedRetrieval:
         """Count the call, unless it is of a replay, and return it for the record."""
-        if not current_frame().is_isolated:
+        if not current_scope().is_isolated:
             RETRIEVALS.add(self.name, "done")
             SECONDS.labels(self.name).observe(time.perf_counter() - self.began)
         return self.tracked(results)
@@ -180,7 +180,7 @@ class Retrievers:
         return result.chunks
 
     def _track_failure(self, call: _Call) -> None:
-        if not current_frame().is_isolated:
+        if not current_scope().is_isolated:
             RETRIEVALS.add(call.name, "failed")
         none = _Results([], None, frozenset(), self._clock.micros(), Reads())
         current_reads().track_failure(call.tracked(none, failed=True))
@@ -188,7 +188,7 @@ class Retrievers:
     async def _results(
         self, retriever: RetrieverDef, call: _Call, bound: inspect.BoundArguments
     ) -> _Results:
-        user_call, frame = UserCall(retriever, call.arguments), current_frame()
+        user_call, scope = UserCall(retriever, call.arguments), current_scope()
         if retriever.search is None:
             query = None
             track_search(ReplayedSearch(retriever.name, "now"))
@@ -197,7 +197,7 @@ class Retrievers:
             query = await self._searches.resolve(retriever, retriever.search, call.arguments)
             search = partial(self._search_index, retriever, call, query)
         # A replay searches again, and its results may be of the past: they are not for others.
-        if retriever.cache_ttl is None or frame.is_isolated:
+        if retriever.cache_ttl is None or scope.is_isolated:
             with calling(user_call):
                 return await search()
         key = _key(retriever, call.arguments, query)
@@ -207,7 +207,7 @@ class Retrievers:
             return cached
         drops = await self._drops(retriever)
         search = partial(self._search_and_cache, retriever, key, drops, search)
-        if not frame.is_shareable:
+        if not scope.is_shareable:
             with calling(user_call):
                 return await search()
         while True:
@@ -266,7 +266,7 @@ class Retrievers:
         if (
             retriever.cache_ttl is None
             or drops is None
-            or (not current_frame().is_shareable and _has_read_features(results))
+            or (not current_scope().is_shareable and _has_read_features(results))
             or (reads is not None and reads.has_failed)
         ):
             return results

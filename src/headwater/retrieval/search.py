@@ -17,8 +17,8 @@ from headwater.declarations.indexes import IndexDef
 from headwater.declarations.items import Chunk
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError
+from headwater.features.call_scope import current_scope
 from headwater.features.caller_limits import check_index_limits
-from headwater.features.frame import current_frame
 from headwater.features.services import Services
 from headwater.model.values import is_utf8
 from headwater.ports import Embedding, Filter, Hit, Hits, IndexVersion, VectorQuery
@@ -75,7 +75,7 @@ class Searcher:
         _check_query(query)
         filters = parse_filters(options.filters)
         searched_at = self._clock.micros()
-        past = current_frame().past
+        past = current_scope().past
         if as_of is None and past is not None:
             as_of = past.began
         search = partial(_Search, index, query, options, filters)

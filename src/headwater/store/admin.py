@@ -13,8 +13,8 @@ from headwater.core.durations import Duration
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
+from headwater.features.call_scope import check_not_replaying, track_source
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import check_not_replaying, track_source
 from headwater.features.schedule import tick_now
 from headwater.history.retention import Retention, prune
 from headwater.model.admin import ConsumerGroup, ConsumerLag, ForgetReport, PruneReport

@@ -15,7 +15,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import declared_entry
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
-from headwater.features.frame import check_not_replaying
+from headwater.features.call_scope import check_not_replaying
 from headwater.model.backfills import (
     BackfillReport,
     BackfillStatus,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
-from headwater.features.frame import check_not_replaying
+from headwater.features.call_scope import check_not_replaying
 from headwater.store.runtime import Runtime
 
 if TYPE_CHECKING:

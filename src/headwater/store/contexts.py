@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headwater.declarations.context_arguments import bind_parameters
-from headwater.features.frame import check_allowed_in_handler
+from headwater.features.call_scope import check_allowed_in_handler
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context, PastContext
 from headwater.store.record_verbs import RecordVerbs

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
-from headwater.features.frame import check_not_replaying, track_source, track_sources
+from headwater.features.call_scope import check_not_replaying, track_source, track_sources
 from headwater.model.dead_letters import DeadLetter, LetterGroups
 from headwater.model.values import EVERYTHING
 from headwater.ports import DeadLetterQuery

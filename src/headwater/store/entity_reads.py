@@ -11,8 +11,8 @@ import msgspec
 from headwater.contexts.freshness import feature_violations
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackendError, HeadwaterError
+from headwater.features.call_scope import tracking
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import tracking
 from headwater.features.read_tracking import Reads, judged, tracked_feature
 from headwater.features.reader import Reader
 from headwater.model.values import FeatureValue, TrackedFeature
@@ -66,7 +66,7 @@ async def read_entity(runtime: Runtime, entity: str, entity_id: str) -> EntityRe
         _read_stored(reader, stored, text_id), *(_read(reader, [f], text_id) for f in others)
     )
     reads = {read.feature.name: read for each in found for read in each}
-    now = runtime.frame_clock.now()
+    now = runtime.scope_clock.now()
     judgements = [_with_freshness(reads[feature.name], text_id, now) for feature in features]
     return EntityRead(definition.name, text_id, now, judgements)
 

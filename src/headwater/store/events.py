@@ -8,8 +8,8 @@ from datetime import datetime
 from headwater.core.blocking import Blocking, blocking
 from headwater.core.logging import log
 from headwater.errors import EventConflict, EventConflictError
+from headwater.features.call_scope import check_not_replaying, track_source, track_sources
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import check_not_replaying, track_source, track_sources
 from headwater.model.events import EventPage, LoggedEvent, PublishResult
 from headwater.model.values import ServiceEvent
 from headwater.store.event_log import (

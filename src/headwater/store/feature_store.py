@@ -20,8 +20,8 @@ from headwater.declarations import (
 from headwater.declarations.drawing import draw
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.runtime import runtime_of
+from headwater.features.call_scope import check_not_replaying, loaded_value
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import check_not_replaying, loaded_value
 from headwater.model.callers import current_caller
 from headwater.model.declarations import Graph
 from headwater.model.events import payload_of
@@ -108,7 +108,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         >>> store.clock.now()
         datetime.datetime(...)
         """
-        return self._runtime.frame_clock
+        return self._runtime.scope_clock
 
     def source(self, name: str, location: str | Path) -> None:
         """Name a file that SQL features read as a table: Parquet, CSV, JSON, SQLite or DuckDB.

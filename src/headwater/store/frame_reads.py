@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
-from headwater.features.frame import track_source
+from headwater.features.call_scope import track_source
 from headwater.history.exported import ExportedHistory
 from headwater.history.frames.kinds import is_sql, open_frame
 from headwater.history.frames.rows import relation_of

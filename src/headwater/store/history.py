@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef
-from headwater.features.frame import check_not_replaying
+from headwater.features.call_scope import check_not_replaying
 from headwater.model.progress import OnStep
 from headwater.store.runtime import Runtime
 from headwater.store.validation import requested

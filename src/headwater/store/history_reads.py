@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.features.call_scope import track_source
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import track_source
 from headwater.model.progress import OnStep
 from headwater.store.runtime import Runtime
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.indexes import IndexRef, index_name
 from headwater.engine.auditing import audited
+from headwater.features.call_scope import check_not_replaying, track_source
 from headwater.features.caller_limits import check_index_limits, limited_caller
-from headwater.features.frame import check_not_replaying, track_source
 from headwater.model.indexes import StoredDocument
 from headwater.model.progress import OnStep
 from headwater.store.runtime import Runtime

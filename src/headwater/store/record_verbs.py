@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Unpack
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.engine.auditing import audited
+from headwater.features.call_scope import check_not_replaying
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import check_not_replaying
 from headwater.model.lineage import ContextTrace
 from headwater.store.runtime import Runtime
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater.declarations.context_arguments import bind_named
+from headwater.features.call_scope import tracking
 from headwater.features.caller_limits import limited_caller
-from headwater.features.frame import tracking
 from headwater.features.read_tracking import Reads, TrackedRetrieval
 from headwater.store.runtime import Runtime
 

@@ -12,8 +12,8 @@ from headwater.declarations.items import Chunk
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.engine.engines import Engines
-from headwater.features.frame import check_allowed_in_handler, current_replay
-from headwater.features.frame_clock import FrameClock, real_clock
+from headwater.features.call_scope import check_allowed_in_handler, current_replay
+from headwater.features.scope_clock import ScopeClock, real_clock
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
 from headwater.settings.schema import Settings
@@ -28,7 +28,7 @@ class Runtime:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings
         self.clock = real_clock(clock)
-        self.frame_clock = FrameClock(clock)
+        self.scope_clock = ScopeClock(clock)
         self.registry = Registry()
         self.sync_loop = SyncLoop()
         self._engines = Engines()
@@ -49,7 +49,7 @@ class Runtime:
         """Close the engines; the next use opens new ones with these settings and this clock."""
         await self.close()
         self.settings, self.clock, self._engines = settings, real_clock(clock), Engines()
-        self.frame_clock.real = self.clock
+        self.scope_clock.real = self.clock
 
     async def assemble(
         self,

@@ -11,8 +11,8 @@ from headwater.declarations.items import Chunk
 from headwater.declarations.search_options import Rerank, SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
+from headwater.features.call_scope import check_allowed_in_handler, check_not_replaying
 from headwater.features.caller_limits import check_document_limits, check_index_limits
-from headwater.features.frame import check_allowed_in_handler, check_not_replaying
 from headwater.model.indexes import SearchMode
 from headwater.store.runtime import Runtime
 

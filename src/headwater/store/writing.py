@@ -8,8 +8,8 @@ from datetime import datetime
 from headwater.core.clock import to_micros
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ErasedEntityError, InvalidInputError
+from headwater.features.call_scope import current_scope
 from headwater.features.cells import make_cell, make_change
-from headwater.features.frame import current_frame
 from headwater.model.values import OUT_OF_RANGE, Cell, has_supported_year
 from headwater.store.runtime import Runtime
 
@@ -26,16 +26,16 @@ async def set_value(
     feature.check_stored()
     runtime.registry.check_writable(feature)
     text_id = feature.entity.text_id(entity_id)
-    frame = current_frame()
-    if frame.transaction is not None:
+    scope = current_scope()
+    if scope.transaction is not None:
         if as_of is not None:
             raise InvalidInputError("inside a handler, as_of is the event's and cannot be set")
-        for version in _versions(runtime, feature, frame.variant):
-            await frame.transaction.set(version, text_id, value)
+        for version in _versions(runtime, feature, scope.variant):
+            await scope.transaction.set(version, text_id, value)
         return
     moment = None if as_of is None else _checked_micros(runtime, as_of)
     engine = await runtime.open()
-    await engine.reader.check(frame)
+    await engine.reader.check(scope)
     online = engine.backends.online
     (cells,) = await online.get(feature.entity.name, [text_id])
     changes = []

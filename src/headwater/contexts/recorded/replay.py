@@ -11,7 +11,7 @@ from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
 from headwater.core.canonical_json import to_tagged
 from headwater.core.tokens import Tokenizer
 from headwater.errors import ReplayError
-from headwater.features.frame import ReplayedSearch
+from headwater.features.call_scope import ReplayedSearch
 from headwater.model.contexts import Mode, Replay
 from headwater.model.lineage import Context
 from headwater.records.core import Commitment, Core, FeatureRead, disclosed

@@ -26,7 +26,7 @@ from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.meanings import declared_as, named_at
 from headwater.errors import FreshnessSLAError, InvalidInputError, RecordValueError, ReplayError
 from headwater.errors.hints import nearest
-from headwater.features.frame import (
+from headwater.features.call_scope import (
     PastRead,
     ReplayRun,
     at_moment,

@@ -20,8 +20,8 @@ from headwater.errors import (
     UnknownContextError,
 )
 from headwater.errors.hints import nearest
+from headwater.features.call_scope import track_source, track_sources
 from headwater.features.caller_limits import LimitedCaller, limited_caller
-from headwater.features.frame import track_source, track_sources
 from headwater.model.contexts import LARGEST_PAGE, ContextPage, RecordSummary
 from headwater.model.lineage import FreshnessStatus
 from headwater.model.values import EVERYTHING, Part

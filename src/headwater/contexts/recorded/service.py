@@ -17,7 +17,7 @@ from headwater.contexts.recorded.search import ContextSearch
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
 from headwater.contexts.recorded.visibility import Visibility
 from headwater.errors import InvalidInputError
-from headwater.features.frame import current_replay
+from headwater.features.call_scope import current_replay
 from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.model.contexts import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from headwater.core.clock import Clock, from_micros
-from headwater.features.frame import current_frame
+from headwater.features.call_scope import current_scope
 
 
-class FrameClock:
+class ScopeClock:
     """The store's clock, as ``store.clock`` gives it to functions.
 
     A value that is computed for a row of a frame, in a replay or in a backfill sees the time of
@@ -20,12 +20,12 @@ class FrameClock:
 
     def now(self) -> datetime:
         """Return the time, or the moment of the past that is computed here."""
-        moment = current_frame().moment
+        moment = current_scope().moment
         return self.real.now() if moment is None else from_micros(moment)
 
     def micros(self) -> int:
         """Return the same in microseconds since the epoch."""
-        moment = current_frame().moment
+        moment = current_scope().moment
         return self.real.micros() if moment is None else moment
 
     def monotonic(self) -> int:
@@ -38,5 +38,5 @@ class FrameClock:
 
 
 def real_clock(clock: Clock) -> Clock:
-    """Return the clock that does not depend on the frame, as leases and stored rows need it."""
-    return clock.real if isinstance(clock, FrameClock) else clock
+    """Return the clock that does not depend on the scope, as leases and stored rows need it."""
+    return clock.real if isinstance(clock, ScopeClock) else clock

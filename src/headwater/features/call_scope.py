@@ -1,4 +1,4 @@
-"""The frame: everything around a running function that decides what its reads and writes do."""
+"""The call scope: what decides about the reads and writes of a running function."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class ReplayRun(NamedTuple):
     searches: list[ReplayedSearch]
 
 
-class Frame(msgspec.Struct, frozen=True):
+class CallScope(msgspec.Struct, frozen=True):
     """What surrounds the code that runs here; each field is None outside of such a thing."""
 
     transaction: HandlerTransaction | None = None
@@ -153,13 +153,13 @@ class Frame(msgspec.Struct, frozen=True):
         return self.transaction is None and self.past is None and self.replay is None
 
 
-_OUTERMOST = Frame()
-_frame: ContextVar[Frame] = ContextVar("headwater_frame", default=_OUTERMOST)
+_OUTERMOST = CallScope()
+_scope: ContextVar[CallScope] = ContextVar("headwater_call_scope", default=_OUTERMOST)
 
-current_frame = _frame.get
-enter = _frame.set
-"""Make a frame the current one; give the token to `leave` in the same task."""
-leave = _frame.reset
+current_scope = _scope.get
+enter = _scope.set
+"""Make a scope the current one; give the token to `leave` in the same task."""
+leave = _scope.reset
 
 
 def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
@@ -167,11 +167,11 @@ def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
 
     It needs no event loop, so that a sync handler reads the entities of its batch in its thread.
     """
-    frame = _frame.get()
-    transaction = frame.transaction
-    if transaction is None or frame.reads is not None or not feature.stored:
+    scope = _scope.get()
+    transaction = scope.transaction
+    if transaction is None or scope.reads is not None or not feature.stored:
         return msgspec.UNSET
-    variant = frame.variant
+    variant = scope.variant
     if variant is not None and variant.name == feature.name:
         feature = variant
     entity = feature.entity
@@ -188,16 +188,16 @@ def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
 
 
 class _Replaced:
-    """A context manager that replaces fields of the frame for the code inside."""
+    """A context manager that replaces fields of the scope for the code inside."""
 
     __slots__ = ("_fields", "_token")
 
     def __init__(self, **fields: object) -> None:
         self._fields = fields
-        self._token: Token[Frame]
+        self._token: Token[CallScope]
 
     def __enter__(self) -> None:
-        self._token = enter(replace(current_frame(), **self._fields))
+        self._token = enter(replace(current_scope(), **self._fields))
 
     def __exit__(self, *_: object) -> None:
         leave(self._token)
@@ -210,19 +210,19 @@ def tracking(reads: Reads) -> _Replaced:
 
 def current_reads() -> Reads:
     """Return the tracker of the function that is running, or one that is thrown away."""
-    return current_frame().reads or Reads()
+    return current_scope().reads or Reads()
 
 
 def track_source(*part: str) -> None:
     """Add a source to the provenance of the function that is running, if there is one."""
-    reads = current_frame().reads
+    reads = current_scope().reads
     if reads is not None:
         reads.provenance.add(part)
 
 
 def track_sources(parts: Iterable[Part]) -> None:
     """Add the sources of many rows to the provenance; of too many rows, everything."""
-    reads = current_frame().reads
+    reads = current_scope().reads
     if reads is not None:
         sources = set(parts)
         reads.provenance |= sources if len(sources) <= MOST_SOURCES else {EVERYTHING}
@@ -254,7 +254,7 @@ def replaying(replay: ReplayRun, reads: Reads) -> _Replaced:
 
 def begin_call(call: UserCall) -> RunningCall:
     """Return a call inside of the current one; raise RecursionError if it would never end."""
-    return RunningCall(call, current_frame().call)
+    return RunningCall(call, current_scope().call)
 
 
 @contextmanager
@@ -270,13 +270,13 @@ def calling(call: UserCall) -> Iterator[None]:
 
 def current_replay() -> AssembleContext | None:
     """Return the function that assembles contexts in place of the store, if this is a replay."""
-    replay = current_frame().replay
+    replay = current_scope().replay
     return None if replay is None else replay.assemble
 
 
 def track_search(search: ReplayedSearch) -> None:
     """Record a search, if this is a replay."""
-    replay = current_frame().replay
+    replay = current_scope().replay
     if replay is not None:
         replay.searches.append(search)
 
@@ -290,6 +290,6 @@ def check_not_replaying(verb: str) -> None:
 
 def check_allowed_in_handler(verb: str) -> None:
     """Raise an error if this is a handler that may not call the verb."""
-    transaction = current_frame().transaction
+    transaction = current_scope().transaction
     if transaction is not None:
         transaction.check_allowed(verb)
