@@ -20,8 +20,8 @@ from headwater import FeatureStore, Worker
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, ConfigError
 from headwater.http.app import create_app
-from headwater.http.request_metrics import RequestMetrics
-from headwater.http.server import serve
+from headwater.http.routing.request_metrics import RequestMetrics
+from headwater.http.server.processes import serve
 from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 
 PROGRAM = """
