@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from headwater.core.logging import Outage, log
 from headwater.declarations.run_set import RunSet, without_code
@@ -12,9 +12,11 @@ from headwater.engine.worker.backfill_offers import NewFeatures, find_new_featur
 from headwater.engine.worker.joining import Joiner, drop_unneeded_groups
 from headwater.engine.worker.type_changes import check_types
 from headwater.errors import BackendUnavailableError
-from headwater.history.backfill.steps import retired_when_due
+from headwater.history.backfill.steps import leaves_at, retired_when_due
 from headwater.history.versions import ran, run
-from headwater.model.catalog import CatalogState
+from headwater.model.catalog import CatalogState, FeatureVersion
+
+_LEAVING_PAUSE = 0.1
 
 
 class RunningVersions:
@@ -101,10 +103,26 @@ class RunningVersions:
 
     @property
     def other_code(self) -> list[str]:
-        """The versions that workers of other code run, for which this worker has to wait."""
-        own, is_waiting = self._engine.catalog.served_at_first, not self.run_set.declared
-        foreign = self._engine.registry.foreign(self._group, own) if is_waiting else ()
-        return [version.series for version in foreign]
+        """The versions that workers of other code run, for which this worker has to wait.
+
+        Those that were replaced and leave in a moment are not among them.
+        """
+        return [version.series for version in self._foreign() if leaves_at(version) is None]
+
+    async def outlast_leaving(self) -> None:
+        """Wait until no version of other code is only kept fresh after a switch."""
+        while not self.other_code and (
+            leaving := list(filter(None, map(leaves_at, self._foreign())))
+        ):
+            left = max(leaving) - self._engine.clock.now()
+            await self._engine.clock.sleep(max(left.total_seconds(), _LEAVING_PAUSE))
+            await self.follow()
+            self.apply()
+
+    def _foreign(self) -> Sequence[FeatureVersion]:
+        """Return the versions of other code because of which this worker runs none."""
+        own = self._engine.catalog.served_at_first
+        return () if self.run_set.declared else self._engine.registry.foreign(self._group, own)
 
     def _report_other_code(self) -> None:
         if versions := self.other_code:
@@ -151,6 +169,4 @@ def _has_done_backfill(state: CatalogState) -> bool:
 
 def _has_leaving(state: CatalogState) -> bool:
     """Return whether a version is kept fresh only until readers have heard of the next one."""
-    return any(
-        version.state == "ready" and version.retired_at is not None for version in state.versions()
-    )
+    return any(leaves_at(version) for version in state.versions())

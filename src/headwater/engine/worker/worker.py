@@ -174,8 +174,10 @@ class Worker:
         if not self._draining:
             await report_changes(engine)
         await versions.prepare()
-        if self._draining and versions.other_code:
-            raise CodeChangedError(versions.other_code)
+        if self._draining:
+            await versions.outlast_leaving()
+            if versions.other_code:
+                raise CodeChangedError(versions.other_code)
         await self._held.register(self.name, engine, versions)
 
     async def _retry(
