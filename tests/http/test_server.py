@@ -28,7 +28,7 @@ PROGRAM = """
 import asyncio, os, sys, time
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.core.logging import log
-from headwater.http.server import serve
+from headwater.http.server.processes import serve
 
 log.configure("info", "json")
 store = FeatureStore()
