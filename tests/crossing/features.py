@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -21,6 +21,15 @@ from headwater.declarations.contexts import ContextFunction
 
 RECENT = timedelta(seconds=90)
 """For how long a value of ``recent`` counts."""
+
+CACHED = timedelta(seconds=60)
+"""For how long what was found in the directory is cached."""
+
+SLA = timedelta(seconds=40)
+"""The age that the card of a user allows."""
+
+WAITING_SLA = timedelta(seconds=2)
+"""For how long an event may wait for ``total``."""
 
 KEYS = (
     "total",
@@ -46,6 +55,9 @@ OF_EVENTS = ("total", "last", "recent", "price", "reused")
 
 OF_TIME = ("score", "rank", "lazy", "scores", "cached", "logged")
 """Those that applications, schedules and readers write."""
+
+ON_CARD = ("total", "last", "recent", "price", "score", "scores")
+"""Those whose freshness is compared with the model."""
 
 
 class Declared(NamedTuple):
@@ -81,8 +93,17 @@ def embedded(texts: Sequence[str]) -> list[list[float]]:
     return [[1.0, float(len(text))] for text in texts]
 
 
-def declare(store: FeatureStore, declared: Declared) -> ContextFunction[[str]]:
-    """Declare all features, an index and a context, which is returned."""
+class Contexts(NamedTuple):
+    """The contexts of a user."""
+
+    summary: ContextFunction[[str]]
+    """All features, and the notes of all users."""
+    card: ContextFunction[[str]]
+    """Features with an SLA, and a cached search outside of the store."""
+
+
+def declare(store: FeatureStore, declared: Declared, directory: Mapping[str, int]) -> Contexts:
+    """Declare all features, an index, and the contexts that are returned."""
 
     @entity(store)
     class User:
@@ -106,7 +127,22 @@ def declare(store: FeatureStore, declared: Declared) -> ContextFunction[[str]]:
         read = {key: values[name] for key, name in names.items()}
         return [ContextItem(text) for text in described(read, [note.text for note in notes])]
 
-    return summary
+    @retriever(store, cache_ttl=CACHED)
+    def look_up(user_id: str) -> list[str]:
+        return [entry(user_id, directory.get(user_id))]
+
+    @context(store, freshness_sla=SLA)
+    async def card(user_id: str) -> list[ContextItem]:
+        found = await look_up(user_id)
+        await store.get_features([declared.name(key) for key in ON_CARD], [user_id])
+        return [ContextItem(chunk.text) for chunk in found]
+
+    return Contexts(summary, card)
+
+
+def entry(user_id: str, number: int | None) -> str:
+    """Return what the directory has about a user."""
+    return "nobody" if number is None else f"{user_id} has number {number}"
 
 
 def described(values: dict[str, Any], notes: Sequence[str]) -> list[str]:
@@ -121,6 +157,7 @@ def _declare_triggered(store: FeatureStore, user: type, declared: Declared) -> N
         trigger="buy",
         default=declared.default,
         freshness="caught_up",
+        freshness_sla=WAITING_SLA,
         max_retries=0,
     )
     async def total(user_id: str, event: ServiceEvent) -> int:
@@ -143,7 +180,7 @@ def _declare_triggered(store: FeatureStore, user: type, declared: Declared) -> N
     @feature(entity=user, trigger="note", order="event_time")
     async def noted(user_id: str, event: ServiceEvent) -> str:
         text = f"note {event.payload['text']} of {user_id}"
-        await store.index("notes", user_id, text)
+        await store.index("notes", event.payload["document"], f"note {event.payload['text']}")
         return text
 
 
@@ -203,6 +240,9 @@ def _declare_scheduled(store: FeatureStore, user: type, declared: Declared) -> N
         entity=user,
         refresh="5m",
         materialize=True,
+        default=0,
+        freshness="caught_up",
+        freshness_sla="1d",
         sql="SELECT entity_id AS user_id, count(*) AS value FROM feature_history"
         " WHERE feature = 'score' GROUP BY entity_id",
     )

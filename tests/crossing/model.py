@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from tests.crossing.features import RECENT, Declared, in_euros
+from tests.crossing.features import (
+    CACHED,
+    RECENT,
+    SLA,
+    WAITING_SLA,
+    Declared,
+    entry,
+    in_euros,
+)
 
 KEPT_FRESH = timedelta(seconds=10)
 """For how long the version before a switch is kept fresh."""
@@ -19,7 +27,9 @@ class Event(NamedTuple):
     user_id: str
     amount: int
     at: datetime
-    bad: bool = False
+    bad: bool
+    received_at: datetime
+    """When the store accepted it, by its own clock."""
 
 
 class Timed(NamedTuple):
@@ -53,7 +63,7 @@ class UserState:
 
     last: Timed | None = None
     recent: Timed | None = None
-    amount: int | None = None
+    amount: Timed | None = None
     score: Timed | None = None
     reused: int | None = None
 
@@ -76,6 +86,16 @@ class Model:
         self.users: dict[str, UserState] = {}
         self.erasures: dict[str, Erasure] = {}
         self.documents: dict[str, Timed] = {}
+        self.directory: dict[str, int] = {}
+        """What a system outside of the store has about users."""
+        self.looked_up: dict[str, Timed] = {}
+        """What was found in it, as far as it is cached."""
+        self.first_received: datetime | None = None
+        """When the store got its first event or tick."""
+        self.lacks_events = False
+        """Whether some were pruned, so that a backfill would be wrong."""
+        self.has_run = False
+        """Whether a worker has run the schedules."""
 
     @property
     def unserved(self) -> int | None:
@@ -93,11 +113,14 @@ class Model:
 
     def accept(self, event: Event) -> None:
         self.accepted += 1
+        self.first_received = self.first_received or event.received_at
         self.events.append(event)
         self.waiting.append(event)
 
-    def drain(self, now: datetime) -> None:
-        """Handle all waiting events."""
+    def drain(self, now: datetime, received_at: datetime) -> None:
+        """Handle all waiting events, and run the schedules that are due."""
+        self.has_run = True
+        self.first_received = self.first_received or received_at
         for version in self.versions.values():
             replaced_at = version.replaced_at
             if replaced_at is not None and now >= replaced_at + KEPT_FRESH:
@@ -114,7 +137,8 @@ class Model:
         if user.last is None or event.at >= user.last.at:
             user.last = Timed(event.at, event.amount)
         user.recent = Timed(now, event.at)
-        user.amount = event.amount
+        since = user.amount.at if user.amount else event.at
+        user.amount = Timed(max(since, event.at), event.amount)
         if self.declared.reused:
             user.reused = event.amount
 
@@ -182,6 +206,8 @@ class Model:
         self.waiting = [each for each in self.waiting if each.user_id != user_id]
         self.letters = [each for each in self.letters if each[1].user_id != user_id]
         self.users.pop(user_id, None)
+        self.directory.pop(user_id, None)
+        self.looked_up = {}
         for version in self.versions.values():
             version.sums.pop(user_id, None)
 
@@ -196,7 +222,7 @@ class Model:
             "last": user.last.value if user.last else None,
             "recent": recent,
             "score": user.score.value if user.score else None,
-            "price": self._price(user.amount),
+            "price": self._price(user.amount.value if user.amount else None),
             "logged": (total, now),
             "tier": tier,
             "aged": None if recent is None else (now - recent).seconds,
@@ -208,3 +234,34 @@ class Model:
         if amount is None:
             return None
         return 100 * amount if self.declared.unit == "cents" else in_euros(100 * amount)
+
+    def look_up(self, user_id: str, now: datetime) -> str:
+        """Return what a search of the directory finds, which is cached."""
+        cached = self.looked_up.get(user_id)
+        if cached is None or now >= cached.at + CACHED:
+            cached = Timed(now, entry(user_id, self.directory.get(user_id)))
+            self.looked_up[user_id] = cached
+        return str(cached.value)
+
+    def violations(self, user_id: str, now: datetime) -> set[tuple[str, str]]:
+        """Return why the card of a user is not fresh: the names of what it read, and reasons."""
+        user = self.users.get(user_id, UserState())
+        dated = {"last": user.last, "price": user.amount, "recent": user.amount}
+        found = {"look_up": self.looked_up[user_id], "score": user.score, **dated}
+        if user.recent is None or now >= user.recent.at + RECENT:
+            found["recent"] = None
+        reasons = {(name, "missing") for name, value in found.items() if value is None}
+        reasons |= {
+            (name, "stale") for name, value in found.items() if value and now > value.at + SLA
+        }
+        if any(now > event.received_at + WAITING_SLA for event in self.waiting):
+            reasons.add((self.declared.total, "stale"))
+        if not self.has_run:
+            reasons.add(("scores", "never_ran"))
+        return reasons
+
+    def prune_events(self, before: datetime) -> None:
+        """Remove the events that the store accepted before a moment."""
+        if self.first_received is not None and self.first_received < before:
+            self.lacks_events = True
+        self.events = [each for each in self.events if each.received_at >= before]

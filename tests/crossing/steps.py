@@ -6,15 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
-from typing import Protocol
+from typing import Protocol, get_args
 
 import pytest
 
 from headwater import FeatureStore
-from headwater.errors import EntityChangedError, ErasedEntityError, InvalidInputError
+from headwater.errors import (
+    BackfillRefusedError,
+    EntityChangedError,
+    ErasedEntityError,
+    InvalidInputError,
+)
 from tests.crossing.features import declare_moved
 from tests.crossing.model import Event, Timed
-from tests.crossing.world import USERS, World
+from tests.crossing.world import USERS, Part, World
 
 
 class Step(Protocol):
@@ -35,7 +40,8 @@ class Publish:
 
     async def take(self, world: World) -> None:
         at = world.clock.now() - timedelta(seconds=self.late)
-        event = Event(f"e{world.model.accepted}", self.user_id, self.amount, at, self.bad)
+        event_id, received_at = f"e{world.model.accepted}", world.store_time()
+        event = Event(event_id, self.user_id, self.amount, at, self.bad, received_at)
         if await _buy(world, event):
             world.model.accept(event)
         if self.drain:
@@ -44,7 +50,7 @@ class Publish:
 
 async def _buy(world: World, event: Event) -> bool:
     payload = {"amount": event.amount, "bad": event.bad}
-    return await world.publish("buy", event, payload, event_id=event.event_id)
+    return await world.publish("buy", event.user_id, payload, at=event.at, event_id=event.event_id)
 
 
 @dataclass(frozen=True)
@@ -69,11 +75,11 @@ class Note:
 
     async def take(self, world: World) -> None:
         at = world.clock.now() - timedelta(seconds=self.late)
-        event = Event("", self.user_id, self.text, at)
-        if await world.publish("note", event, {"text": self.text}, event_id=None):
+        document = f"by {USERS.index(self.user_id)}"
+        payload = {"text": self.text, "document": document}
+        if await world.publish("note", self.user_id, payload, at=at):
             world.model.user(self.user_id)
-            text = f"note {self.text} of {self.user_id}"
-            world.model.index(self.user_id, Timed(at, text))
+            world.model.index(document, Timed(at, f"note {self.text}"))
         await world.drain()
 
 
@@ -203,6 +209,10 @@ class Backfill:
     async def take(self, world: World) -> None:
         if world.model.unserved is None:
             await world.drain()
+            if world.model.lacks_events:
+                with pytest.raises(BackfillRefusedError, match="pruned"):
+                    await world.store.backfills.run(world.total)
+                return
             await world.store.backfills.run(world.total)
             world.model.backfill()
         if self.switch:
@@ -245,13 +255,33 @@ class SwitchBack:
 
 @dataclass(frozen=True)
 class Prune:
-    """History of before some seconds ago is removed."""
+    """History, events or records of before some seconds ago are removed."""
 
+    part: Part
     seconds: int
 
     async def take(self, world: World) -> None:
-        # Half a second, so that nothing was served at that very moment.
-        await world.store.admin.prune(history=timedelta(seconds=self.seconds + 0.5))
+        await world.drain()
+        await world.prune(self.part, self.seconds)
+
+
+@dataclass(frozen=True)
+class Export:
+    """The history since the last export is exported."""
+
+    async def take(self, world: World) -> None:
+        await world.store.history.export(world.exported)
+
+
+@dataclass(frozen=True)
+class Enter:
+    """A system outside of the store has something about a user, which a cached search finds."""
+
+    user_id: str
+    number: int
+
+    async def take(self, world: World) -> None:
+        world.model.directory[self.user_id] = self.number
 
 
 @dataclass(frozen=True)
@@ -316,7 +346,11 @@ _common: list[Draw] = [
     lambda random: Assemble(_user(random)),
     lambda random: Set(_user(random), random.choice([None, 0.5, 1.0, 2.5]), _late(random)),
 ]
-_rare: list[Draw] = [lambda random: Again(random.randint(0, 9)), lambda _: Restart()]
+_rare: list[Draw] = [
+    lambda random: Again(random.randint(0, 9)),
+    lambda _: Restart(),
+    lambda random: Enter(_user(random), _text(random)),
+]
 _versions: list[Draw] = [
     lambda random: Function(random.choice([1, 10])),
     lambda random: Backfill(switch=random.random() < 0.7),
@@ -326,10 +360,11 @@ _versions: list[Draw] = [
     lambda _: Rename(),
     lambda _: Reuse(),
     lambda random: Default(random.choice([0, 5])),
+    lambda _: Export(),
 ]
 _erasure: list[Draw] = [
     lambda random: Forget(_user(random), may_return=random.random() < 0.5),
-    lambda random: Prune(random.choice([5, 60])),
+    lambda random: Prune(random.choice(get_args(Part)), random.choice([5, 60])),
     lambda _: Redrive(),
     lambda _: Move(),
     lambda _: Convert(),

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(900)
 PROGRAMS = settings().max_examples
 """Programs of each theme: fifty, in `make test` ten, or with the profile ``explore`` a thousand."""
 
-EXTENTS: Sequence[Extent] = ("everything", "events", "time", "events", "time", "events", "time")
+EXTENTS: Sequence[Extent] = ("everything", "events", "time", "exported", "events", "time", "events")
 """What programs compare in turn: rarely everything, which takes long."""
 
 Open = Callable[[], AbstractContextManager[Settings]]
@@ -84,7 +84,7 @@ def test_what_was_served_stays_known_replayed_and_audited(theme: str) -> None:
     @contextmanager
     def new_store() -> Iterator[Settings]:
         with TemporaryDirectory(prefix="hw-") as home:
-            yield Settings().replace(home=home, partitions=2, record=PATIENT_RECORDS)
+            yield Settings().replace(home=f"{home}/store", partitions=2, record=PATIENT_RECORDS)
 
     check_all(theme, PROGRAMS, new_store)
 
@@ -95,6 +95,8 @@ def test_what_was_served_on_servers_stays_known_replayed_and_audited(
     @contextmanager
     def new_store() -> Iterator[Settings]:
         with TemporaryDirectory(prefix="hw-") as home, schemas.lent() as schema:
-            yield on_servers(redis_url, postgres_url, schema).replace(home=home, partitions=2)
+            yield on_servers(redis_url, postgres_url, schema).replace(
+                home=f"{home}/store", partitions=2
+            )
 
     check_all("everything", PROGRAMS // 2, new_store)

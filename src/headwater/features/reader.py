@@ -134,10 +134,10 @@ class Reader:
         plan = self._plan(names, scope)
         ids = list(map(plan.entity.text_id, entity_ids))
         past = scope.past
-        cells, now, evidence = await self._cells(plan, ids, scope)
+        cells, now, moments = await self._cells(plan, ids, scope)
         rows = self._stored_rows(plan, ids, cells, now)
         if plan.caught_up and scope.reads is not None:
-            evidence = await self._evidence(plan, rows, evidence, past)
+            evidence = Evidence() if past else await self._evidence(plan, rows, moments)
             apply_rules(plan, ids, cells, rows, past, evidence)
         if plan.computed:
             stored_rows = zip(ids, cells, rows, strict=True)
@@ -163,30 +163,24 @@ class Reader:
 
     async def _cells(
         self, plan: Plan, ids: Sequence[str], scope: CallScope
-    ) -> tuple[list[Cells], int, Evidence]:
+    ) -> tuple[list[Cells], int, Sequence[datetime]]:
         """Return the cells that the scope sees, the time, and moments if freshness needs them."""
         if scope.past is not None:
-            return (
-                await self._past_cells(plan, ids, scope.past),
-                to_micros(scope.past.began),
-                Evidence(),
-            )
+            return await self._past_cells(plan, ids, scope.past), to_micros(scope.past.began), ()
         entity, transaction = plan.entity.name, scope.transaction
-        evidence = Evidence()
+        moments: Sequence[datetime] = ()
         if plan.is_waited_for and scope.reads is not None:
-            cells, evidence = await self._with_moments(plan, ids)
+            cells, moments = await self._with_moments(plan, ids)
         elif transaction is None:
             cells = await self._online.get(entity, ids)
         if transaction is not None:
-            return await transaction.get(entity, ids, plan.kept), transaction.now, evidence
-        return cells, self._clock.micros(), evidence
+            return await transaction.get(entity, ids, plan.kept), transaction.now, moments
+        return cells, self._clock.micros(), moments
 
     async def _evidence(
-        self, plan: Plan, rows: Sequence[FeatureRow], known: Evidence, past: Past | None
+        self, plan: Plan, rows: Sequence[FeatureRow], moments: Sequence[datetime]
     ) -> Evidence:
-        """Return what shows that the values of a read are current; the past has it recorded."""
-        if past is not None:
-            return known
+        """Return what shows that the values of a read are current."""
         runs = {
             feature.name: await self._outcomes.last_success(feature)
             for feature in plan.caught_up
@@ -197,16 +191,17 @@ class Reader:
             for feature in plan.caught_up
             if feature.triggers
         }
-        return known._replace(runs=runs, missed=missed)
+        return Evidence(moments, runs, missed)
 
-    async def _with_moments(self, plan: Plan, ids: Sequence[str]) -> tuple[list[Cells], Evidence]:
-        """Return cells, and which events of their partitions and entities are not in them."""
+    async def _with_moments(
+        self, plan: Plan, ids: Sequence[str]
+    ) -> tuple[list[Cells], list[datetime]]:
+        """Return cells, and the moment until which all events of each partition are in them."""
         now = self._clock.now()
-        standings = await self._online.get_with_waiting(plan.entity.name, ids)
-        waiting = [standing.waiting_since for standing in standings]
-        moments = [now if since is None else min(now, from_micros(since)) for since in waiting]
-        unhandled = [standing.unhandled for standing in standings]
-        return [standing.cells for standing in standings], Evidence(moments, unhandled)
+        answers = await self._online.get_with_waiting(plan.entity.name, ids)
+        return [cells for cells, _ in answers], [
+            now if since is None else min(now, from_micros(since)) for _, since in answers
+        ]
 
     async def _past_cells(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
         """Return the cells that a reader in the past would have got."""

@@ -347,3 +347,41 @@ async def test_values_computed_from_one_of_a_type_that_has_changed_since_are_not
         assert served.differences == []
         assert served.not_compared == {"of a type that has changed since": unreadable}
         assert served.equal == 2 * equal + unreadable
+
+
+def expiring(settings: Settings, clock: ManualClock, ttl: str | None) -> FeatureStore:
+    """Return a store with a total that counts for as long as a ttl."""
+    store = FeatureStore(settings=settings, clock=clock)
+
+    @store.entity
+    class User:
+        user_id: str
+
+    @store.feature(User, trigger="buy", default=0, ttl=ttl)
+    def total(user_id: str, event: ServiceEvent) -> int:
+        return 5
+
+    @store.context()
+    async def page(user_id: str) -> list[ContextItem]:
+        return [ContextItem(str(await store.get_feature("total", user_id)))]
+
+    return store
+
+
+async def test_a_value_that_was_served_for_longer_than_a_ttl_declared_since_is_not_compared(
+    settings: Settings, clock: ManualClock
+) -> None:
+    async with expiring(settings, clock, None) as store:
+        await store.publish("buy", "u1")
+        await store.drain()
+        clock.advance("1m")
+        await store.assemble("page", {"user_id": "u1"})
+        clock.advance("1h")
+        assert (await store.assemble("page", {"user_id": "u1"})).content == "5"
+        clock.advance("1m")
+    async with expiring(settings, clock, "5m") as store:
+        await store.drain()
+        served = (await store.admin.audit()).served
+    assert served.differences == []
+    assert served.not_compared == {"served for longer than the ttl that is declared now": 1}
+    assert served.equal == 1

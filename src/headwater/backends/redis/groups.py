@@ -79,7 +79,7 @@ class RedisGroups:
             [
                 script_call(
                     "drop_position",
-                    [part.group, part.lease, part.events, part.outbox, part.unhandled(name)],
+                    [part.group, part.lease, part.events, part.outbox],
                     *(name, self._keys.group),
                 )
                 for part in keys.parts

@@ -1,1 +1,0 @@
-"""The worker: partitions, batches, schedules, and the versions of features that it runs."""

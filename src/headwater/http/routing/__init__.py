@@ -1,1 +1,0 @@
-"""Requests and responses: typed routes, parsing, problems and the OpenAPI document."""

@@ -1,1 +1,0 @@
-"""The server: uvicorn with limits of connections and time, and its processes."""
