@@ -1,6 +1,7 @@
 import { expect, it } from "vitest";
 
-import { summary } from "./outcomes";
+import { returned, summary } from "./outcomes";
+import type { Letter } from "./queries";
 
 const settled = (done: number, gone: number) => [
   ...Array.from({ length: done }, (_, n) => ({ id: String(n), outcome: "redriven" as const })),
@@ -15,4 +16,10 @@ it("says what happened to the letters", () => {
   );
   expect(summary("discard", settled(0, 1))).toBe("No letter discarded, 1 was gone.");
   expect(summary("discard", [])).toMatch(/another call was faster/);
+});
+
+it("knows the letters that a redrive has left again", () => {
+  const letter = (id: string, event_id: string) => ({ id, event: { event_id } }) as Letter;
+  const letters = [letter("9", "redrive:7:order-1"), letter("8", "order-2")];
+  expect([...returned(letters)]).toEqual([["7", "9"]]);
 });
