@@ -16,7 +16,7 @@ from chaos.plan import CHAINED, Step
 from chaos.producer import Intruder
 from headwater import FeatureStore
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.batch import NO_FEATURE
+from headwater.engine.worker.batch import NO_FEATURE
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.values import MALFORMED
 from headwater.settings.schema import Settings

@@ -62,8 +62,11 @@ def found(
     if not candidates:
         return None
     as_of, written_at, _, value = max(candidates, key=lambda each: each[:3])
-    start = written_at if known else as_of
-    if column.ttl is not None and point.at >= start + column.ttl // MICROSECOND:
+    start, ttl = written_at if known else as_of, column.ttl
+    if known:
+        earlier = (each for until, each in column.earlier_ttls if ORIGIN + written_at < until)
+        ttl = next(earlier, ttl)
+    if ttl is not None and point.at >= start + ttl // MICROSECOND:
         return None
     return value, as_of
 

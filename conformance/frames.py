@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conformance.frame_model import (
+    ORIGIN,
     At,
     FrameRead,
     Group,
@@ -93,6 +95,7 @@ class FramesConformance(Suite):
         history=_histories(),
         points=_points,
         ttls=st.tuples(_ttls, _ttls, _ttls),
+        earlier=st.lists(st.tuples(_times, _ttls), max_size=2),
         known=st.booleans(),
     )
     async def test_every_row_has_the_values_that_a_plain_model_of_history_finds(
@@ -103,6 +106,7 @@ class FramesConformance(Suite):
         history: tuple[Kind, list[Group], list[Row]],
         points: list[At],
         ttls: tuple[timedelta | None, ...],
+        earlier: list[tuple[int, timedelta | None]],
         *,
         known: bool,
     ) -> None:
@@ -110,7 +114,10 @@ class FramesConformance(Suite):
         await write(store, kind, groups)
         rows = [row for group in groups for row in group.rows]
         series = sorted({row.series for row in [*rows, *extra]}) or ["never_written"]
-        columns = [FrameColumn(name, kind, ttl) for name in series for ttl in ttls]
+        before = [(ORIGIN + until, ttl) for until, ttl in sorted(earlier, key=itemgetter(0))]
+        columns = [
+            FrameColumn(name, kind, ttl, before if known else ()) for name in series for ttl in ttls
+        ]
         files = {extra[0].series: write_extra(tmp_path, extra)} if extra else {}
         frame = FrameRead(tmp_path, points, columns, known=known, extra=files)
         model = rows if known else [*rows, *extra]

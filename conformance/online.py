@@ -9,17 +9,21 @@ import pytest
 
 from conformance.suite import (
     START,
+    Connect,
     Opened,
     Suite,
     after,
     change,
+    click,
     clicks,
+    dead_letter,
     outcome,
 )
 from headwater.core.clock import to_micros
 from headwater.core.partitioning import partition_of
-from headwater.errors import LeaseLostError, VersionConflictError
+from headwater.errors import LeaseLostError, UnknownDeadLetterError, VersionConflictError
 from headwater.model.values import decode_cells
+from headwater.ports import Lease, Standing
 
 _CLOCK_SKEW_MICROS = 600_000_000
 
@@ -95,28 +99,95 @@ class OnlineStoreConformance(Suite):
         self, store: Opened, other: Opened
     ) -> None:
         ids = ["u1", "unknown", *(f"u{number}" for number in range(2, 50))]
-        assert await other.online.get_with_waiting("User", ids) == [({}, None)] * len(ids)
+        assert await other.online.get_with_waiting("User", ids) == [Standing({})] * len(ids)
         began = to_micros(datetime.now(UTC))
         leases, batch = await store.take_clicks(2)
         await store.publish(clicks(1))
         found = dict(zip(ids, await other.online.get_with_waiting("User", ids), strict=True))
-        _, since = found["u1"]
+        since = found["u1"].waiting_since
         assert since is not None
         # A server has its own clock, and may count in milliseconds.
         assert abs(since - began) < _CLOCK_SKEW_MICROS
         partition = partition_of("u1", store.bus.partitions)
-        for entity_id, (_, waiting) in found.items():
+        for entity_id, each in found.items():
             is_there = partition_of(entity_id, store.bus.partitions) == partition
-            assert waiting == (since if is_there else None)
+            assert each.waiting_since == (since if is_there else None)
         await store.bus.commit(outcome(batch, [change(7)]))
-        ((cells, later),) = await other.online.get_with_waiting("User", ["u1"])
-        assert cells == {"clicks": change(7).cell}
-        assert later is not None
-        assert later >= since
+        (later,) = await other.online.get_with_waiting("User", ["u1"])
+        assert later.cells == {"clicks": change(7).cell}
+        assert later.waiting_since is not None
+        assert later.waiting_since >= since
         await store.bus.commit(outcome(await store.only_batch(leases), []))
-        expected = [({"clicks": change(7).cell}, None), ({}, None)]
+        expected = [Standing({"clicks": change(7).cell}), Standing({})]
         assert await other.online.get_with_waiting("User", ["u1", "unknown"]) == expected
         assert await other.online.get_with_waiting("User", []) == []
+
+    async def test_a_series_has_not_handled_an_event_while_there_is_a_dead_letter_of_both(
+        self, store: Opened, other: Opened
+    ) -> None:
+        leases = await self._with_letters(store)
+        assert await self._unhandled(other) == [{"clicks", "visits"}, {"clicks"}, set()]
+        (first, again, second) = await store.letters(feature="clicks")
+        assert (first.event.entity_id, second.event.entity_id) == ("u1", "u10")
+        await other.dead_letters.discard([first.id])
+        assert await self._unhandled(store) == [{"clicks", "visits"}, {"clicks"}, set()]
+        await other.dead_letters.discard([again.id])
+        assert await self._unhandled(store) == [{"visits"}, {"clicks"}, set()]
+        with pytest.raises(UnknownDeadLetterError):
+            await other.dead_letters.discard([second.id, first.id])
+        assert await self._unhandled(store) == [{"visits"}, {"clicks"}, set()]
+        assert await store.read(leases) == []
+
+    async def test_a_series_has_not_handled_a_redriven_event_until_that_is_committed(
+        self, store: Opened, other: Opened
+    ) -> None:
+        leases = await self._with_letters(store)
+        for is_handled in (False, True):
+            (letter,) = await store.letters(entity_id="u10")
+            await other.dead_letters.redrive([letter.id])
+            assert await self._unhandled(other) == [{"clicks", "visits"}, {"clicks"}, set()]
+            batch = await store.only_batch(leases)
+            dead = [] if is_handled else [dead_letter(batch)]
+            await store.bus.commit(outcome(batch, dead=dead))
+            left = set() if is_handled else {"clicks"}
+            assert await self._unhandled(other) == [{"clicks", "visits"}, left, set()]
+
+    async def test_a_dead_letter_of_another_consumer_group_is_not_unhandled(
+        self, connect: Connect
+    ) -> None:
+        one, two = [await Opened.by(connect, name) for name in ("one", "two")]
+        held = {each: await each.hold(f"w{n}") for n, each in enumerate((one, two))}
+        await one.publish(clicks(1))
+        batch = await one.only_batch(held[one])
+        await one.bus.commit(outcome(batch, dead=[dead_letter(batch)]))
+        await two.bus.commit(outcome(await two.only_batch(held[two])))
+        (letter,) = await one.letters()
+
+        async def unhandled() -> list[frozenset[str]]:
+            found = [await each.online.get_with_waiting("User", ["u1"]) for each in (one, two)]
+            return [each.unhandled for (each,) in found]
+
+        assert await unhandled() == [{"clicks"}, set()]
+        await two.dead_letters.redrive([letter.id])
+        assert await unhandled() == [{"clicks"}, set()]
+        await two.bus.commit(outcome(await two.only_batch(held[two])))
+        assert await unhandled() == [{"clicks"}, set()]
+        await one.bus.commit(outcome(await one.only_batch(held[one])))
+        assert await unhandled() == [set(), set()]
+
+    async def _with_letters(self, store: Opened) -> list[Lease]:
+        """Commit dead letters of two entities and two series; two are of one of each."""
+        leases = await store.hold()
+        failures = (("u1", "clicks"), ("u1", "clicks"), ("u1", "visits"), ("u10", "clicks"))
+        for number, (entity_id, series) in enumerate(failures):
+            await store.publish([click(entity_id, number)])
+            batch = await store.only_batch(leases)
+            await store.bus.commit(outcome(batch, dead=[dead_letter(batch, series)]))
+        return leases
+
+    async def _unhandled(self, store: Opened) -> list[frozenset[str]]:
+        found = await store.online.get_with_waiting("User", ["u1", "u10", "u"])
+        return [each.unhandled for each in found]
 
     async def test_a_state_has_version_0_until_the_entity_has_a_value(self, store: Opened) -> None:
         assert (await store.online.get_state(("User", "u1"))).version == 0

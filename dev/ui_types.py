@@ -15,7 +15,7 @@ import msgspec
 from dev.ui_build import MODULES, UI, UiBuildError, install
 from headwater import FeatureStore
 from headwater.http.app import create_app
-from headwater.http.openapi import document
+from headwater.http.routing.openapi import document
 from headwater.settings.schema import Settings
 
 TYPES = UI / "src" / "api" / "schema.d.ts"

@@ -19,7 +19,7 @@ from headwater import (
     feature,
     retriever,
 )
-from headwater.http.server import serve
+from headwater.http.server.processes import serve
 from headwater.settings.schema import Settings
 
 KEY = "fuzz-3f9d1c7a5b2e8046"

@@ -9,7 +9,7 @@ from dev.reference.source import classes
 from dev.reference.tables import code, prose
 from headwater import errors
 from headwater.errors import HeadwaterError
-from headwater.http.problems import RULES
+from headwater.http.routing.problems import RULES
 
 _INDENT = "    "
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dev.reference.tables import code, table
-from headwater.http.openapi_problems import names_of
-from headwater.http.problem_help import HELP
-from headwater.http.problems import RULES
+from headwater.http.routing.openapi_problems import names_of
+from headwater.http.routing.problem_help import HELP
+from headwater.http.routing.problems import RULES
 from headwater.model.problems import INTERNAL, Rule
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dev.reference.tables import anchor, code, prose, table
 from headwater import FeatureStore
 from headwater.http.app import create_app
-from headwater.http.openapi import document
+from headwater.http.routing.openapi import document
 from headwater.settings.schema import Settings
 
 

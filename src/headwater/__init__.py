@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headwater.declarations.items import Chunk as Chunk
     from headwater.declarations.items import ContextItem as ContextItem
     from headwater.declarations.retriever_decorator import retriever as retriever
-    from headwater.engine.worker import Worker as Worker
+    from headwater.engine.worker.worker import Worker as Worker
     from headwater.errors import FreshnessSLAError as FreshnessSLAError
     from headwater.errors import HeadwaterError as HeadwaterError
     from headwater.errors import TokenBudgetError as TokenBudgetError
@@ -80,7 +80,7 @@ _PUBLIC = {
     "declarations.indexes": ("Index",),
     "declarations.items": ("Chunk", "ContextItem"),
     "declarations.retriever_decorator": ("retriever",),
-    "engine.worker": ("Worker",),
+    "engine.worker.worker": ("Worker",),
     "errors": ("FreshnessSLAError", "HeadwaterError", "TokenBudgetError"),
     "http.app": ("create_app",),
     "model.admin": (

@@ -20,7 +20,7 @@ from headwater.access.key_format import generate_api_key, hash_of
 from headwater.access.keys_file import ApiKey, changing_keys
 from headwater.cli import main
 from headwater.features import reconcile
-from headwater.http.web_server import listen
+from headwater.http.server.web_server import listen
 from headwater.store.loader import load_store
 
 FEATURES = '''

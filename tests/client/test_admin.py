@@ -14,7 +14,7 @@ from headwater.errors import (
     UnknownDeadLetterError,
     UnknownGroupError,
 )
-from headwater.http.problems import problem_response
+from headwater.http.routing.problems import problem_response
 from headwater.settings.schema import Settings
 from tests.client.conftest import KEY, URL, MakeClient
 

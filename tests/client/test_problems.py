@@ -22,7 +22,7 @@ from headwater.errors import (
     UnknownNameError,
 )
 from headwater.errors.hints import Location
-from headwater.http.problems import problem_response
+from headwater.http.routing.problems import problem_response
 from headwater.model.problems import STORE_RULES, Problem, Rule
 from tests.client.conftest import URL, MakeClient
 

@@ -27,7 +27,7 @@ from headwater import (
     retriever,
 )
 from headwater.http.app import create_app
-from headwater.http.openapi import document
+from headwater.http.routing.openapi import document
 from headwater.settings.schema import SETTINGS, Settings
 from tests.docs.pages import DOCS, ROOT, blocks, quoted, rows, sections
 

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.logging import Outage, log
 from headwater.declarations.runtime import runtime_of
-from headwater.engine import lag_metrics as gauges
+from headwater.engine.worker import lag_metrics as gauges
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, metric, records, until

@@ -137,14 +137,18 @@ async def test_a_default_of_the_earlier_type_is_converted_only_where_it_was_serv
         await buy(store, "ada", 1250)
         await store.drain()
         before = datetime.now(UTC)
+    moments = [before]
     async with priced(str, default, lambda cents: f"{cents / 100} EUR") as store:
+        for _ in range(2):  # before a worker has converted the feature, and after
+            found = await store.get_features(["price"], ["ada", "eve"])
+            assert [row["price"] for row in found.values()] == ["12.5 EUR", default]
+            moments.append(datetime.now(UTC))
+            await store.drain()
+    async with priced(str, "later", lambda cents: f"{cents / 100} EUR") as store:
         await store.drain()
-        found = await store.get_features(["price"], ["ada", "eve"])
-        assert [row["price"] for row in found.values()] == ["12.5 EUR", default]
-        moments = (before, datetime.now(UTC))
         rows = [{"user_id": each, "timestamp": at} for at in moments for each in ("ada", "eve")]
         known = await store.get_historical_features(rows, ["price"], known=True)
-        served = ["12.5 EUR", "7.0 EUR", "12.5 EUR", default]
+        served = ["12.5 EUR", "7.0 EUR", *["12.5 EUR", default] * 2]
         assert [row["price"] for row in known] == served
 
 

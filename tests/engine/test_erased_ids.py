@@ -14,7 +14,7 @@ import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, Worker, context, entity, feature
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.backfill_run import BackfillRun
+from headwater.engine.backfill.run import BackfillRun
 from headwater.errors import ErasedEntityError, EventConflictError
 from headwater.model.admin import ForgetReport
 from headwater.settings.schema import Settings

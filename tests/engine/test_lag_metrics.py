@@ -12,7 +12,7 @@ from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.core.clock import SystemClock
 from headwater.core.logging import Outage
 from headwater.declarations.runtime import runtime_of
-from headwater.engine import lag_metrics as gauges
+from headwater.engine.worker import lag_metrics as gauges
 from headwater.settings.schema import Settings
 from tests.engine.support import metric, records, until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.engine import lanes
-from headwater.engine.lanes import QuarantineScheduler
+from headwater.engine.worker import lanes
+from headwater.engine.worker.lanes import QuarantineScheduler
 
 
 class Watch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
@@ -246,3 +247,23 @@ async def test_a_backfill_waits_for_workers_of_its_file_and_is_continued_with_no
             await backfill
             await new.backfills.switch("total")
             assert await totals(new) == [["new a", "new b"]]
+
+
+async def test_a_drain_right_after_a_switch_waits_until_the_version_of_other_code_has_left(
+    settings: Settings, clock: ManualClock, new: FeatureStore
+) -> None:
+    GATE.set()
+    await publish(new, "a")
+    await new.drain()
+    async with started(new):
+        await new.backfills.run("total", switch=True)
+    async with declared(settings, clock, "newest") as newest, started(newest):
+        await newest.backfills.run("total", switch=True)
+    # It begins after the switch, while total@2 of the file before is still kept fresh.
+    async with declared(settings, clock, "newest") as again:
+        await publish(again, "b")
+        switched_at = clock.now()
+        await again.drain()
+        assert clock.now() - switched_at >= timedelta(seconds=10)
+        assert await backlog(again) == 0
+        assert await totals(again) == [["newest a", "newest b"]]

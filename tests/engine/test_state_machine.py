@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.batch import run_batch
+from headwater.engine.worker.batch import run_batch
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, query, run_set

@@ -14,7 +14,7 @@ from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.core.deadlines import Deadline
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.watchdog import Watchdog
+from headwater.engine.worker.watchdog import Watchdog
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import records

@@ -14,9 +14,9 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.doctor import store_overview
-from headwater.http import readiness
 from headwater.http.app import App, create_app
-from headwater.http.server import serve
+from headwater.http.routes import readiness
+from headwater.http.server.processes import serve
 from headwater.settings.schema import Settings
 
 KEY = "a key of the tests"

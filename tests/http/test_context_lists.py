@@ -13,7 +13,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
 from headwater.contexts.recorded import search
-from headwater.http import exported_contexts
+from headwater.http.routes import exported_contexts
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.http.conftest import client_of

@@ -24,7 +24,7 @@ from headwater import (
 )
 from headwater.core.json_values import plain
 from headwater.errors import ImmutableRecordError
-from headwater.http.problems import problem_response
+from headwater.http.routing.problems import problem_response
 from headwater.records.document import RecordDocument, load
 from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings

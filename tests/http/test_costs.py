@@ -14,8 +14,8 @@ from starlette.types import Message
 from headwater import FeatureStore, Index, context, entity, feature
 from headwater.errors.hints import closest
 from headwater.http.app import App, create_app
-from headwater.http.disconnects import Disconnects
-from headwater.http.request_errors import DisconnectedError
+from headwater.http.routing.disconnects import Disconnects
+from headwater.http.routing.request_errors import DisconnectedError
 from headwater.retrieval.analysis import terms
 from headwater.retrieval.embeddings import lexical
 from tests.engine.support import until, until_shared

@@ -15,8 +15,8 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.core.clock import SystemClock
 from headwater.errors import BackendUnavailableError
-from headwater.http import event_tail
-from headwater.http.event_tail import EventStream, OpenTails
+from headwater.http.routes import event_tail
+from headwater.http.routes.event_tail import EventStream, OpenTails
 from headwater.model.events import EventPage, FollowedEvent, LoggedEvent
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, problem_of, wait_until

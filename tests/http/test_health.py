@@ -10,7 +10,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.http.app import create_app
-from headwater.http.routes import Route
+from headwater.http.routing.route import Route
 from tests.http.conftest import MakeStore, Serving, client_of, damage, wait_until
 from tests.http.key_files import add_key
 

@@ -5,7 +5,7 @@ import pytest
 from headwater import FeatureStore
 from headwater.errors import ConfigError
 from headwater.http.app import create_app
-from headwater.http.server import serve
+from headwater.http.server.processes import serve
 from headwater.model.callers import ALL_SCOPES
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, problem_of

@@ -16,7 +16,7 @@ from headwater.access.key_format import hash_of
 from headwater.access.keys_file import ApiKey, changing_keys
 from headwater.errors import ConfigError
 from headwater.http.app import create_app
-from headwater.http.server import serve
+from headwater.http.server.processes import serve
 from headwater.model.callers import ALL_SCOPES
 from tests.http.conftest import KEY, MakeStore, client_of, problem_of
 from tests.http.key_files import add_key, sent

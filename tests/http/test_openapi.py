@@ -10,17 +10,17 @@ import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from headwater import FeatureStore
-from headwater.http import request_errors
 from headwater.http.app import create_app
-from headwater.http.docs_page import page_of
-from headwater.http.openapi import document
-from headwater.http.openapi_links import LINKS
-from headwater.http.openapi_problems import names_of
-from headwater.http.problem_help import HELP
-from headwater.http.problems import RULES
-from headwater.http.request_parsing import Upload
-from headwater.http.routes import signature_of
-from headwater.http.uploads import UploadedFile
+from headwater.http.routes.docs_page import page_of
+from headwater.http.routing import request_errors
+from headwater.http.routing.openapi import document
+from headwater.http.routing.openapi_links import LINKS
+from headwater.http.routing.openapi_problems import names_of
+from headwater.http.routing.problem_help import HELP
+from headwater.http.routing.problems import RULES
+from headwater.http.routing.request_parsing import Upload
+from headwater.http.routing.route import signature_of
+from headwater.http.routing.uploads import UploadedFile
 from headwater.model.problems import INTERNAL, TYPE_PREFIX
 from headwater.settings.schema import Settings
 

@@ -9,7 +9,7 @@ import pytest
 from headwater import FeatureStore, errors
 from headwater.access.errors import RequestError
 from headwater.declarations.runtime import runtime_of
-from headwater.http import problems
+from headwater.http.routing import problems
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, damage, problem_of
 
 READ = "/v1/features/visits?entity_id=u1"

@@ -11,9 +11,9 @@ from starlette.staticfiles import StaticFiles
 from headwater import FeatureStore
 from headwater.errors import FieldError
 from headwater.http.app import create_app
-from headwater.http.disconnects import Disconnects
-from headwater.http.request_errors import MalformedError
-from headwater.http.routes import Endpoint, Route, RouteTree
+from headwater.http.routing.disconnects import Disconnects
+from headwater.http.routing.request_errors import MalformedError
+from headwater.http.routing.route import Endpoint, Route, RouteTree
 from tests.http.conftest import client_of
 
 

@@ -20,15 +20,15 @@ from headwater import FeatureStore, Worker
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, ConfigError
 from headwater.http.app import create_app
-from headwater.http.request_metrics import RequestMetrics
-from headwater.http.server import serve
+from headwater.http.routing.request_metrics import RequestMetrics
+from headwater.http.server.processes import serve
 from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 
 PROGRAM = """
 import asyncio, os, sys, time
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.core.logging import log
-from headwater.http.server import serve
+from headwater.http.server.processes import serve
 
 log.configure("info", "json")
 store = FeatureStore()

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from headwater.errors import InvalidInputError
-from headwater.http import streaming
-from headwater.http.streaming import ProgressResponse, Reporter
+from headwater.http.routing import streaming
+from headwater.http.routing.streaming import ProgressResponse, Reporter
 
 SCOPE = {"type": "http", "method": "POST", "path": "/v1/rebuild"}
 

@@ -10,7 +10,7 @@ import pytest
 from headwater import FeatureStore, Worker
 from headwater.errors import ConfigError
 from headwater.http.app import create_worker_app
-from headwater.http.server import serve_worker
+from headwater.http.server.processes import serve_worker
 from tests.http.conftest import KEY, MakeStore, damage, problem_of, wait_until
 
 

@@ -11,7 +11,7 @@ import pytest
 from headwater import Document, FeatureStore, Index, ServiceEvent, Worker, entity, feature
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
-from headwater.engine import maintenance
+from headwater.engine.worker import maintenance
 from headwater.errors import EmbeddingError, InvalidInputError, UnknownNameError
 from headwater.model.indexes import Generation
 from headwater.settings.schema import Settings

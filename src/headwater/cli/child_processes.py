@@ -16,7 +16,7 @@ from prometheus_client import Counter
 from headwater.cli.supervisor_link import ANSWER, ASK_ALL, ASK_ONE, READY
 from headwater.core.logging import log
 from headwater.errors import HeadwaterError
-from headwater.http.process_reports import Report, own_metrics
+from headwater.http.routes.process_reports import Report, own_metrics
 from headwater.model.health import Health
 
 _FIRST_PAUSE = 0.5

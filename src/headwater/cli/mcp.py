@@ -11,8 +11,8 @@ from headwater.cli.options import AsJson, FileArgument, command_group, declared_
 from headwater.cli.output import note, print_json_line
 from headwater.cli.runner import run, run_long
 from headwater.errors import MissingExtraError
-from headwater.http.mounts import AsgiMount
-from headwater.http.server import serve_mounts
+from headwater.http.routing.mounts import AsgiMount
+from headwater.http.server.processes import serve_mounts
 from headwater.store.feature_store import FeatureStore
 
 PATH = "/mcp"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwater.cli.output import note
-from headwater.http.server import stop_signals
+from headwater.http.server.processes import stop_signals
 from headwater.store.loader import locate
 
 _POLL_SECONDS = 0.25

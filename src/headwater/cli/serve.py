@@ -17,7 +17,7 @@ from headwater.cli.serve_processes import serve_supervised, serve_with_processes
 from headwater.core.ui_files import is_ui_installed
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
-from headwater.http.server import serve as serve_http
+from headwater.http.server.processes import serve as serve_http
 from headwater.settings.environments import on_servers
 from headwater.store.feature_store import FeatureStore
 

@@ -9,9 +9,9 @@ from prometheus_client import Counter
 from headwater.access.guard import check_address
 from headwater.cli.child_processes import ChildProcesses, ProcessKind
 from headwater.cli.supervisor_link import SupervisorLink
-from headwater.http.mounts import AsgiMount
-from headwater.http.server import announce_address, serve, supervise
-from headwater.http.web_server import reserve_port
+from headwater.http.routing.mounts import AsgiMount
+from headwater.http.server.processes import announce_address, serve, supervise
+from headwater.http.server.web_server import reserve_port
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from headwater.core.logging import log
-from headwater.http.process_reports import Report, own_metrics
+from headwater.http.routes.process_reports import Report, own_metrics
 from headwater.model.health import Health
 
 # Each message is a line. The supervisor asks for one report, and the child answers with it; a child

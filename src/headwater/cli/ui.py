@@ -10,7 +10,7 @@ from headwater.cli.output import is_interactive, note, print_json_line
 from headwater.cli.remote import server_of
 from headwater.cli.runner import new_store_notice, run_long
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
-from headwater.http.server import serve as serve_http
+from headwater.http.server.processes import serve as serve_http
 
 app = command_group("Serve a features file and open its web UI in the browser.")
 

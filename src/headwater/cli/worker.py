@@ -8,8 +8,8 @@ from headwater.cli.options import AsJson, FileArgument, command_group, declared_
 from headwater.cli.output import print_json_line
 from headwater.cli.runner import new_store_notice, run_long
 from headwater.cli.supervisor_link import SupervisorLink
-from headwater.engine.worker import Worker
-from headwater.http.server import serve_worker
+from headwater.engine.worker.worker import Worker
+from headwater.http.server.processes import serve_worker
 from headwater.store.feature_store import FeatureStore
 
 app = command_group("Run one more worker process for a features file.")

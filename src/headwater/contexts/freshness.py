@@ -87,6 +87,8 @@ def _value_reason(value: FeatureValue, sla_ms: int | None, now: datetime) -> Vio
     if value.source == "missing":
         return "missing"
     if value.moment is None:
+        if value.rule == "dead_letter":
+            return "dead_letter"
         # A value computed from a default has no event time, so its freshness cannot be shown.
         is_guess = value.rule == "caught_up" and value.source == "default"
         return "never_ran" if is_guess else "default"

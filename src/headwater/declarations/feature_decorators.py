@@ -65,7 +65,8 @@ def feature(
 
     In contexts a value is as old as its ``as_of``. With ``freshness="caught_up"`` a triggered value
     is as old as the oldest event that waits in its partition, and a scheduled one as its last run;
-    a default as the last successful run of its query, and unproven without one.
+    a default as the last successful run of its query, and unproven without one. While an
+    event is a dead letter of the feature, the value of its entity is not fresh.
     ``freshness_sla`` replaces the SLA of the context for this feature.
 
     History has the values that are stored. Of an on-demand feature that is not, ``log`` keeps

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from headwater.core.clock import MICROSECOND
 from headwater.core.codec import Codec
 from headwater.core.templates import Template
 from headwater.errors import (
@@ -100,6 +101,8 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     template: Template | None = None
     default: Any = None
     ttl: timedelta | None = None
+    earlier_ttls: tuple[tuple[int, timedelta | None], ...] = ()
+    """Moments, oldest first, and the ttl of values that were written before each of them."""
     order: Order = "stream"
     freshness: FreshnessBy = "age"
     freshness_sla: timedelta | None = None
@@ -121,6 +124,12 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.series:
             msgspec.structs.force_setattr(self, "series", self.name)
+
+    def expiry_of(self, written_at: int) -> int | None:
+        """Return when a value expires, by the ttl of the moment at which it was written."""
+        earlier = (ttl for until, ttl in self.earlier_ttls if written_at < until)
+        ttl = next(earlier, self.ttl)
+        return written_at + ttl // MICROSECOND if ttl else None
 
     @property
     def chain(self) -> Sequence[tuple[str, bool]]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from headwater.core.clock import to_micros
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.series import declared_entry
+from headwater.declarations.series import declared_entry, shape_of
 from headwater.errors import InvalidInputError
 from headwater.model.catalog import CatalogEntry, CatalogState, DroppedFeature, Meaning
 
@@ -49,18 +50,39 @@ def as_meant(feature: FeatureDef, meaning: Meaning | None) -> FeatureDef:
     if meaning.entity != feature.entity.name:
         return replace(feature, series=f"{feature.name}.none", default=None)
     series = meaning.series or feature.series
-    if meaning.default == default_text(feature):
+    is_converted = _is_converted(feature, series, meaning)
+    if meaning.default == default_text(feature) and not is_converted:
         return feature if series == feature.series else replace(feature, series=series)
-    return replace(feature, series=series, default=_default(feature, series, meaning.default))
+    default = None
+    if meaning.default is not None:
+        text = meaning.default.encode()
+        default = feature.codec.decode(feature.codec.converted(text) if is_converted else text)
+    return replace(feature, series=series, default=default)
 
 
-def _default(feature: FeatureDef, series: str, default: str | None) -> Any:
-    """Return a default of another time; that of an earlier type is converted as values are."""
-    if default is None:
-        return None
-    is_converted = feature.codec.convert is not None and dict(feature.lineage).get(series, False)
-    text = default.encode()
-    return feature.codec.decode(feature.codec.converted(text) if is_converted else text)
+def _is_converted(feature: FeatureDef, series: str, meaning: Meaning) -> bool:
+    """Return whether a default is of an earlier type, so that it is converted as values are.
+
+    A process declares its default before a worker converts the series.
+    """
+    if feature.codec.convert is None or meaning.default is None:
+        return False
+    if meaning.structure:
+        return meaning.structure != shape_of(feature).structure
+    return dict(feature.lineage).get(series, False)
+
+
+def earlier_ttls(
+    entry: CatalogEntry | None, feature: FeatureDef
+) -> tuple[tuple[int, timedelta | None], ...]:
+    """Return moments, oldest first, and the ttl of values that were written before each of them.
+
+    Later ones have the declared ttl.
+    """
+    lifetimes = entry.lifetimes if entry else ()
+    ends = [*(to_micros(lifetime.since) for lifetime in lifetimes[1:]), to_micros(_NEVER)]
+    ttls = [(end, lifetime.ttl) for end, lifetime in zip(ends, lifetimes, strict=False)]
+    return tuple(ttls[:-1] if ttls and ttls[-1][1] == feature.ttl else ttls)
 
 
 class FeatureSince(NamedTuple):

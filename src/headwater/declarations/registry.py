@@ -16,7 +16,7 @@ from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
 from headwater.declarations.lineage import lineage_of
-from headwater.declarations.meanings import PastNames
+from headwater.declarations.meanings import PastNames, earlier_ttls
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.run_set import RunSet, declared_as
 from headwater.declarations.series import (
@@ -92,12 +92,15 @@ class Registry:
         for name, feature in self.features.items():
             lineage = lineage_of(catalog, name, feature, self.features)
             series = lineage[0][0] if lineage else served_series(catalog, name, self.features)
-            foreign = foreign_series(declared_entry(catalog, name, self.features), feature)
-            served = (series, lineage, foreign)
-            if served != (feature.series, feature.lineage, feature.foreign):
-                self.features[name] = msgspec.structs.replace(
-                    feature, series=series, lineage=lineage, foreign=foreign
-                )
+            entry = declared_entry(catalog, name, self.features)
+            served = {
+                "series": series,
+                "lineage": lineage,
+                "foreign": foreign_series(entry, feature),
+                "earlier_ttls": earlier_ttls(entry, feature),
+            }
+            if any(getattr(feature, field) != value for field, value in served.items()):
+                self.features[name] = msgspec.structs.replace(feature, **served)
                 self.revision += 1
         self._names = {f.series: f.name for f in self.features.values() if f.series != f.name}
 

@@ -38,11 +38,17 @@ class RunSet:
         """What a worker registers: each version, its triggers or its schedule, and its code."""
 
     def triggered_by(self, event_type: str, only: str | None = None) -> tuple[FeatureDef, ...]:
-        """Return the versions that an event triggers; a redriven event only the failed one."""
+        """Return the versions that an event triggers; a redriven event only the failed one.
+
+        In place of one whose values are converted, that is the version that converts them.
+        """
         features = self._by_event_type.get(event_type, ())
         if only is None:
             return features
-        return tuple(feature for feature in features if feature.series == only)
+        failed = tuple(feature for feature in features if feature.series == only)
+        return failed or tuple(
+            feature for feature in features if any(series == only for series, _ in feature.chain)
+        )
 
 
 def declared_as(feature: FeatureDef) -> list[str]:

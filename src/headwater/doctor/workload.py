@@ -321,7 +321,8 @@ def _add_dead_letters(letters: LetterGroups, report: Findings) -> None:
             "warning",
             "dead letters",
             f"{group.count:,}, of {group.feature}: {group.sample}",
-            "read the errors with `headwater dlq list`, then redrive or discard them",
+            "read the errors with `headwater dlq list`, then redrive or discard them; until then "
+            'values with freshness="caught_up" that lack these events are not fresh',
             Concern(
                 subject="1 dead letter" if group.count == 1 else f"{group.count:,} dead letters",
                 summary=f"of `{group.feature}`",

@@ -11,7 +11,7 @@ from headwater.contexts.recorded.search import ContextQuery
 from headwater.core.logging import log
 from headwater.declarations.features import EntityDef
 from headwater.declarations.registry import Registry
-from headwater.engine.backfills import backfills_folder
+from headwater.engine.backfill.backfills import backfills_folder
 from headwater.engine.engine import Engine
 from headwater.features.derivation_cache import CACHED_DERIVATIONS
 from headwater.features.refresh_outcomes import RefreshOutcomes

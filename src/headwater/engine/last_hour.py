@@ -17,7 +17,7 @@ from headwater.core.clock import Clock, from_micros
 from headwater.core.logging import Outage
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.engine import Engine
-from headwater.engine.worker import Opens
+from headwater.engine.worker.worker import Opens
 from headwater.errors import BackendError
 from headwater.model.contexts import RecordSummary
 from headwater.ports import Cached, RecordQuery

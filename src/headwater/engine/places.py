@@ -65,7 +65,7 @@ PLACES = (
     Place(
         name="dead letters",
         keeps="events that a feature could not handle, with error and traceback",
-        where=("sqlite:dead_letters", "redis:dlq", "redis:dlq:moved"),
+        where=("sqlite:dead_letters", "redis:dlq", "redis:dlq:moved", "redis:unhandled:*"),
         erased="discarded",
         erase=erasures.dead_letters,
         pruned="never; redrive or discard them",

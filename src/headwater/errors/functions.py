@@ -128,9 +128,14 @@ class FreshnessSLAError(HeadwaterError):
         super().__init__(f"context {context!r} is not fresh enough: {worst}{more}{record}")
 
 
+_PROBLEMS = {
+    "never_ran": "never ran without an error, so its default is not known to be true",
+    "dead_letter": "has a dead letter, so an event is not in its value: redrive or discard it",
+}
+
+
 def _shown(violation: Any) -> str:
-    never = "never ran without an error, so its default is not known to be true"
-    problem = never if violation.reason == "never_ran" else f"is {violation.reason}"
+    problem = _PROBLEMS.get(violation.reason, f"is {violation.reason}")
     return f"{violation.kind} {violation.name!r} {problem}"
 
 

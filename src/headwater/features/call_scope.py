@@ -21,7 +21,7 @@ from headwater.features.read_tracking import Reads, RetrievalKey
 from headwater.features.running_calls import RunningCall, UserCall
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
-from headwater.model.values import EVERYTHING, Part
+from headwater.model.values import EVERYTHING, FreshnessRule, Part
 
 MOST_SOURCES = 2_000
 """How many rows of one read are listed in a provenance; each is a few keys of a record."""
@@ -32,10 +32,11 @@ AssembleContext = Callable[
 
 
 class PastRead(NamedTuple):
-    """A recorded read: when its value had been written, and when it was known to be current."""
+    """A recorded read: when its value had been written, and how its freshness was judged."""
 
     written_at: datetime
     current_at: datetime | None
+    rule: FreshnessRule
 
 
 ReadAt = Mapping[tuple[str, str, str], Sequence[PastRead]]
@@ -68,13 +69,15 @@ class Past:
             return reads[0].written_at
         return self.began if feature.stored else self._ended
 
-    def current_at(self, feature: FeatureDef, entity_id: str) -> datetime | None:
-        """Return the moment at which the value of the next read was known to be current.
+    def judged(self, feature: FeatureDef, entity_id: str) -> tuple[FreshnessRule, datetime | None]:
+        """Return how the next read is judged, and when its value was known to be current.
 
-        That is the beginning for a read that is not recorded.
+        That is the beginning for a read that is not recorded. The feature may have had another
+        rule.
         """
-        reads = self._reads(feature, entity_id)
-        return reads[0].current_at if reads else self.began
+        for read in self._reads(feature, entity_id)[:1]:
+            return "dead_letter" if read.rule == "dead_letter" else "caught_up", read.current_at
+        return "caught_up", self.began
 
     def advance(self, feature: FeatureDef, entity_id: str) -> None:
         """Move to the version that the following read returned, if there was one."""

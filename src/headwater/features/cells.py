@@ -20,12 +20,12 @@ def make_cell(
 
 
 def history_cell(feature: FeatureDef, past: PastValue) -> Cell:
-    """Return a value of history as a cell that expires as the feature declares.
+    """Return a value of history as a cell that expires as the feature declared when it was written.
 
     History does not say what the value of an on-demand feature was computed from.
     """
     as_of, written_at = to_micros(past.as_of), to_micros(past.written_at)
-    expires_at = written_at + feature.ttl // MICROSECOND if feature.ttl else None
+    expires_at = feature.expiry_of(written_at)
     return Cell(msgspec.Raw(past.value), as_of, written_at, expires_at, not feature.stored)
 
 

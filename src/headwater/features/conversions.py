@@ -20,7 +20,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import FeatureValueError
 from headwater.model.values import Cell, Cells, EntityKey, decode_cells, encode_cells
-from headwater.ports import Backends, Batch, EntityState, HistoryRow, PastValue
+from headwater.ports import Backends, Batch, EntityState, HistoryRow, PastValue, Standing
 
 
 class _Stored(Protocol):
@@ -117,9 +117,23 @@ class _Conversions:
 
     async def get_with_waiting(
         self, inner: Call, entity: str, entity_ids: Sequence[str]
-    ) -> list[tuple[Cells, int | None]]:
-        rows = await inner(entity, entity_ids)
-        return [(self._cells(entity, cells), since) for cells, since in rows]
+    ) -> list[Standing]:
+        standings: list[Standing] = await inner(entity, entity_ids)
+        return [
+            Standing(
+                self._cells(entity, standing.cells),
+                standing.waiting_since,
+                self._series(entity, standing.unhandled),
+            )
+            for standing in standings
+        ]
+
+    def _series(self, entity: str, series: frozenset[str]) -> frozenset[str]:
+        """Return series with those of features that read one of them."""
+        readers = self._of_entity(entity) if series else ()
+        return series | {
+            reader.series for reader in readers if any(one in series for one, _ in reader.chain)
+        }
 
     async def get_state(self, inner: Call, key: EntityKey) -> EntityState:
         return self._state(key, await inner(key))

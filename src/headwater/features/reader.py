@@ -134,10 +134,10 @@ class Reader:
         plan = self._plan(names, scope)
         ids = list(map(plan.entity.text_id, entity_ids))
         past = scope.past
-        cells, now, moments = await self._cells(plan, ids, scope)
+        cells, now, evidence = await self._cells(plan, ids, scope)
         rows = self._stored_rows(plan, ids, cells, now)
         if plan.caught_up and scope.reads is not None:
-            evidence = Evidence() if past else await self._evidence(plan, rows, moments)
+            evidence = await self._evidence(plan, rows, evidence, past)
             apply_rules(plan, ids, cells, rows, past, evidence)
         if plan.computed:
             stored_rows = zip(ids, cells, rows, strict=True)
@@ -163,24 +163,30 @@ class Reader:
 
     async def _cells(
         self, plan: Plan, ids: Sequence[str], scope: CallScope
-    ) -> tuple[list[Cells], int, Sequence[datetime]]:
+    ) -> tuple[list[Cells], int, Evidence]:
         """Return the cells that the scope sees, the time, and moments if freshness needs them."""
         if scope.past is not None:
-            return await self._past_cells(plan, ids, scope.past), to_micros(scope.past.began), ()
+            return (
+                await self._past_cells(plan, ids, scope.past),
+                to_micros(scope.past.began),
+                Evidence(),
+            )
         entity, transaction = plan.entity.name, scope.transaction
-        moments: Sequence[datetime] = ()
+        evidence = Evidence()
         if plan.is_waited_for and scope.reads is not None:
-            cells, moments = await self._with_moments(plan, ids)
+            cells, evidence = await self._with_moments(plan, ids)
         elif transaction is None:
             cells = await self._online.get(entity, ids)
         if transaction is not None:
-            return await transaction.get(entity, ids, plan.kept), transaction.now, moments
-        return cells, self._clock.micros(), moments
+            return await transaction.get(entity, ids, plan.kept), transaction.now, evidence
+        return cells, self._clock.micros(), evidence
 
     async def _evidence(
-        self, plan: Plan, rows: Sequence[FeatureRow], moments: Sequence[datetime]
+        self, plan: Plan, rows: Sequence[FeatureRow], known: Evidence, past: Past | None
     ) -> Evidence:
-        """Return what shows that the values of a read are current."""
+        """Return what shows that the values of a read are current; the past has it recorded."""
+        if past is not None:
+            return known
         runs = {
             feature.name: await self._outcomes.last_success(feature)
             for feature in plan.caught_up
@@ -191,17 +197,16 @@ class Reader:
             for feature in plan.caught_up
             if feature.triggers
         }
-        return Evidence(moments, runs, missed)
+        return known._replace(runs=runs, missed=missed)
 
-    async def _with_moments(
-        self, plan: Plan, ids: Sequence[str]
-    ) -> tuple[list[Cells], list[datetime]]:
-        """Return cells, and the moment until which all events of each partition are in them."""
+    async def _with_moments(self, plan: Plan, ids: Sequence[str]) -> tuple[list[Cells], Evidence]:
+        """Return cells, and which events of their partitions and entities are not in them."""
         now = self._clock.now()
-        answers = await self._online.get_with_waiting(plan.entity.name, ids)
-        return [cells for cells, _ in answers], [
-            now if since is None else min(now, from_micros(since)) for _, since in answers
-        ]
+        standings = await self._online.get_with_waiting(plan.entity.name, ids)
+        waiting = [standing.waiting_since for standing in standings]
+        moments = [now if since is None else min(now, from_micros(since)) for since in waiting]
+        unhandled = [standing.unhandled for standing in standings]
+        return [standing.cells for standing in standings], Evidence(moments, unhandled)
 
     async def _past_cells(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
         """Return the cells that a reader in the past would have got."""

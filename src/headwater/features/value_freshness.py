@@ -15,7 +15,7 @@ from headwater.features.derivation_cache import Derivation
 from headwater.features.missed_events import Missed
 from headwater.features.read_plan import Plan
 from headwater.features.read_tracking import Reads
-from headwater.model.values import Cells, FeatureValue
+from headwater.model.values import Cells, FeatureValue, FreshnessRule
 
 
 def derivation_of(feature: FeatureDef, reads: Reads, now: datetime) -> Derivation:
@@ -37,7 +37,9 @@ class Evidence(NamedTuple):
     """What shows that values are current."""
 
     moments: Sequence[datetime] = ()
-    """Until when all events of the partition of each entity are handled."""
+    """Until when all events of the partition of each entity are committed."""
+    unhandled: Sequence[frozenset[str]] = ()
+    """The series that could not handle an event of each entity."""
     runs: Mapping[str, datetime | None] = {}
     """The beginning of the last successful run of each query, by feature."""
     missed: Mapping[str, Missed | None] = {}
@@ -56,11 +58,14 @@ def apply_rules(
     for place, (entity_id, row) in enumerate(zip(ids, rows, strict=True)):
         for feature in plan.caught_up:
             value = row[feature.name]
+            rule: FreshnessRule = "caught_up"
             current_at: datetime | None = None
             if value.source == "missing":
                 pass
             elif past is not None:
-                current_at = past.current_at(feature, entity_id)
+                rule, current_at = past.judged(feature, entity_id)
+            elif feature.triggers and feature.series in evidence.unhandled[place]:
+                rule = "dead_letter"
             elif feature.triggers:
                 missed = evidence.missed.get(feature.name)
                 current_at = _handled_until(value, evidence.moments[place], missed)
@@ -68,9 +73,7 @@ def apply_rules(
                 current_at = value.written_at
             else:
                 current_at = _default_since(feature, cells[place], evidence.runs.get(feature.name))
-            row[feature.name] = msgspec.structs.replace(
-                value, rule="caught_up", current_at=current_at
-            )
+            row[feature.name] = msgspec.structs.replace(value, rule=rule, current_at=current_at)
 
 
 def _handled_until(value: FeatureValue, moment: datetime, missed: Missed | None) -> datetime | None:

@@ -31,7 +31,12 @@ class Reading(msgspec.Struct, frozen=True):
     def columns(self) -> list[FrameColumn]:
         """The columns to read, in the order of the features."""
         return [
-            FrameColumn(feature.series, "json" if self.as_json else feature.codec.kind, feature.ttl)
+            FrameColumn(
+                feature.series,
+                "json" if self.as_json else feature.codec.kind,
+                feature.ttl,
+                feature.earlier_ttls if self.known else (),
+            )
             for feature in self.features
         ]
 

@@ -16,7 +16,7 @@ from headwater.backends.inline_runner import InlineRunner
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import glob_literal, headline, scalar, session
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.meanings import PastNames, meaning_at
+from headwater.declarations.meanings import PastNames, earlier_ttls, meaning_at
 from headwater.declarations.series import declared_entry, served_series
 from headwater.errors import BackendError, InvalidInputError
 from headwater.model.catalog import CatalogEntry, CatalogState
@@ -147,6 +147,7 @@ class ExportedHistory:
                 f"the export in {self._folder} has no feature {feature.name!r}, which was declared "
                 f"or renamed after it was made; run `headwater history export {self._folder}` again"
             )
+        feature = msgspec.structs.replace(feature, earlier_ttls=earlier_ttls(entry, feature))
         meaning = meaning_at(entry.meanings, end)
         if meaning is None or meaning.series is None:
             series = served_series(manifest.catalog, feature.name, [feature.name])

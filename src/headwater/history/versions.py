@@ -7,9 +7,8 @@ once, except where the second one is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from headwater.declarations.definitions import code_of, definition_of
@@ -30,6 +29,7 @@ from headwater.model.catalog import (
     DroppedFeature,
     FeatureVersion,
     Horizons,
+    Lifetime,
     Meaning,
     VersionRun,
 )
@@ -99,13 +99,16 @@ def change_version(state: CatalogState, series: str, change: ChangeVersion) -> C
     return state
 
 
-def meant(
-    entry: CatalogEntry, now: datetime, default: str | UnsetType | None = UNSET
-) -> CatalogEntry:
-    """Return an entry that also says what it means from now on, if that is something else."""
+def meant(entry: CatalogEntry, now: datetime, feature: FeatureDef | None = None) -> CatalogEntry:
+    """Return an entry that also says what it means from now on, if that is something else.
+
+    Its default and its ttl stay as they are, or become those of a declared feature.
+    """
     last = entry.meanings[-1] if entry.meanings else None
-    if default is UNSET:
-        default = last.default if last else None
+    default, structure = (last.default, last.structure) if last else (None, "")
+    if feature is not None:
+        entry = _lasting(entry, now, feature.ttl)
+        default, structure = default_text(feature), shape_of(feature).structure
     meaning = Meaning(
         since=max(now, last.since) if last else now,
         name=entry.feature,
@@ -113,10 +116,20 @@ def meant(
         version=entry.active.number if entry.active else None,
         series=entry.active.series if entry.active else None,
         default=default,
+        structure=structure if default is not None else "",
     )
     if last is not None and meaning == replace(last, since=meaning.since):
         return entry
     return replace(entry, meanings=[*entry.meanings, meaning])
+
+
+def _lasting(entry: CatalogEntry, now: datetime, ttl: timedelta | None) -> CatalogEntry:
+    """Return an entry whose values have a ttl from now on."""
+    last = entry.lifetimes[-1] if entry.lifetimes else None
+    if last is not None and last.ttl == ttl:
+        return entry
+    since = max(now, last.since) if last else now
+    return replace(entry, lifetimes=[*entry.lifetimes, Lifetime(since=since, ttl=ttl)])
 
 
 def enter(state: CatalogState, features: Iterable[FeatureDef], now: datetime) -> CatalogState:
@@ -138,10 +151,10 @@ def declare(
     declared: Collection[str],
     now: datetime,
 ) -> CatalogState:
-    """Enter features, and record the defaults with which they are served from now on."""
+    """Enter features, and record the defaults and ttls with which they are served from now on."""
     for feature in features:
         before = declared_entry(state, feature.name, declared)
-        entry = meant(_entered(state, feature, declared, now), now, default_text(feature))
+        entry = meant(_entered(state, feature, declared, now), now, feature)
         state = state if entry is before else with_entry(state, entry)
     return state
 
@@ -219,7 +232,7 @@ def _entered(
         entry = replace(entry, versions=[_first_version(state, feature, declared, now)])
     elif entry.meanings:
         return entry
-    return meant(entry, now, default_text(feature))
+    return meant(entry, now, feature)
 
 
 def _first_version(
@@ -326,7 +339,7 @@ def convert(state: CatalogState, name: str, feature: FeatureDef, now: datetime) 
     ]
     served = replace(entry, versions=[*before, converted])
     # A default of the earlier type is none of this version.
-    return with_entry(state, meant(served, now, default_text(feature)))
+    return with_entry(state, meant(served, now, feature))
 
 
 def rename(state: CatalogState, old: str, new: str, now: datetime) -> CatalogState:

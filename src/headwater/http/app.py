@@ -15,38 +15,38 @@ from headwater.access.errors import ScopeError
 from headwater.access.guard import Guard
 from headwater.core.ui_files import UI_FOLDER
 from headwater.engine.last_hour import LastHour
-from headwater.engine.worker import Worker
+from headwater.engine.worker.worker import Worker
 from headwater.errors import CallerLimitError
-from headwater.http.admin import Administration
-from headwater.http.backfills import Backfills
-from headwater.http.callers import Callers
-from headwater.http.context_lists import ContextLists
-from headwater.http.contexts import Contexts
-from headwater.http.cors import Cors, preflight_response
-from headwater.http.declarations import DeclarationCards
-from headwater.http.doctor import Doctor
-from headwater.http.documentation import Documentation
-from headwater.http.event_tail import EventStream, EventTail, OpenTails
-from headwater.http.features import Features
-from headwater.http.health import Probes
-from headwater.http.history import History
-from headwater.http.indexes import Indexes
-from headwater.http.ingest import Ingest
-from headwater.http.mounts import AsgiMount, MountEndpoint
-from headwater.http.negotiation import negotiate
-from headwater.http.openapi import document
-from headwater.http.overview import Overviews
-from headwater.http.problems import log_problem, problem_response
-from headwater.http.process_reports import ServerProcesses
-from headwater.http.records import Records
-from headwater.http.request_errors import MethodError, NoRouteError
-from headwater.http.request_ids import HEADER, RequestIds
-from headwater.http.request_metrics import UNMATCHED, RequestMetrics
-from headwater.http.request_parsing import quoted_path
-from headwater.http.responses import ApiResponse
-from headwater.http.routes import AnyEndpoint, Resource, Route, RouteScope, RouteTree
-from headwater.http.traced_requests import trace_requests
-from headwater.http.web_ui import add_web_ui
+from headwater.http.routes.admin import Administration
+from headwater.http.routes.backfills import Backfills
+from headwater.http.routes.callers import Callers
+from headwater.http.routes.context_lists import ContextLists
+from headwater.http.routes.contexts import Contexts
+from headwater.http.routes.declarations import DeclarationCards
+from headwater.http.routes.doctor import Doctor
+from headwater.http.routes.documentation import Documentation
+from headwater.http.routes.event_tail import EventStream, EventTail, OpenTails
+from headwater.http.routes.features import Features
+from headwater.http.routes.health import Probes
+from headwater.http.routes.history import History
+from headwater.http.routes.indexes import Indexes
+from headwater.http.routes.ingest import Ingest
+from headwater.http.routes.overview import Overviews
+from headwater.http.routes.process_reports import ServerProcesses
+from headwater.http.routes.records import Records
+from headwater.http.routes.web_ui import add_web_ui
+from headwater.http.routing.cors import Cors, preflight_response
+from headwater.http.routing.mounts import AsgiMount, MountEndpoint
+from headwater.http.routing.negotiation import negotiate
+from headwater.http.routing.openapi import document
+from headwater.http.routing.problems import log_problem, problem_response
+from headwater.http.routing.request_errors import MethodError, NoRouteError
+from headwater.http.routing.request_ids import HEADER, RequestIds
+from headwater.http.routing.request_metrics import UNMATCHED, RequestMetrics
+from headwater.http.routing.request_parsing import quoted_path
+from headwater.http.routing.responses import ApiResponse
+from headwater.http.routing.route import AnyEndpoint, Resource, Route, RouteScope, RouteTree
+from headwater.http.routing.traced_requests import trace_requests
 from headwater.model.callers import current_caller, set_caller
 from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 import msgspec
@@ -91,6 +91,15 @@ class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     series: str | None = None
     default: str | None = None
     """The JSON text of the default; None if there was none."""
+    structure: str = ""
+    """A hash of the type of the default; empty if it was not recorded."""
+
+
+class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ttl of the values of a feature that were written from a moment on."""
+
+    since: datetime
+    ttl: timedelta | None = None
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,6 +112,8 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The names that it was renamed from, which mean it in processes that declare no other."""
     meanings: Sequence[Meaning] = []
     """What it was over time, oldest first; it is only added to."""
+    lifetimes: Sequence[Lifetime] = []
+    """How long its values lasted over time, oldest first; it is only added to."""
     run_since: datetime | None = None
     """When a worker ran it first; None if it has only been read or written."""
 

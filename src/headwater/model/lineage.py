@@ -19,7 +19,7 @@ FreshnessStatus = Literal["guaranteed", "degraded", "refused"]
 """The record of a strict context that was not returned has the status `refused`."""
 
 Decision = Literal["kept", "truncated", "dropped"]
-ViolationReason = Literal["stale", "missing", "default", "never_ran", "lost"]
+ViolationReason = Literal["stale", "missing", "default", "never_ran", "dead_letter", "lost"]
 
 
 class InputLineage(msgspec.Struct, frozen=True, kw_only=True):

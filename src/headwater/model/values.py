@@ -34,9 +34,9 @@ LONGEST_ID = 1024
 OUT_OF_RANGE = f"out of range: the year must be between {MINYEAR + 1} and {MAXYEAR - 1}"
 
 Source = Literal["online", "computed", "default", "missing"]
-FreshnessRule = Literal["age", "caught_up", "inputs"]
+FreshnessRule = Literal["age", "caught_up", "inputs", "dead_letter"]
 """How the freshness of a value is judged: by its age, by what still waits for it, or by the
-freshness of its inputs."""
+freshness of its inputs; with a dead letter of its feature and entity it is never fresh."""
 
 EntityKey = tuple[str, str]
 """An entity's declared name and one entity's id."""
@@ -288,6 +288,8 @@ class FeatureValue(msgspec.Struct, frozen=True, gc=False):
     @property
     def moment(self) -> datetime | None:
         """The moment from which the freshness of the value counts; None if it has none."""
+        if self.rule == "dead_letter":
+            return None
         return self.as_of if self.current_at is None else self.current_at
 
 

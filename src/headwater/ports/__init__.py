@@ -86,7 +86,15 @@ from headwater.ports.records import (
     is_storable,
 )
 from headwater.ports.runner import Runner, Task
-from headwater.ports.values import Change, EntityState, OnlineStore, by_entity, history_rows, newest
+from headwater.ports.values import (
+    Change,
+    EntityState,
+    OnlineStore,
+    Standing,
+    by_entity,
+    history_rows,
+    newest,
+)
 from headwater.ports.vectors import (
     AllOf,
     AnyOf,
@@ -167,6 +175,7 @@ __all__ = [
     "Runner",
     "Segment",
     "Snapshot",
+    "Standing",
     "StoreIdentity",
     "StoredRecord",
     "Subjects",

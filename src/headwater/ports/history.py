@@ -60,12 +60,15 @@ class FrameColumn(msgspec.Struct, frozen=True):
     """A column of a point-in-time read: the series it is read from, and the kind of its values.
 
     A value counts for less than ``ttl`` after it was true or, of the values known at a moment,
-    after it was written.
+    after it was written. ``earlier_ttls`` has moments (microseconds), oldest first: of the values
+    known at a moment, those written before the first of them have its ttl, those before the next
+    one that of the next.
     """
 
     series: str
     kind: Kind
     ttl: timedelta | None = None
+    earlier_ttls: Sequence[tuple[int, timedelta | None]] = ()
 
 
 class FrameQuery(msgspec.Struct, frozen=True):

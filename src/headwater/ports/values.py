@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -75,6 +75,16 @@ def newest(changes: Iterable[Change]) -> Cells:
     return cells
 
 
+class Standing(NamedTuple):
+    """The values of an entity, and which events are not in them."""
+
+    cells: Cells
+    waiting_since: int | None = None
+    """When the oldest waiting event of its partition was accepted."""
+    unhandled: frozenset[str] = frozenset()
+    """The series that could not handle an event of the entity, which is a dead letter since."""
+
+
 class OnlineStore(Protocol):
     """The current values of every entity.
 
@@ -88,14 +98,14 @@ class OnlineStore(Protocol):
     async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:
         """Return the same as JSON texts of ``Cells``, for readers that need only a part."""
 
-    async def get_with_waiting(
-        self, entity: str, entity_ids: Sequence[str]
-    ) -> list[tuple[Cells, int | None]]:
-        """Return the values of each entity, and when its oldest waiting event was accepted.
+    async def get_with_waiting(self, entity: str, entity_ids: Sequence[str]) -> list[Standing]:
+        """Return the values of each entity, and which events are not in them.
 
         An event waits until the consumer group has committed it; all events of the entity's
-        partition count. None means that every event accepted before the read is in the values.
-        This takes as many round trips as ``get``.
+        partition count. A series has not handled an event of the entity while there is a dead
+        letter of both and of the consumer group, and after its redrive until that is committed.
+        If none waits and nothing is unhandled, every event accepted before the read is in the
+        values. This takes as many round trips as ``get``.
         """
 
     async def get_state(self, key: EntityKey) -> EntityState:

@@ -110,6 +110,7 @@ class FeatureInput(msgspec.Struct, frozen=True, kw_only=True):
 
     `current_at` is the moment from which the age counts by the rule, if it is not `as_of`: the
     moment until which no event of the partition waited, the last run, or that of the oldest input.
+    With a dead letter (the rule `dead_letter`) there is none.
     """
 
     feature: str

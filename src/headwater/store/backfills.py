@@ -28,7 +28,7 @@ from headwater.store.runtime import Runtime
 
 if TYPE_CHECKING:
     from headwater.declarations.features import FeatureDef
-    from headwater.engine.backfill_run import BackfillRun
+    from headwater.engine.backfill.run import BackfillRun
     from headwater.engine.engine import Engine
     from headwater.history.backfill.job import StoreSource
     from headwater.ports.runner import Runner
@@ -101,7 +101,7 @@ class BackfillVerbs:
         progress: OnProgress | None,
     ) -> BackfillRun:
         from headwater.backends.inline_runner import InlineRunner  # noqa: PLC0415
-        from headwater.engine.backfill_run import BackfillRun  # noqa: PLC0415 - loaded with the engine
+        from headwater.engine.backfill.run import BackfillRun  # noqa: PLC0415 - loaded with the engine
 
         return BackfillRun(
             self,
@@ -120,7 +120,7 @@ class BackfillVerbs:
         >>> (await store.backfills.status("total_spend")).state
         'ready'
         """
-        from headwater.engine.backfills import backfill_status  # noqa: PLC0415 - loaded with the engine
+        from headwater.engine.backfill.backfills import backfill_status  # noqa: PLC0415 - loaded with the engine
 
         engine = await self._runtime.open()
         return await backfill_status(engine, feature_name(feature), OpenStore(self._runtime))
@@ -151,7 +151,7 @@ class BackfillVerbs:
         2
         """
         check_not_replaying("switch")
-        from headwater.engine.backfills import remove_folder  # noqa: PLC0415 - loaded with the engine
+        from headwater.engine.backfill.backfills import remove_folder  # noqa: PLC0415 - loaded with the engine
         from headwater.history.backfill.steps import switched  # noqa: PLC0415
 
         name = self._runtime.registry.feature(feature_name(feature)).name
@@ -177,7 +177,7 @@ class BackfillVerbs:
         2
         """
         check_not_replaying("cancel")
-        from headwater.engine.backfills import cancel_backfill, unfinished_backfill  # noqa: PLC0415 - loaded with the engine
+        from headwater.engine.backfill.backfills import cancel_backfill, unfinished_backfill  # noqa: PLC0415 - loaded with the engine
 
         name, engine = feature_name(feature), await self._runtime.open()
         version = await unfinished_backfill(engine, name)

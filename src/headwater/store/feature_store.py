@@ -156,7 +156,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         """
         check_not_replaying("drain")
         await (await self._runtime.open()).backends.lifecycle.check_store()
-        from headwater.engine.worker import Worker  # noqa: PLC0415 - loaded with the engine
+        from headwater.engine.worker.worker import Worker  # noqa: PLC0415 - loaded with the engine
 
         await Worker(self).drain()
 

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
-from headwater.http import readiness
 from headwater.http.app import create_app
+from headwater.http.routes import readiness
 from headwater.settings.schema import Settings
 from tests.servers import restartable_postgres, valkey_node
 

@@ -14,7 +14,7 @@ import uvloop
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.redis.client import Redis, command
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.running_versions import RunningVersions
+from headwater.engine.worker.running_versions import RunningVersions
 from headwater.settings.schema import Settings
 from tests.engine.support import past, until
 

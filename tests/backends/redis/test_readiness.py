@@ -12,8 +12,8 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.redis.client import Redis, command
-from headwater.http import readiness
 from headwater.http.app import create_app
+from headwater.http.routes import readiness
 from headwater.settings.schema import Settings
 from tests.engine.support import until
 from tests.servers import restartable_postgres, restartable_valkey, valkey_node

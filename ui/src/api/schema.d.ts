@@ -2350,7 +2350,7 @@ export interface components {
             /** @default null */
             problem: components["schemas"]["Problem"] | null;
             /** @default null */
-            rule: ("age" | "caught_up" | "inputs") | null;
+            rule: ("age" | "caught_up" | "dead_letter" | "inputs") | null;
             /** @default null */
             sla_ms: number | null;
             /** @default null */
@@ -2481,7 +2481,7 @@ export interface components {
             fresh: boolean;
             inputs: components["schemas"]["InputLineage"][];
             /** @enum {unknown} */
-            rule: "age" | "caught_up" | "inputs";
+            rule: "age" | "caught_up" | "dead_letter" | "inputs";
             sla_ms: number | null;
             source: string;
             used: boolean;
@@ -2703,7 +2703,7 @@ export interface components {
             kind: "context" | "feature" | "retrieval" | "store";
             name: string;
             /** @enum {unknown} */
-            reason: "default" | "lost" | "missing" | "never_ran" | "stale";
+            reason: "dead_letter" | "default" | "lost" | "missing" | "never_ran" | "stale";
             sla_ms: number;
             used_by: string | null;
         };
@@ -2922,7 +2922,7 @@ export interface components {
             feature: string;
             fresh: boolean;
             /** @enum {unknown} */
-            rule: "age" | "caught_up" | "inputs";
+            rule: "age" | "caught_up" | "dead_letter" | "inputs";
             sla_ms: number | null;
             source: string;
             value: unknown;

@@ -78,6 +78,7 @@ describe("reasonsOf", () => {
       { reason: "never_ran", age_ms: null },
       "was a default, and no run has shown it to be true, SLA 5 h",
     ],
+    [{ reason: "dead_letter", age_ms: null }, "lacked an event that is a dead letter"],
     [{ kind: "retrieval", name: "help", reason: "missing", sla_ms: 0 }, "failed to search"],
     [{ kind: "store", name: "redis", reason: "lost", sla_ms: 0 }, "had lost its data"],
   ])("puts %o into words", (more, words) => {

@@ -34,6 +34,7 @@ function wordsOf(trace: Trace, violation: Violation): string {
   if (reason === "stale" && age !== null) return `was ${duration(age)} old${limit}`;
   if (reason === "default") return `was only a default${limit}`;
   if (reason === "never_ran") return `was a default, and no run has shown it to be true${limit}`;
+  if (reason === "dead_letter") return "lacked an event that is a dead letter";
   if (reason === "lost") return "had lost its data";
   if (kind === "context") return `read something without a known age, or its search failed${limit}`;
   if (kind === "retrieval") {

@@ -189,6 +189,11 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
 
 def _counts(column: FrameColumn) -> str:
     """Return the condition under which a row that was found counts at its point."""
-    if column.ttl is None:
-        return "true"
-    return f'points."at" - {column.ttl // _MICROSECOND} < visible_from'
+    counts = _lasts(column.ttl)
+    for until, ttl in reversed(column.earlier_ttls):
+        counts = f"CASE WHEN visible_from < {until} THEN {_lasts(ttl)} ELSE {counts} END"
+    return counts
+
+
+def _lasts(ttl: timedelta | None) -> str:
+    return "true" if ttl is None else f'points."at" - {ttl // _MICROSECOND} < visible_from'

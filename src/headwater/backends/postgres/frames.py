@@ -154,11 +154,11 @@ class FrameTransaction:
             has_ahead=column.series in ahead,
             extra=self._extra.get(column.series),
         )
-        counts = "true"
-        if column.ttl is not None:
-            begin = f"_{number}.written_at" if known else f"_{number}.as_of"
-            micros = min(column.ttl, _LONGEST_TTL) // timedelta(microseconds=1)
-            counts = f"{begin} + interval '{micros} microseconds' > requested.moment"
+        begin = f"_{number}.written_at" if known else f"_{number}.as_of"
+        counts = _lasts(begin, column.ttl)
+        for until, ttl in reversed(column.earlier_ttls):
+            lasts = _lasts(begin, ttl)
+            counts = f"CASE WHEN {begin} < _moment({until}) THEN {lasts} ELSE {counts} END"
         return f"LEFT JOIN LATERAL ({last}) AS _{number} ON {counts}"
 
     def _export_points(self, first: int) -> Path:
@@ -181,6 +181,14 @@ class FrameTransaction:
         await connection.execute(_STAGE_EXTRA.format(table=table))
         await copy_in(connection, table, file)
         await connection.execute(_INDEX_EXTRA.format(table=table))
+
+
+def _lasts(begin: str, ttl: timedelta | None) -> str:
+    """Return the condition under which a value counts at a point."""
+    if ttl is None:
+        return "true"
+    micros = min(ttl, _LONGEST_TTL) // timedelta(microseconds=1)
+    return f"{begin} + interval '{micros} microseconds' > requested.moment"
 
 
 async def read_frame(

@@ -12,7 +12,7 @@ from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.cross_shard_writes import CrossShardWrites, SplitOutcome
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.erasures import RedisErasures
-from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.keys import Keys, PartitionKeys, unhandled
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.prefetch import Prefetcher
 from headwater.backends.redis.publishing import StreamPublisher
@@ -207,22 +207,32 @@ class RedisBus:
             if not version:
                 new += (ids, key[1])
         documents = documents_json(outcome.documents)
+        redriven = [
+            unhandled(each.event.entity_id, each.only, each.position)
+            for each in deliveries
+            if each.only is not None and each.group == self._keys.group
+        ]
+        letters = [field for letter in outcome.dead for field in self._letter(keys, letter)]
         follow_ups = [field for event in outcome.follow_ups for field in event_fields(event)[:3]]
         return script_call(
             "commit",
             [
                 *(keys.group, keys.events, keys.changes),
                 *(keys.dead, keys.cross_shard, keys.outbox, keys.erasures),
+                keys.unhandled(self._keys.group),
             ],
             *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
             *(self._keys.group, changes_json(written.changes), written.remote),
             *(len(versions), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
-            *(len(documents), outcome.checked, *states, *versions, *new),
-            *(*map(self._letter, outcome.dead), *follow_ups, *documents),
+            *(len(documents), outcome.checked, len(redriven), *states, *versions, *new),
+            *(*redriven, *letters, *follow_ups, *documents),
         )
 
-    def _letter(self, letter: DeadLetter) -> bytes:
-        return _encode(msgspec.structs.replace(letter, group=letter.group or self._keys.group))
+    def _letter(self, keys: PartitionKeys, letter: DeadLetter) -> tuple[bytes, str, str]:
+        """Return a dead letter as JSON, and the key and member by which readers find it."""
+        group, position = letter.group or self._keys.group, letter.position
+        member = unhandled(letter.event.entity_id, letter.feature, position)
+        return _encode(msgspec.structs.replace(letter, group=group)), keys.unhandled(group), member
 
     async def wait(self, worker: str, seconds: float) -> bool:
         return await self._notifications.wait(worker, seconds)

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from headwater.backends.redis.client import Redis, command, script_call
-from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.client import Call, Redis, command, script_call
+from headwater.backends.redis.keys import Keys, unhandled
 from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.stream_codec import Entry
 from headwater.backends.redis.stream_reader import next_entries
@@ -113,7 +113,7 @@ class RedisDeadLetters:
                 after = entry[0].decode()
 
     async def redrive(self, ids: Sequence[str]) -> None:
-        letters = [await self._letter(letter_id) for letter_id in ids]
+        letters = await self._known(ids)
         # The event id is derived from the letter, so deduplication publishes it once even if the
         # redrive is repeated. Removing the letter afterwards therefore loses nothing.
         calls = [
@@ -126,24 +126,35 @@ class RedisDeadLetters:
             for letter in letters
         ]
         await self._redis.calls(calls, as_one=True)
-        if ids:
-            # A concurrent redrive may have removed some of them already.
-            await self._redis.call(command(self._keys.dead, "XDEL", self._keys.dead, *ids))
+        await self._remove(letters)
 
     async def discard(self, ids: Sequence[str]) -> None:
+        await self._remove(await self._known(ids))
+
+    async def _known(self, ids: Sequence[str]) -> list[DeadLetter]:
+        """Return letters; raise UnknownDeadLetterError if one is unknown."""
         for letter_id in ids:
             _check_id(letter_id)
-        if ids:
-            unknown = await self._redis.call(script_call("take", [self._keys.dead], *ids))
-            if unknown:
-                raise UnknownDeadLetterError(unknown.decode())
+        found = {
+            letter.id: letter async for entry in self._with_ids(ids) for letter in [_letter(entry)]
+        }
+        for letter_id in ids:
+            if letter_id not in found:
+                raise UnknownDeadLetterError(letter_id)
+        return list(found.values())
 
-    async def _letter(self, letter_id: str) -> DeadLetter:
-        _check_id(letter_id)
-        key = self._keys.dead
-        for entry in await self._redis.call(command(key, "XRANGE", key, letter_id, letter_id)):
-            return _letter(entry)
-        raise UnknownDeadLetterError(letter_id)
+    async def _remove(self, letters: Sequence[DeadLetter]) -> None:
+        """Remove letters; a concurrent call may have removed some of them already."""
+        # A letter that is listed can be removed again, so it goes last.
+        await self._redis.calls(list(map(self._handled_call, letters)))
+        if letters:
+            ids = [letter.id for letter in letters]
+            await self._redis.call(command(self._keys.dead, "XDEL", self._keys.dead, *ids))
+
+    def _handled_call(self, letter: DeadLetter) -> Call:
+        key = self._keys.parts[letter.partition].unhandled(letter.group)
+        member = unhandled(letter.event.entity_id, letter.feature, letter.position)
+        return command(key, "ZREM", key, member)
 
     async def _move_all(self) -> None:
         lengths = await self._redis.calls(

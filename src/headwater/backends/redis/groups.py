@@ -79,7 +79,7 @@ class RedisGroups:
             [
                 script_call(
                     "drop_position",
-                    [part.group, part.lease, part.events, part.outbox],
+                    [part.group, part.lease, part.events, part.outbox, part.unhandled(name)],
                     *(name, self._keys.group),
                 )
                 for part in keys.parts

@@ -31,12 +31,22 @@ class PartitionKeys:
         self.groups = f"{base}:group:"
         self.group = f"{self.groups}{group}"
         self.lease = f"{base}:lease:{group}"
+        self._unhandled = f"{base}:unhandled:"
         self.entity = f"{base}:entity:"
         self.ids = f"{base}:ids:"
 
     def state(self, key: EntityKey) -> tuple[str, str]:
         """Return the key of an entity's state, and of the set of all ids of its type."""
         return f"{self.entity}{key[0]}:{key[1]}", f"{self.ids}{key[0]}"
+
+    def unhandled(self, group: str) -> str:
+        """Return the key of the events that features of a consumer group could not handle."""
+        return f"{self._unhandled}{group}"
+
+
+def unhandled(entity_id: str, series: str, position: str) -> str:
+    """Return the member for an event that a feature could not handle, sorted by entity."""
+    return f"{entity_id}\0{series}\0{position}"
 
 
 class Keys:

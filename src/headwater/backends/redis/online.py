@@ -30,7 +30,7 @@ from headwater.model.values import (
     merge_cells,
     restore_cells,
 )
-from headwater.ports import Change, EntityState, Ledger, Tombstone, by_entity, newest
+from headwater.ports import Change, EntityState, Ledger, Standing, Tombstone, by_entity, newest
 
 
 class Sender(NamedTuple):
@@ -78,9 +78,7 @@ class RedisOnlineStore:
         states = await self._states([(entity, entity_id) for entity_id in entity_ids])
         return [read_cells(state) for state in states]
 
-    async def get_with_waiting(
-        self, entity: str, entity_ids: Sequence[str]
-    ) -> list[tuple[Cells, int | None]]:
+    async def get_with_waiting(self, entity: str, entity_ids: Sequence[str]) -> list[Standing]:
         places: dict[int, list[int]] = {}
         for place, entity_id in enumerate(entity_ids):
             places.setdefault(partition_of(entity_id, self._keys.partitions), []).append(place)
@@ -92,17 +90,23 @@ class RedisOnlineStore:
                 for partition, group in places.items()
             ]
         )
-        rows_read: list[tuple[Cells, int | None]] = [({}, None)] * len(entity_ids)
-        for group, (oldest, *states) in zip(places.values(), answers, strict=True):
+        standings = [Standing({})] * len(entity_ids)
+        for group, (oldest, *rest) in zip(places.values(), answers, strict=True):
             since = None if oldest is None else received_at(oldest.decode())
-            for place, state in zip(group, states, strict=True):
-                rows_read[place] = (decode_cells(read_cells(state)), since)
-        return rows_read
+            states, unhandled = rest[: len(group)], rest[len(group) :] or [()] * len(group)
+            for place, state, members in zip(group, states, unhandled, strict=True):
+                series = frozenset(member.split(b"\0")[1].decode() for member in members)
+                standings[place] = Standing(decode_cells(read_cells(state)), since, series)
+        return standings
 
     def _waiting_call(self, partition: int, entities: Sequence[EntityKey]) -> Call:
         keys = self._keys.parts[partition]
         states = [keys.state(key)[0] for key in entities]
-        return script_call("get_with_waiting", [keys.group, keys.events, *states])
+        return script_call(
+            "get_with_waiting",
+            [keys.group, keys.events, keys.unhandled(self._keys.group), *states],
+            *(entity_id for _, entity_id in entities),
+        )
 
     async def get_state(self, key: EntityKey) -> EntityState:
         (state,) = await self._states([key])

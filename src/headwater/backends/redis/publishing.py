@@ -40,6 +40,9 @@ class StreamPublisher:
         ``checked`` is the number of erasures that the events were compared with.
         """
         keys, now = self._keys.parts[partition], self._clock.micros()
+        names = [keys.events, keys.seen, keys.accepted, keys.idle, keys.erasures]
+        if only:
+            names.append(keys.unhandled(only.rpartition("/")[0]))
         window_end = 0 if dedup_window is None else now + dedup_window // MICROSECOND
         arguments: list[Any] = []
         for event in events:
@@ -47,7 +50,7 @@ class StreamPublisher:
             arguments += (*seen, *event_fields(event, only))
         return script_call(
             "publish",
-            [keys.events, keys.seen, keys.accepted, keys.idle, keys.erasures],
+            names,
             *(self._keys.wake, partition, now, window_end, self._dedup_limit, checked),
             *arguments,
         )

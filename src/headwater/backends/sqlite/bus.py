@@ -55,7 +55,7 @@ _IF_NEXT = (
     " version = excluded.version WHERE version = excluded.version - 1"
 )
 _DEAD_LETTERS = (
-    "dead_letters (feature, event_type, event, error, traceback, attempts,"
+    "dead_letters (feature, event_type, entity_id, event, error, traceback, attempts,"
     " partition, seq, first_failed_at, dead_at, consumer_group)"
 )
 _REMEMBER = (
@@ -307,6 +307,7 @@ def _dead_row(letter: DeadLetter) -> tuple[str | int | bytes, ...]:
     return (
         letter.feature,
         letter.event.event_type,
+        letter.event.entity_id,
         _encode(letter.event),
         letter.error,
         letter.traceback,

@@ -29,7 +29,7 @@ SELECT {_COLUMNS} FROM dead_letters
 WHERE (?1 IS NULL OR CAST(id AS TEXT) IN (SELECT value FROM json_each(?1)))
   AND (?2 IS NULL OR feature = ?2)
   AND (?3 IS NULL OR event_type = ?3)
-  AND (?4 IS NULL OR json_extract(CAST(event AS TEXT), '$.entity_id') = ?4)
+  AND (?4 IS NULL OR entity_id = ?4)
   AND (?5 IS NULL OR dead_at >= ?5)
   AND (?6 IS NULL OR dead_at < ?6)
   AND (?7 IS NULL OR error_pattern(error) = ?7)

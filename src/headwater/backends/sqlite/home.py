@@ -25,7 +25,7 @@ from headwater.errors import (
     StoreLostError,
 )
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 """The version of schema.sql; raise it with every change of the tables."""
 
 CHECKPOINT_BYTES = 8 << 20

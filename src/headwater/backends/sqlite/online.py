@@ -23,7 +23,15 @@ from headwater.model.values import (
     merge_cells,
     restore_cells,
 )
-from headwater.ports import Change, EntityState, Tombstone, by_entity, history_rows, newest
+from headwater.ports import (
+    Change,
+    EntityState,
+    Standing,
+    Tombstone,
+    by_entity,
+    history_rows,
+    newest,
+)
 
 HISTORY = "history (feature, entity, entity_id, kind, value, as_of, written_at, cause)"
 
@@ -34,8 +42,20 @@ _WAITING = """
 SELECT received_at FROM events WHERE partition = :partition AND seq > coalesce((
     SELECT seq FROM cursors WHERE consumer_group = :group AND partition = :partition
 ), 0) ORDER BY seq LIMIT 1"""
+# A dead letter, or one that was redriven and waits.
+_UNHANDLED = """
+SELECT entity_id, feature FROM dead_letters
+WHERE consumer_group = :group AND entity_id IN (SELECT value FROM json_each(:ids))
+UNION
+SELECT entity_id, substr(only_feature, length(:group) + 2) FROM events
+WHERE only_feature IS NOT NULL AND entity_id IN (SELECT value FROM json_each(:ids))
+  AND substr(only_feature, 1, length(:group) + 1) = :group || '/'
+  AND seq > coalesce((
+    SELECT seq FROM cursors WHERE consumer_group = :group AND partition = events.partition
+), 0)"""
 _FORGET = "DELETE FROM entities WHERE entity = ? AND entity_id = ?"
 _UNKNOWN = EntityState(0, {})
+_NONE: frozenset[str] = frozenset()
 
 _decode_packed = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]]).decode
 
@@ -60,21 +80,27 @@ class SqliteOnlineStore:
             packed |= dict(_decode_packed(rows))
         return [packed.get(entity_id, b"{}") for entity_id in entity_ids]
 
-    async def get_with_waiting(
-        self, entity: str, entity_ids: Sequence[str]
-    ) -> list[tuple[Cells, int | None]]:
+    async def get_with_waiting(self, entity: str, entity_ids: Sequence[str]) -> list[Standing]:
         partitions = [partition_of(entity_id, self._home.partitions) for entity_id in entity_ids]
         # Before the values: an event that is committed in between is in them.
         waiting = {partition: self._waiting_since(partition) for partition in set(partitions)}
+        unhandled = self._unhandled(entity_ids)
         cells = await self.get(entity, entity_ids)
         return [
-            (stored, waiting[partition])
-            for stored, partition in zip(cells, partitions, strict=True)
+            Standing(stored, waiting[partition], unhandled.get(entity_id, _NONE))
+            for entity_id, stored, partition in zip(entity_ids, cells, partitions, strict=True)
         ]
 
     def _waiting_since(self, partition: int) -> int | None:
         rows = self._home.read(_WAITING, {"partition": partition, "group": self._group})
         return rows[0][0] if rows else None
+
+    def _unhandled(self, entity_ids: Sequence[str]) -> dict[str, frozenset[str]]:
+        ids = msgspec.json.encode(entity_ids).decode()
+        found: dict[str, frozenset[str]] = {}
+        for entity_id, series in self._home.read(_UNHANDLED, {"ids": ids, "group": self._group}):
+            found[entity_id] = found.get(entity_id, _NONE) | {series}
+        return found
 
     async def get_state(self, key: EntityKey) -> EntityState:
         rows = self._home.read(_VERSIONED, key)

@@ -21,6 +21,7 @@ CREATE TABLE events (
     traceparent  TEXT
 );
 CREATE INDEX events_by_partition ON events (partition);
+CREATE INDEX redriven_events ON events (entity_id) WHERE only_feature IS NOT NULL;
 
 -- The ids of events inside their dedup window, and the content with which each was accepted. The
 -- event id comes first: ids that rise with time are inserted at the end of the tree.
@@ -96,6 +97,7 @@ CREATE TABLE dead_letters (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     feature         TEXT NOT NULL,
     event_type      TEXT NOT NULL,
+    entity_id       TEXT NOT NULL,
     event           BLOB NOT NULL,
     error           TEXT NOT NULL,
     traceback       TEXT NOT NULL,
@@ -106,6 +108,7 @@ CREATE TABLE dead_letters (
     dead_at         INTEGER NOT NULL,
     consumer_group  TEXT NOT NULL
 );
+CREATE INDEX dead_letters_by_entity ON dead_letters (entity_id);
 
 -- The last due time of each scheduled feature for which a tick was published.
 CREATE TABLE ticks (

@@ -18,7 +18,7 @@ from headwater.cli.demo.tour import DemoServer, Tour, without_ui
 from headwater.cli.demo.trickle import trickle
 from headwater.cli.options import AsJson, command_group
 from headwater.cli.output import print_json
-from headwater.http.server import stop_signals
+from headwater.http.server.processes import stop_signals
 
 _DONE = """
 The server has stopped and its folder is removed. Next:

@@ -51,7 +51,6 @@ NO_PAST = "of on-demand features without history"
 PRUNED = "of a moment before history was pruned"
 DAMAGED = "of damaged records"
 UNREADABLE = "of a type that has changed since"
-EXPIRED = "served for longer than the ttl that is declared now"
 
 
 class _Read(NamedTuple):
@@ -280,17 +279,8 @@ class ServedAudit:
         try:
             for feature in served:
                 results += await self._known(value, feature, past[feature.series])
-            last = [
-                feature.codec.decode(cell.value)
-                for feature in served
-                for cell in past[feature.series][:2]
-                if cell is not None
-            ]
         except FeatureValueError:
             self._not_compared[UNREADABLE] += 1
-            return
-        if _is_among(value, last) and not _is_among(value, results):
-            self._not_compared[EXPIRED] += 1  # the ttl of that time is not known
             return
         self._judge(value, results)
 

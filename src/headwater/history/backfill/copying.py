@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.backends.duckdb.segment_schema import VALUE_AS_JSON
-from headwater.core.clock import MICROSECOND, to_micros
+from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import glob_literal, session
 from headwater.core.sql_literals import texts
@@ -39,7 +39,6 @@ ORDER BY entity_id, as_of, written_at, seq"""
             return kind, value.encode()
         return served.codec.kind, served.codec.converted(value.encode())
 
-    lasting = None if variant.ttl is None else variant.ttl // MICROSECOND
     with session(scratch) as duck:
         cursor = duck.run(rows)
         while page := cursor.fetchmany(_PAGE):
@@ -53,7 +52,7 @@ ORDER BY entity_id, as_of, written_at, seq"""
                         msgspec.Raw(own(series, kind, value)[1]),
                         as_of,
                         written_at,
-                        None if lasting is None else written_at + lasting,
+                        served.expiry_of(written_at),
                     ),
                     cause,
                 )

@@ -151,6 +151,13 @@ def retired_when_due(state: CatalogState, now: datetime) -> CatalogState:
     return state
 
 
+def leaves_at(version: FeatureVersion) -> datetime | None:
+    """Return until when a version is kept fresh for readers that do not know of the next one."""
+    if version.state != "ready" or version.retired_at is None:
+        return None
+    return version.retired_at + KEPT_FRESH
+
+
 def _is_due(version: FeatureVersion, now: datetime) -> bool:
-    retired_at = version.retired_at
-    return version.state == "ready" and retired_at is not None and now >= retired_at + KEPT_FRESH
+    moment = leaves_at(version)
+    return moment is not None and now >= moment

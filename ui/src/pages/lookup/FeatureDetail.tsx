@@ -40,6 +40,7 @@ const RULES = {
   age: null,
   caught_up: "counts from the oldest event that still waits",
   inputs: "judged by its inputs",
+  dead_letter: "not fresh: an event of it is a dead letter",
 } as const;
 
 /** One value of an entity: what it says, how fresh it is, and how it came about. */

@@ -21,6 +21,7 @@ const REASONS = {
   missing: "no value",
   default: "default",
   never_ran: "never ran",
+  dead_letter: "dead letter",
   lost: "lost",
 } as const;
 

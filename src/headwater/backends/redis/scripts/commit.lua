@@ -1,12 +1,14 @@
 #!lua flags=allow-oom
 -- Write the outcome of a batch and advance the cursor, all or nothing.
--- KEYS: group, events, changes, dead letters, cross-shard writes, outbox, erasures
+-- KEYS: group, events, changes, dead letters, cross-shard writes, outbox, erasures,
+--       events that features could not handle
 -- ARGV: lease, cursor of the batch, its last entry, its number of entries, name of the group,
 --       changes as JSON ('' for none), changes of entities on other servers as JSON ('' for none),
 --       number of states, of new entities, of dead letters, of follow-ups, of entries of documents,
---       number of erasures that the writer knows,
+--       number of erasures that the writer knows, of redriven events,
 --       then for each state: key, state; for each state: version before ('' for none);
---       for each new entity: key of the ids, id; for each dead letter: JSON;
+--       for each new entity: key of the ids, id; for each redriven event: its member among
+--       the events that features could not handle; for each dead letter: JSON, key and member of the same;
 --       for each follow-up: type, entity id, JSON; for each entry of documents: JSON
 -- Returns the conflict, 'lease', 'erased' or 'version', or '' if there is none.
 -- shared: erasures
@@ -22,12 +24,13 @@ end
 
 local states, new = tonumber(ARGV[8]), tonumber(ARGV[9])
 local letters, follow_ups, documents = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
-local versions = 14 + 2 * states
+local redriven = tonumber(ARGV[14])
+local versions = 15 + 2 * states
 -- Lua can pass only a limited number of arguments.
 for first = 0, states - 1, 1000 do
   local keys = {}
   for i = first, math.min(first + 1000, states) - 1 do
-    keys[#keys + 1] = ARGV[14 + 2 * i]
+    keys[#keys + 1] = ARGV[15 + 2 * i]
   end
   local now = redis.call('MGET', unpack(keys))
   for i = 1, #keys do
@@ -51,7 +54,7 @@ local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
 redis.call('HSET', group, 'cursor', ARGV[3], 'read', read, 'attempts', 0, 'committed', now)
 
-for first = 14, versions - 1, 2000 do
+for first = 15, versions - 1, 2000 do
   redis.call('MSET', unpack(ARGV, first, math.min(first + 1999, versions - 1)))
 end
 local at = versions + states
@@ -65,10 +68,15 @@ if ARGV[7] ~= '' then
   redis.call('XADD', KEYS[5], '*', 'p', ARGV[7])
 end
 at = at + 2 * new
-for i = at, at + letters - 1 do
-  redis.call('XADD', dead, '*', 'l', ARGV[i])
+for i = at, at + redriven - 1 do
+  redis.call('ZREM', KEYS[8], ARGV[i])
 end
-at = at + letters
+at = at + redriven
+for i = at, at + 3 * letters - 1, 3 do
+  redis.call('XADD', dead, '*', 'l', ARGV[i])
+  redis.call('ZADD', ARGV[i + 1], 0, ARGV[i + 2])
+end
+at = at + 3 * letters
 for i = at, at + 3 * follow_ups - 1, 3 do
   redis.call('XADD', events, '*', 't', ARGV[i], 'k', ARGV[i + 1], 'e', ARGV[i + 2])
 end

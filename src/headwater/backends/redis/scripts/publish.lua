@@ -1,10 +1,11 @@
 #!lua
 -- Append events to a partition, each id once within the dedup window, and wake its worker.
--- KEYS: events, ends of the dedup windows by event, content of the events by event, idle, erasures
+-- KEYS: events, ends of the dedup windows by event, content of the events by event, idle, erasures,
+--       for one feature only: the events that features of its group could not handle
 -- ARGV: wake channel, partition, now, end of the dedup window (0: none), most events to remember,
 --       number of erasures that the writer knows,
 --       then for each event: its key among the remembered ones, content, type, entity id, JSON,
---       only feature ('' for all)
+--       only group and feature ('' for all)
 -- Returns for each event 0 if it is new, otherwise the content with which its id was accepted;
 -- nothing if an entity was erased and no event was appended.
 -- shared: erasures
@@ -58,7 +59,8 @@ for i = 7, #ARGV, 6 do
     if ARGV[i + 5] == '' then
       redis.call('XADD', events, '*', 't', ARGV[i + 2], 'k', ARGV[i + 3], 'e', ARGV[i + 4])
     else
-      redis.call('XADD', events, '*', 't', ARGV[i + 2], 'k', ARGV[i + 3], 'e', ARGV[i + 4], 'o', ARGV[i + 5])
+      local id = redis.call('XADD', events, '*', 't', ARGV[i + 2], 'k', ARGV[i + 3], 'e', ARGV[i + 4], 'o', ARGV[i + 5])
+      redis.call('ZADD', KEYS[6], 0, ARGV[i + 3] .. '\0' .. string.match(ARGV[i + 5], '[^/]*$') .. '\0' .. id)
     end
   end
   firsts[#firsts + 1] = first

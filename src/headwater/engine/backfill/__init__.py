@@ -1,0 +1,1 @@
+"""Backfills of a store, from their beginning until workers keep the new version fresh."""

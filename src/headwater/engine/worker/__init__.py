@@ -1,0 +1,1 @@
+"""The worker: partitions, batches, schedules, and the versions of features that it runs."""

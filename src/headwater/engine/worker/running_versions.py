@@ -1,0 +1,172 @@
+"""The versions of features that a worker runs, as the catalog names them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+from headwater.core.logging import Outage, log
+from headwater.declarations.run_set import RunSet, without_code
+from headwater.engine.engine import Engine
+from headwater.engine.worker.backfill_offers import NewFeatures, find_new_features
+from headwater.engine.worker.joining import Joiner, drop_unneeded_groups
+from headwater.engine.worker.type_changes import check_types
+from headwater.errors import BackendUnavailableError
+from headwater.history.backfill.steps import leaves_at, retired_when_due
+from headwater.history.versions import ran, run
+from headwater.model.catalog import CatalogState, FeatureVersion
+
+_LEAVING_PAUSE = 0.1
+
+
+class RunningVersions:
+    """Enters the features of a worker into the catalog, and follows its changes.
+
+    The versions that the worker runs change only while it runs no batch, by ``apply``.
+    """
+
+    def __init__(self, engine: Engine, outage: Outage) -> None:
+        self._engine = engine
+        self._settled = (-1, -1)
+        self._outage = outage
+        self._group = engine.settings.worker.consumer_group
+        self.run_set = RunSet(())
+        """The versions that this worker runs."""
+        self.joiner = Joiner(engine)
+        self._is_registered = True
+        self.new = NewFeatures()
+        """The features that this worker is the first one to run."""
+        self.noted = asyncio.Event()
+        """Set when the catalog was told which versions run."""
+        self._noted: frozenset[str] | None = None
+        self.is_outdated = False
+        """Whether the catalog names other versions than the ones that run."""
+
+    async def prepare(self) -> None:
+        """Check and enter the declared features, and run the versions that the catalog names."""
+        await check_types(self._engine)
+        self.new = await find_new_features(self._engine)
+        await self.follow()
+        self.apply()
+        if _has_done_backfill(self._engine.catalog.state):
+            await drop_unneeded_groups(self._engine)
+
+    async def follow(self) -> None:
+        """Read the catalog if it has changed; if that fails, go on with the one that is known."""
+        try:
+            state = await self._engine.catalog.follow()
+            if self._revisions() == self._settled:
+                self._outage.recovered("catalog")
+                return
+            changed = self._due(state)
+            if changed is not state:
+                await self._engine.catalog.change(self._due)
+            await self._engine.catalog.declare()
+        except BackendUnavailableError as error:
+            # A new store is confirmed a moment later; events must not wait for that.
+            self._outage.report("warning", "catalog not followed; retrying", error, "catalog")
+        else:
+            self._outage.recovered("catalog")
+            if not _has_leaving(self._engine.catalog.state):
+                self._settled = self._revisions()
+        self.is_outdated = self._is_outdated()
+
+    async def check(self) -> None:
+        """Find out whether other versions have to run, before a claimed partition is run."""
+        await self._engine.catalog.follow()
+        self.is_outdated = self._is_outdated()
+
+    async def note_current(self, current: Collection[str]) -> None:
+        """Record which versions run on which events, before any event is committed by them."""
+        causes = frozenset(map(without_code, current))
+        if causes == self._noted:
+            return
+        try:
+            await self._engine.catalog.change(
+                lambda state: ran(state, self._group, causes, self._engine.clock.now())
+            )
+        except BackendUnavailableError as error:
+            # Events must not wait; until it is recorded, their features count as behind.
+            self._outage.report("warning", "catalog not followed; retrying", error, "catalog")
+        else:
+            self._noted = causes
+        self.noted.set()
+
+    def apply(self) -> None:
+        """Run the versions that the catalog names."""
+        before, self.run_set = self.run_set, self._wanted()
+        self.joiner.follow(self.run_set)
+        self._is_registered = False
+        self._report_other_code()
+        if before.triggered:
+            log.info("versions changed", before=_series(before), now=_series(self.run_set))
+
+    @property
+    def other_code(self) -> list[str]:
+        """The versions that workers of other code run, for which this worker has to wait.
+
+        Those that were replaced and leave in a moment are not among them.
+        """
+        return [version.series for version in self._foreign() if leaves_at(version) is None]
+
+    async def outlast_leaving(self) -> None:
+        """Wait until no version of other code is only kept fresh after a switch."""
+        while not self.other_code and (
+            leaving := list(filter(None, map(leaves_at, self._foreign())))
+        ):
+            left = max(leaving) - self._engine.clock.now()
+            await self._engine.clock.sleep(max(left.total_seconds(), _LEAVING_PAUSE))
+            await self.follow()
+            self.apply()
+
+    def _foreign(self) -> Sequence[FeatureVersion]:
+        """Return the versions of other code because of which this worker runs none."""
+        own = self._engine.catalog.served_at_first
+        return () if self.run_set.declared else self._engine.registry.foreign(self._group, own)
+
+    def _report_other_code(self) -> None:
+        if versions := self.other_code:
+            log.warning(
+                "worker waits: versions were made with other code",
+                versions=versions,
+                remedy="restart this worker with the features file that the backfill was run "
+                "with; `headwater backfill cancel` gives up a version that is not served",
+            )
+
+    def registered(self) -> None:
+        """Note that the worker is registered with these versions."""
+        self._is_registered = True
+        self.is_outdated = False
+
+    def _due(self, state: CatalogState) -> CatalogState:
+        """Return the catalog with the features of this worker, and without versions that left."""
+        now = self._engine.clock.now()
+        features = [
+            feature for feature in self._engine.registry.features.values() if feature.is_stored
+        ]
+        return retired_when_due(run(state, features, now), now)
+
+    def _wanted(self) -> RunSet:
+        return self._engine.registry.run_set(self._group, self._engine.catalog.served_at_first)
+
+    def _is_outdated(self) -> bool:
+        return self._wanted().declared != self.run_set.declared or not self._is_registered
+
+    def _revisions(self) -> tuple[int, int]:
+        return self._engine.catalog.state.revision, self._engine.registry.revision
+
+
+def _series(run_set: RunSet) -> list[str]:
+    return [feature.series for feature in run_set.triggered]
+
+
+def _has_done_backfill(state: CatalogState) -> bool:
+    return any(
+        version.backfill is not None and version.state not in ("building", "joining")
+        for version in state.versions()
+    )
+
+
+def _has_leaving(state: CatalogState) -> bool:
+    """Return whether a version is kept fresh only until readers have heard of the next one."""
+    return any(leaves_at(version) for version in state.versions())

@@ -1,0 +1,367 @@
+"""The worker: it holds partitions, runs the handlers of their events and commits the outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar
+
+from headwater.core.logging import Outage, log
+from headwater.declarations.run_set import RunSet
+from headwater.declarations.runtime import HasRuntime, runtime_of
+from headwater.engine.engine import Engine
+from headwater.engine.worker.backfill_offers import offer_backfills, settle_missed
+from headwater.engine.worker.batch import run_batch
+from headwater.engine.worker.declaration_changes import report_changes
+from headwater.engine.worker.held_partitions import HeldPartitions
+from headwater.engine.worker.joining import Joiner
+from headwater.engine.worker.lag_metrics import update_gauges
+from headwater.engine.worker.lanes import Lane, QuarantineScheduler
+from headwater.engine.worker.maintenance import maintain, prune_nightly
+from headwater.engine.worker.quarantine import run_quarantined
+from headwater.engine.worker.running_versions import RunningVersions
+from headwater.engine.worker.scheduler import Scheduler
+from headwater.engine.worker.watchdog import Watchdog
+from headwater.errors import (
+    BackendError,
+    BackendUnavailableError,
+    CodeChangedError,
+    LeaseLostError,
+    TooManyHungThreadsError,
+    VersionConflictError,
+)
+from headwater.model.health import Health
+from headwater.model.values import new_id
+from headwater.ports import Batch
+from headwater.retrieval.indexing import preload
+
+T = TypeVar("T")
+Touches = Mapping[str, frozenset[str]]
+
+_MAX_HEARTBEAT_SECONDS = 0.5
+_BACKEND_PAUSE = 1.0
+_JOIN_PAUSE = 0.1
+_CONFLICTS_BETWEEN_WARNINGS = 10
+
+
+class Opens(Protocol):
+    """The part of a store's runtime that a worker needs."""
+
+    async def open(self) -> Engine: ...
+
+
+class Worker:
+    """Keeps the features of a store fresh while it runs; several workers share the partitions.
+
+    Events of one entity are handled in order, events of different entities concurrently. The
+    outcome of a batch and the position after it are committed together, so a worker may be killed
+    at any point.
+
+    With ``owns_process``, the worker ends its process if a handler blocks the event loop for longer
+    than ``worker.handler_timeout``, and ends if ``worker.max_hung_threads`` threads hang. Without
+    it, as in an application, it only logs them.
+    """
+
+    def __init__(self, store: HasRuntime[Opens], *, owns_process: bool = False) -> None:
+        self._owns_process = owns_process
+        self._failure: TooManyHungThreadsError | None = None
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
+        self._runtime = runtime_of(store)
+        self._held = HeldPartitions()
+        self._quarantine = QuarantineScheduler()
+        self._draining = False
+        self._stopping = asyncio.Event()
+        self._outage = Outage("events")
+
+    def stop(self) -> None:
+        """Ask the worker to finish its running batches and to return from ``run``.
+
+        >>> worker = Worker(store)
+        >>> worker.stop()
+        >>> await worker.run()
+        """
+        self._stopping.set()
+        self._held.is_retiring = True
+        self._held.changed.set()
+
+    def health(self) -> Health:
+        """Return whether the worker runs, its heartbeat is in time, and it was not stopped."""
+        if self._stopping.is_set():
+            return Health("worker", ok=False, detail="stopping after its running batches")
+        if not self._held.is_alive:
+            detail = "heartbeat overdue; other workers may claim this worker's partitions"
+            return Health("worker", ok=False, detail=detail)
+        return Health("worker", ok=True)
+
+    async def run(self) -> None:
+        """Consume events until stopped, then finish the running batches.
+
+        >>> worker = Worker(store)
+        >>> running = asyncio.create_task(worker.run())
+        >>> worker.stop()
+        >>> await running
+        """
+        engine = await self._open()
+        if not self._draining:
+            await engine.refresh.check_queries()
+            if engine.registry.all_indexes():
+                await preload()
+        scheduler = Scheduler(engine, self._outage)
+        versions = RunningVersions(engine, self._outage)
+        register = partial(self._register, engine, versions)
+        await self._retry(register, "registering failed; retrying")
+        log.info("worker started", worker=self.name)
+        release = True
+        try:
+            if self._draining:
+                await scheduler.tick()
+            deadline = engine.feature_calls.deadline
+            watchdog = Watchdog(deadline, owns_process=self._owns_process)
+            async with asyncio.TaskGroup() as group:
+                settling = group.create_task(settle_missed(engine, versions.noted))
+                helpers = [
+                    settling,
+                    group.create_task(self._hold_partitions(engine, versions)),
+                    group.create_task(self._listen(engine)),
+                    group.create_task(maintain(engine)),
+                    group.create_task(prune_nightly(engine)),
+                    group.create_task(
+                        update_gauges(engine.backends, engine.clock, self._held.lanes, self._outage)
+                    ),
+                    group.create_task(scheduler.run(self._stopping)),
+                    group.create_task(offer_backfills(engine, versions.new)),
+                ]
+                with watchdog:
+                    await self._read(engine, group, versions)
+                    await self._held.finish(engine, self._drain_seconds(engine))
+                if self._draining and versions.noted.is_set():
+                    await settling
+                for helper in helpers:
+                    helper.cancel()
+        except BaseExceptionGroup:
+            # An event may be the cause: its partition stays unreleased, so the next owner
+            # quarantines its events.
+            release = False
+            raise
+        finally:
+            await self._held.deregister(engine, versions, release=release)
+            log.info("worker stopped", worker=self.name)
+        if self._failure is not None:
+            raise self._failure
+
+    async def drain(self) -> None:
+        """Consume events and due ticks until none waits, in this worker or in another."""
+        self._draining = True
+        await self.run()
+
+    async def open(self) -> None:
+        """Open the store; while one of its servers is unavailable, wait and try again.
+
+        >>> await Worker(store).open()
+        """
+        await self._open()
+
+    async def _open(self) -> Engine:
+        return await self._retry(
+            self._runtime.open, "opening the store failed; retrying", BackendUnavailableError
+        )
+
+    async def _register(self, engine: Engine, versions: RunningVersions) -> None:
+        if not self._draining:
+            await report_changes(engine)
+        await versions.prepare()
+        if self._draining:
+            await versions.outlast_leaving()
+            if versions.other_code:
+                raise CodeChangedError(versions.other_code)
+        await self._held.register(self.name, engine, versions)
+
+    async def _retry(
+        self,
+        step: Callable[[], Awaitable[T]],
+        problem: str,
+        passing: type[BackendError] = BackendError,
+    ) -> T:
+        """Take a step of the start, again after each passing error."""
+        while True:
+            try:
+                result = await step()
+            except passing as error:
+                if self._draining or self._stopping.is_set():
+                    raise
+                self._outage.report("error", problem, error, "start")
+                log.flush()
+                await asyncio.sleep(_BACKEND_PAUSE)
+            else:
+                self._outage.recovered("start")
+                return result
+
+    async def _read(
+        self, engine: Engine, group: asyncio.TaskGroup, versions: RunningVersions
+    ) -> None:
+        """Start the next batches of idle lanes until stopped."""
+        while not self._stopping.is_set():
+            self._held.changed.clear()
+            self._join_lanes(group, versions.joiner)
+            try:
+                batches = await self._next_batches(engine, versions.run_set.touches)
+                is_idle = not batches and self._draining and versions.noted.is_set()
+                drained = is_idle and await self._drained(engine)
+            except LeaseLostError as error:
+                self._held.lose(error)
+                continue
+            except BackendError as error:
+                self._outage.report("error", "reading events failed; retrying", error, "events")
+                await asyncio.sleep(_BACKEND_PAUSE)
+                continue
+            self._outage.recovered("events")
+            for batch in batches:
+                lane = self._held.lanes.get(batch.lease.partition)
+                # Lost while its events were being read; the next owner runs them.
+                is_lost = lane is None or lane.lease != batch.lease
+                is_waiting = self._held.is_changing_versions or (lane and not lane.is_joined)
+                if lane is not None and not (is_lost or is_waiting):
+                    lane.task = group.create_task(self._run(engine, versions.run_set, lane, batch))
+            if drained:
+                self.stop()
+            elif not batches:
+                await self._held.changed.wait()
+
+    def _join_lanes(self, group: asyncio.TaskGroup, joiner: Joiner) -> None:
+        """Start to join the idle lanes in which new versions of features begin to run."""
+        for lane in self._held.lanes.values():
+            if not (lane.is_joined or lane.task or self._held.is_changing_versions):
+                lane.task = group.create_task(self._join(joiner, lane))
+
+    async def _join(self, joiner: Joiner, lane: Lane) -> None:
+        try:
+            lane.is_joined = await joiner.join(lane.lease.partition)
+            if not lane.is_joined:
+                await asyncio.sleep(_JOIN_PAUSE)
+        except BackendError as error:
+            self._outage.report("error", "joining failed; retrying", error, "joining")
+            await asyncio.sleep(_BACKEND_PAUSE)
+        else:
+            self._outage.recovered("joining")
+        finally:
+            self._held.end(lane)
+
+    async def _drained(self, engine: Engine) -> bool:
+        at_work = bool(self._held.at_work())
+        return not at_work and not await engine.backends.bus.backlog()
+
+    def _drain_seconds(self, engine: Engine) -> float:
+        settings = engine.settings.worker
+        # When too many threads hang, the running batches have to be committed, or the next worker
+        # would lose as many threads to them. The last call may just have begun.
+        hung = settings.handler_timeout if self._failure else 0.0
+        return settings.drain_timeout + hung
+
+    async def _next_batches(self, engine: Engine, touches: Touches) -> list[Batch]:
+        at_work = self._held.at_work()
+        if self._held.is_changing_versions or any(lane.quarantined for lane in at_work):
+            return []
+        if not self._quarantine.is_others_turn():
+            quarantined = await self._next_quarantined(engine, touches, at_work)
+            if quarantined is not None:
+                return quarantined
+        # A partition assigned to another worker gets no further batch and is released soon.
+        idle = [
+            lane.lease
+            for partition, lane in self._held.lanes.items()
+            if not (lane.task or lane.quarantined)
+            and lane.is_joined
+            and partition in self._held.assigned
+        ]
+        size = engine.settings.worker.batch_size
+        batches = await engine.backends.bus.read(idle, size, touches)
+        if batches or at_work:
+            return batches
+        return await self._next_quarantined(engine, touches, []) or []
+
+    async def _next_quarantined(
+        self, engine: Engine, touches: Touches, at_work: Sequence[Lane]
+    ) -> list[Batch] | None:
+        """Return the next quarantined event if no lane is at work; None if none waits.
+
+        An empty list means that one waits until the lanes at work have finished.
+        """
+        bus = engine.backends.bus
+        for lane in [x for x in self._held.lanes.values() if x.quarantined and x.is_joined]:
+            is_busy = bool(at_work) and lane.is_waiting
+            deliveries = [] if is_busy else await bus.read([lane.lease], 1, touches)
+            lane.is_waiting = is_busy or bool(deliveries)
+            if lane.is_waiting and at_work:
+                # A worker's death would be blamed on the events at work as well.
+                self._quarantine.hold_others()
+                return []
+            if lane.is_waiting:
+                self._quarantine.begin_quarantine()
+                return deliveries
+            lane.quarantined = 0
+        self._quarantine.end_quarantine()
+        return None
+
+    async def _run(self, engine: Engine, run_set: RunSet, lane: Lane, batch: Batch) -> None:
+        """Run one batch and commit it; a batch that was not committed is read again."""
+        is_quarantined = lane.quarantined > 0
+        try:
+            if is_quarantined:
+                outcome = await run_quarantined(engine, run_set, lane, batch)
+                await engine.backends.bus.commit(outcome)
+                lane.quarantined -= 1
+            else:
+                await engine.backends.bus.commit(await run_batch(engine, run_set, batch))
+            lane.conflicts = 0
+        except VersionConflictError as error:
+            lane.conflicts += 1
+            if lane.conflicts % _CONFLICTS_BETWEEN_WARNINGS == 0:
+                log.warning("batch keeps conflicting with other writes", reason=str(error))
+        except LeaseLostError as error:
+            self._held.lose(error)
+        except BackendError as error:
+            # The commit may have succeeded: reading the lane again shows it.
+            self._outage.report("error", "commit failed; retrying", error, "events")
+            await asyncio.sleep(_BACKEND_PAUSE)
+        finally:
+            if is_quarantined:
+                self._quarantine.event_ended()
+            self._held.end(lane)
+
+    async def _listen(self, engine: Engine) -> None:
+        """Wake the reading loop when new events or workers arrive."""
+        while True:
+            wait = engine.backends.bus.wait(self.name, engine.settings.worker.poll_interval)
+            try:
+                if await wait:
+                    self._held.due.set()
+                self._outage.recovered("new events")
+            except BackendError as error:
+                self._outage.report(
+                    "error", "waiting for new events failed; retrying", error, "new events"
+                )
+                await asyncio.sleep(_BACKEND_PAUSE)
+            self._held.changed.set()
+
+    async def _hold_partitions(self, engine: Engine, versions: RunningVersions) -> None:
+        """Send heartbeats, and hold the partitions that are assigned to this worker."""
+        interval = min(_MAX_HEARTBEAT_SECONDS, engine.settings.worker.lease_ttl / 4)
+        while True:
+            try:
+                await self._held.update(engine, versions)
+                self._outage.recovered("partitions")
+            except BackendError as error:
+                self._outage.report("error", "heartbeat failed; retrying", error, "partitions")
+            if self._owns_process and self._failure is None and engine.offload.is_exhausted:
+                limit = engine.settings.worker.max_hung_threads
+                self._failure = TooManyHungThreadsError(engine.offload.hung(), limit)
+                log.error("worker stops: too many hung threads", reason=str(self._failure))
+                self.stop()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await self._held.due.wait()
+            self._held.due.clear()

@@ -1,0 +1,206 @@
+"""The live tail of the event log, as server-sent events.
+
+Every response reads the log from its own position, so it holds one page in memory however slowly
+its client reads, and it may continue in another process. A client that does not read at all is
+disconnected by the deadlines of its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headwater.core.codec import encode_custom
+from headwater.errors import HeadwaterError
+from headwater.http.routing.disconnects import disconnected
+from headwater.http.routing.problems import log_problem, problem_response
+from headwater.http.routing.request_errors import TooManyTailsError
+from headwater.http.routing.request_ids import HEADER
+from headwater.http.routing.route import Route
+from headwater.model.events import EVENT_STREAM, EventPage, LoggedEvent, TailGap
+from headwater.model.kinds import EntityIdFilter, EventTypeFilter
+from headwater.store.feature_store import FeatureStore
+
+_POLL_SECONDS = 0.5
+# Proxies end a response that is silent for some ten seconds.
+_HEARTBEAT_SECONDS = 5.0
+# A key that was revoked is refused at the next request at the latest.
+_LONGEST_SECONDS = 900.0
+_RETRY_MS = 2_000
+_MOST_TAILS = 100
+
+_encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
+
+Follow = Callable[[str | None], Awaitable[EventPage]]
+
+
+class OpenTails:
+    """The tails that this process serves: a limited number, which end when the server stops."""
+
+    def __init__(self) -> None:
+        self._stops: set[asyncio.Event] = set()
+
+    def check_free(self) -> None:
+        """Raise TooManyTailsError if no other tail may begin."""
+        if len(self._stops) >= _MOST_TAILS:
+            raise TooManyTailsError(_MOST_TAILS)
+
+    def begin(self) -> asyncio.Event:
+        """Return an event that is set when the server stops."""
+        stop = asyncio.Event()
+        self._stops.add(stop)
+        return stop
+
+    def end(self, stop: asyncio.Event) -> None:
+        self._stops.discard(stop)
+
+    def stop(self) -> None:
+        """End all tails; clients continue at another process, or when the server is back."""
+        for stop in self._stops:
+            stop.set()
+
+
+class EventTail:
+    """Shows accepted events as they arrive."""
+
+    def __init__(self, store: FeatureStore, tails: OpenTails) -> None:
+        self._store = store
+        self._tails = tails
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "GET",
+                "/v1/events/tail",
+                "admin",
+                self.tail_events,
+                returns=EVENT_STREAM,
+                documents=(LoggedEvent, TailGap),
+            )
+        ]
+
+    async def tail_events(
+        self,
+        event_type: EventTypeFilter | None = None,
+        entity_id: EntityIdFilter | None = None,
+        last_event_id: str | None = None,
+    ) -> EventStream:
+        """Follow accepted events as they arrive, as server-sent events.
+
+        A message without a type has an event; one of the type `gap` tells how many events were
+        left out because the client was more than a minute behind; one of the type `problem` ends
+        the response. Comments keep the connection open. The header `Last-Event-ID` continues after
+        a message; without it the tail begins with the next event. The response ends after 15
+        minutes at the latest, and when the server stops: reconnect with the last id.
+        """
+        self._tails.check_free()
+
+        async def follow(position: str | None) -> EventPage:
+            return await self._store.bus.follow(
+                position, event_type=event_type, entity_id=entity_id
+            )
+
+        # Before the response begins, so that an error has its own status.
+        first = await follow(last_event_id)
+        return EventStream(
+            first, follow, self._tails, private=self._store.settings.record.is_private
+        )
+
+
+class EventStream(Response):
+    """The messages of a tail, until the client disconnects or the server stops."""
+
+    media_type = EVENT_STREAM
+
+    def __init__(
+        self, first: EventPage, follow: Follow, tails: OpenTails, *, private: bool
+    ) -> None:
+        super().__init__(
+            headers={
+                "cache-control": "no-store",
+                "x-content-type-options": "nosniff",
+                "x-accel-buffering": "no",
+            }
+        )
+        del self.headers["content-length"]
+        self._first = first
+        self._follow = follow
+        self._tails = tails
+        self._private = private
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = self.raw_headers
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        stop = self._tails.begin()
+        gone = asyncio.create_task(_set_when_gone(receive, stop))
+        try:
+            await self._send_pages(scope, send, stop)
+            await send(_body(b"", more=False))
+        finally:
+            self._tails.end(stop)
+            gone.cancel()
+            await asyncio.wait([gone])
+
+    async def _send_pages(self, scope: Scope, send: Send, stop: asyncio.Event) -> None:
+        page = self._first
+        began, sent_at = time.monotonic(), -math.inf
+        await send(_body(b"retry: %d\n\n" % _RETRY_MS))
+        while True:
+            if page.events or page.skipped:
+                await send(_body(b"".join(_messages(page))))
+                sent_at = time.monotonic()
+            elif time.monotonic() - sent_at >= _HEARTBEAT_SECONDS:
+                await send(_body(_heartbeat(page)))
+                sent_at = time.monotonic()
+            if stop.is_set() or time.monotonic() - began >= _LONGEST_SECONDS:
+                return
+            if not page.has_more:
+                await _wait(stop, _POLL_SECONDS)
+            try:
+                page = await self._follow(page.position)
+            except HeadwaterError as error:
+                await send(_body(self._problem(error, scope)))
+                return
+
+    def _problem(self, error: Exception, scope: Scope) -> bytes:
+        """Return the message that ends a tail whose store has failed."""
+        request_id = self.headers.get(HEADER.decode(), "")
+        log_problem(error, scope["method"], scope["path"], request_id, private=self._private)
+        body = bytes(problem_response(error, request_id).body)
+        return b"event: problem\ndata: %s\n\n" % body
+
+
+def _messages(page: EventPage) -> Iterator[bytes]:
+    if page.skipped:
+        yield b"event: gap\ndata: %s\n\n" % _encode(TailGap(page.skipped))
+    for each in page.events:
+        yield b"id: %s\ndata: %s\n\n" % (each.position.encode(), _encode(each.logged))
+
+
+def _heartbeat(page: EventPage) -> bytes:
+    """Return a comment; its id lets a client continue after events that it does not want."""
+    return b": heartbeat\nid: %s\n\n" % page.position.encode()
+
+
+def _body(data: bytes, *, more: bool = True) -> dict[str, object]:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+async def _set_when_gone(receive: Receive, stop: asyncio.Event) -> None:
+    await disconnected(receive)
+    stop.set()
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    """Wait for a stop, at most so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass

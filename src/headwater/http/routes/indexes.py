@@ -1,0 +1,232 @@
+"""Routes that search indexes, and read and change their documents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from headwater.contexts.freshness import age_ms, search_reason
+from headwater.core.codec import encode_custom
+from headwater.core.json_values import plain
+from headwater.declarations.items import Chunk
+from headwater.declarations.runtime import runtime_of
+from headwater.declarations.search_options import SearchOptions
+from headwater.errors import InvalidInputError, UnknownDocumentError
+from headwater.features.read_tracking import IndexSearched, TrackedRetrieval
+from headwater.http.routing.responses import NO_CONTENT, ApiResponse
+from headwater.http.routing.route import Route
+from headwater.http.routing.streaming import ProgressResponse, Reporter
+from headwater.http.routing.uploads import UploadedFile
+from headwater.model.indexes import (
+    Document,
+    DocumentBody,
+    DocumentsBody,
+    DocumentText,
+    IndexedDocument,
+    IndexList,
+    LoadReport,
+    ReindexedIndex,
+    RetainedIndex,
+    RetrieveBody,
+    Retrieved,
+    RetrievedIndex,
+    SearchBody,
+    SearchHit,
+    SearchHits,
+)
+from headwater.model.kinds import DocumentId, IndexName, RetrieverName
+from headwater.model.progress import NDJSON, ActionLine, ProgressStep
+from headwater.retrieval.document_checks import checked_document
+from headwater.store.feature_store import FeatureStore
+from headwater.store.retrieving import run_retriever
+
+D = TypeVar("D", bound=IndexedDocument)
+
+
+class Indexes:
+    """Searches indexes, and reads and changes their documents."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+        self._private = store.settings.record.is_private
+
+    def routes(self) -> list[Route]:
+        document = "/v1/index/{index}/{document}"
+        return [
+            Route("POST", "/v1/search/{index}", "read", self.search_index, applies_limits=True),
+            Route(
+                "POST",
+                "/v1/retrievers/{name}",
+                "read",
+                self.run_retriever,
+                documents=Retrieved,
+                applies_limits=True,
+            ),
+            Route("PUT", document, "ingest", self.index_document, applies_limits=True),
+            Route("GET", document, "read", self.read_document, applies_limits=True),
+            Route(
+                "DELETE",
+                document,
+                "ingest",
+                self.remove_document,
+                status=NO_CONTENT,
+                applies_limits=True,
+            ),
+            Route("GET", "/v1/indexes", "read", self.list_indexes, applies_limits=True),
+            Route(
+                "POST",
+                "/v1/indexes/{index}/documents",
+                "ingest",
+                self.load_documents,
+                returns=NDJSON,
+                documents=ActionLine[LoadReport, LoadReport],
+            ),
+            Route(
+                "POST",
+                "/v1/indexes/{index}/retain",
+                "admin",
+                self.retain_documents,
+                accepts=(NDJSON,),
+                returns=NDJSON,
+                documents=ActionLine[ProgressStep, RetainedIndex],
+            ),
+            Route(
+                "POST",
+                "/v1/indexes/{index}/reindex",
+                "admin",
+                self.reindex,
+                returns=NDJSON,
+                documents=ActionLine[ProgressStep, ReindexedIndex],
+            ),
+        ]
+
+    async def search_index(self, index: IndexName, body: SearchBody) -> SearchHits:
+        """Search an index by meaning, by words or by both."""
+        runtime = runtime_of(self._store)
+        definition = runtime.registry.index(index)
+        options = SearchOptions(
+            top_k=body.top_k,
+            mode=body.mode,
+            filters=body.filters,
+            min_score=body.min_score,
+            diversity=body.diversity,
+        )
+        searcher = (await runtime.open()).searcher
+        found = await searcher.run(definition, body.query, options, body.as_of)
+        return SearchHits(
+            index=index,
+            version=None if found.version is None else found.version.text,
+            chunks=_hits(found.chunks),
+        )
+
+    async def run_retriever(self, name: RetrieverName, body: RetrieveBody) -> ApiResponse:
+        """Run a retriever by its name; nothing is recorded."""
+        found = await run_retriever(runtime_of(self._store), name, body.params)
+        result = _retrieved(found, self._store.clock.now())
+        return ApiResponse(msgspec.json.encode(plain(result), enc_hook=encode_custom))
+
+    async def index_document(
+        self, index: IndexName, document: DocumentId, body: DocumentBody
+    ) -> IndexedDocument:
+        """Index a document, in place of its earlier version; the next search finds it."""
+        await self._store.index(index, document, body.text, body.metadata)
+        return await self._read(IndexedDocument, index, document)
+
+    async def read_document(self, index: IndexName, document: DocumentId) -> DocumentText:
+        """Read the current version of a document."""
+        return await self._read(DocumentText, index, document)
+
+    async def remove_document(self, index: IndexName, document: DocumentId) -> None:
+        """Remove a document and its chunks, if it is there."""
+        await self._store.unindex(index, document)
+
+    async def list_indexes(self) -> IndexList:
+        """List all indexes with their version and size."""
+        return IndexList(await self._store.indexes.list())
+
+    async def load_documents(self, index: IndexName, body: DocumentsBody) -> ProgressResponse:
+        """Index documents, in place of their earlier versions; unchanged ones are left as they are.
+
+        If the client disconnects, some of them may be indexed; send them again.
+        """
+        limits = self._store.settings.indexes
+        # All of them before the first is indexed, while a refusal can still have its own status.
+        checked = [
+            checked_document(each.id, each.text, each.metadata, limits) for each in body.documents
+        ]
+        documents = [Document(each.id, each.text, each.metadata) for each in checked]
+        load = self._store.indexes.load
+        return await ProgressResponse(
+            lambda report: load(index, documents, progress=report.show), private=self._private
+        ).begun()
+
+    async def retain_documents(self, index: IndexName, body: UploadedFile) -> ProgressResponse:
+        """Remove all documents but those whose ids are sent, each as JSON text on its own line."""
+
+        async def action(_: Reporter) -> RetainedIndex:
+            ids = await asyncio.to_thread(_ids_in, body.path)
+            return RetainedIndex(index, await self._store.indexes.retain(index, ids))
+
+        return ProgressResponse(action, private=self._private, closing=body.close)
+
+    async def reindex(self, index: IndexName) -> ProgressResponse:
+        """Split and embed all documents as the index is declared now.
+
+        If the client disconnects, the work stops; the next request continues it.
+        """
+
+        async def action(report: Reporter) -> ReindexedIndex:
+            return ReindexedIndex(index, await self._store.indexes.reindex(index, progress=report))
+
+        return ProgressResponse(action, private=self._private)
+
+    async def _read(self, kind: type[D], index: str, document: str) -> D:
+        stored = await self._store.indexes.get_document(index, document)
+        if stored is None:
+            raise UnknownDocumentError(index, document)
+        return msgspec.convert({"index": index, **msgspec.structs.asdict(stored)}, kind)
+
+
+def _retrieved(found: TrackedRetrieval, now: datetime) -> Retrieved:
+    age = age_ms(found.oldest, now)
+    why = search_reason(found, None, now)
+    return Retrieved(
+        retriever=found.retriever,
+        arguments=found.arguments,
+        chunks=_hits(found.chunks),
+        searched_at=found.searched_at,
+        age_ms=age,
+        sla_ms=found.sla_ms,
+        is_fresh=None if found.sla_ms is None else why is None,
+        is_cached=found.cache_hit,
+        cached_at=found.searched_at if found.cache_hit else None,
+        latency_ms=found.latency_us / 1_000,
+        failed=found.failed,
+        index=_searched(found.searched),
+    )
+
+
+def _searched(index: IndexSearched | None) -> RetrievedIndex | None:
+    return None if index is None else RetrievedIndex(**msgspec.structs.asdict(index))
+
+
+def _hits(chunks: Sequence[Chunk]) -> list[SearchHit]:
+    return [msgspec.convert(chunk, SearchHit, from_attributes=True) for chunk in chunks]
+
+
+def _ids_in(file: Path) -> set[str]:
+    ids: set[str] = set()
+    with file.open("rb") as opened:
+        for number, line in enumerate(opened, 1):
+            try:
+                ids.add(msgspec.json.decode(line, type=str))
+            except msgspec.DecodeError as error:
+                raise InvalidInputError(
+                    f'line {number} is not the id of a document: {error}; write it as "parcels"'
+                ) from error
+    return ids

@@ -1,0 +1,178 @@
+"""Routes that publish events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from headwater.declarations.runtime import runtime_of
+from headwater.errors import EventError, FieldError
+from headwater.http.routing.request_errors import BacklogError, MalformedError
+from headwater.http.routing.request_parsing import Upload, decode_json
+from headwater.http.routing.route import JSON_TYPES, Route
+from headwater.model.events import NDJSON_TYPES, AcceptedEvent, AcceptedEvents, BatchItem, EventBody
+from headwater.model.kinds import EventType
+from headwater.model.values import ServiceEvent, timing
+from headwater.store.feature_store import FeatureStore
+
+# Counting the backlog takes longer than publishing an event, and a long one takes longer.
+_BACKLOG_SECONDS = 0.5
+_PAUSES_PER_COUNT = 20
+
+_decoder = msgspec.json.Decoder(BatchItem)
+
+
+class Ingest:
+    """Publishes one event, or a batch as a whole."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+        self._backlog = BacklogLimit(store)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST",
+                "/ingest/{event_type}",
+                "ingest",
+                self.ingest_event,
+                status=202,
+                applies_limits=True,
+            ),
+            Route(
+                "POST",
+                "/ingest",
+                "ingest",
+                self.ingest_events,
+                status=202,
+                accepts=JSON_TYPES + NDJSON_TYPES,
+                documents=list[BatchItem],
+                applies_limits=True,
+            ),
+        ]
+
+    async def ingest_event(
+        self, event_type: EventType, body: EventBody, traceparent: str | None
+    ) -> AcceptedEvent:
+        """Publish an event; the response is sent when the event is durable."""
+        event = self._event(event_type, body, traceparent)
+        await self._backlog.admit(1)
+        (accepted,) = await self._publish([event], dedup=body.event_id is not None)
+        return accepted
+
+    async def ingest_events(self, body: Upload, traceparent: str | None) -> AcceptedEvents:
+        """Publish a JSON array or JSON lines; one invalid item refuses the whole batch."""
+        items = list(_items(body))
+        events = [self._item_event(*numbered, traceparent) for numbered in enumerate(items)]
+        await self._backlog.admit(len(events))
+        dedup = any(item.event_id is not None for item in items)
+        try:
+            return AcceptedEvents(await self._publish(events, dedup=dedup))
+        except EventError as error:
+            # The store gives no index for a batch of one.
+            raise EventError(error.problem, error.index or 0) from error
+
+    def _item_event(self, index: int, item: BatchItem, traceparent: str | None) -> ServiceEvent:
+        try:
+            return self._event(item.event_type, item, traceparent)
+        except EventError as error:
+            raise EventError(error.problem, index) from error
+
+    def _event(self, event_type: str, body: EventBody, traceparent: str | None) -> ServiceEvent:
+        optional = timing(body.timestamp, self._store.clock)
+        if body.event_id is not None:
+            optional["event_id"] = body.event_id
+        if body.traceparent is not None:
+            optional["traceparent"] = body.traceparent
+        elif traceparent is not None:
+            optional["traceparent"] = traceparent
+        return ServiceEvent(event_type, body.entity_id, body.payload, **optional)
+
+    async def _publish(self, events: Sequence[ServiceEvent], *, dedup: bool) -> list[AcceptedEvent]:
+        if not events:
+            return []
+        published = await self._store.bus.publish_many(events, dedup=dedup)
+        hint = runtime_of(self._store).registry.event_hint
+        hints = {event_type: hint(event_type) for event_type in {e.event_type for e in events}}
+        return [
+            AcceptedEvent(
+                event.event_id,
+                event.event_type,
+                event.entity_id,
+                event.timestamp,
+                result.duplicate,
+                hints[event.event_type],
+            )
+            for event, result in zip(events, published, strict=True)
+        ]
+
+
+class BacklogLimit:
+    """Refuses events that would let more of them wait than ``ingest.max_backlog``."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+        self._limit = store.settings.ingest.max_backlog
+        self._waiting = 0
+        self._count_at = 0.0
+
+    async def admit(self, events: int) -> None:
+        """Raise BacklogError unless so many more events may wait; from now on they count."""
+        if not self._limit:
+            return
+        if time.monotonic() >= self._count_at:
+            await self._count()
+        if self._waiting + events > self._limit:
+            raise BacklogError(self._waiting, events, self._limit)
+        self._waiting += events
+
+    async def _count(self) -> None:
+        began = time.monotonic()
+        self._count_at = began + _BACKLOG_SECONDS  # concurrent requests do not count too
+        bus = (await runtime_of(self._store).open()).backends.bus
+        before = self._waiting
+        counted = await bus.backlog()
+        self._waiting += counted - before
+        ended = time.monotonic()
+        self._count_at = ended + max(_BACKLOG_SECONDS, _PAUSES_PER_COUNT * (ended - began))
+
+
+def _items(body: Upload) -> Iterator[BatchItem]:
+    data = body.data.strip()
+    if not data:
+        raise MalformedError("the body is empty; send a JSON array or JSON lines")
+    if body.media_type in NDJSON_TYPES or not data.startswith(b"["):
+        parts: Sequence[bytes | msgspec.Raw] = [line for line in data.splitlines() if line.strip()]
+    else:
+        parts = _array(data)
+    for index, part in enumerate(parts):
+        try:
+            yield decode_json(part, _decoder)
+        except FieldError as error:
+            _check_lines(data)
+            raise FieldError(error.problem, error.field, error.nearest, index) from error
+        except MalformedError as error:
+            _check_lines(data)
+            raise FieldError(str(error), index=index) from error
+
+
+def _check_lines(data: bytes) -> None:
+    """Raise MalformedError if a body is one object around the events, or one on several lines."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).keys()
+    except (ValueError, RecursionError):
+        return
+    if b"\n" in data or fields.isdisjoint(BatchItem.__struct_fields__):
+        raise MalformedError(
+            "the body is a JSON object; send a JSON array of events, or JSON lines with one event "
+            "on each line"
+        )
+
+
+def _array(data: bytes) -> list[msgspec.Raw]:
+    try:
+        return msgspec.json.decode(data, type=list[msgspec.Raw])
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"the body is not a JSON array: {error}") from error

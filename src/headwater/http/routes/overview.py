@@ -1,0 +1,93 @@
+"""Routes that show how a store is and was in the last hour."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from headwater.doctor.overview import series_of
+from headwater.doctor.store_overview import StoreOverview
+from headwater.engine.last_hour import LastHour, Sample
+from headwater.http.routes.doctor import open_breakers
+from headwater.http.routes.process_reports import ServerProcesses, all_reports
+from headwater.http.routes.readiness import StoreProbe
+from headwater.http.routing.route import Route
+from headwater.model.callers import current_caller
+from headwater.model.health import Overview, Series
+from headwater.store.feature_store import FeatureStore
+
+_FRESH_SECONDS = 1.0
+# The details of these findings quote errors of user code, which may contain stored values.
+_QUOTING = frozenset({"dead letters", "schedules"})
+_WITHHELD = "A key with the scope `admin` shows the error"
+
+
+class Overviews:
+    """Shows the state of the whole store, not of one process.
+
+    It is read at most once a second, however many pages are open.
+    """
+
+    def __init__(
+        self, store: FeatureStore, hour: LastHour, processes: ServerProcesses | None
+    ) -> None:
+        self._probe = StoreProbe(store)
+        self._overview = StoreOverview(store, hour)
+        self._hour = hour
+        self._processes = processes
+        self._reading: asyncio.Task[Overview] | None = None
+        self._fresh_until = 0.0
+        self._series: tuple[tuple[int, Sample | None], Series] | None = None
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/v1/overview", "metrics", self.read_overview),
+            Route("GET", "/v1/series", "metrics", self.read_series),
+        ]
+
+    async def read_overview(self) -> Overview:
+        """Read how the store is and since when, what to look at first, and its parts.
+
+        The errors of your functions are only for keys with the scope `admin`.
+        """
+        reading = self._reading
+        if reading is None or (reading.done() and time.monotonic() > self._fresh_until):
+            reading = self._reading = asyncio.create_task(self._read())
+        overview = await asyncio.shield(reading)
+        caller = current_caller()
+        return overview if caller is None or caller.may("admin") else _without_errors(overview)
+
+    async def _read(self) -> Overview:
+        parts, reports = await asyncio.gather(self._probe.parts(), all_reports(self._processes))
+        failed = [each.health for each in reports if each.health and not each.health.ok]
+        overview = await self._overview.read([*parts, *failed], open_breakers(reports))
+        self._fresh_until = time.monotonic() + _FRESH_SECONDS
+        return overview
+
+    async def read_series(self) -> Series:
+        """Read the numbers of the last hour in steps of ten seconds.
+
+        The server keeps them in the store, so that they survive a restart.
+        """
+        hour = self._hour.samples()
+        newest = (hour.end, hour.samples[-1])
+        if self._series is None or self._series[0] != newest:
+            self._series = (newest, series_of(*hour))
+        return self._series[1]
+
+
+def _without_errors(overview: Overview) -> Overview:
+    findings = [
+        replace(each, detail=_WITHHELD, params=_without_error(each.params))
+        if each.check in _QUOTING
+        else each
+        for each in overview.findings
+    ]
+    return replace(overview, findings=findings)
+
+
+def _without_error(params: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in params.items() if name != "error"}

@@ -1,0 +1,1 @@
+"""Requests and responses: typed routes, parsing, problems and the OpenAPI document."""

@@ -1,0 +1,200 @@
+"""The problems of each route, for its OpenAPI description."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from headwater import errors
+from headwater.access import errors as access_errors
+from headwater.http.routing import request_errors
+from headwater.http.routing.problem_help import HELP, KINDS_OF_NAMES
+from headwater.http.routing.problems import RULES
+from headwater.http.routing.route import Route, signature_of
+from headwater.model.problems import INTERNAL, MEDIA_TYPE, TYPE_PREFIX, UNAVAILABLE, Rule
+
+_TOO_MANY_REQUESTS = 429
+_RETRY_AFTER = {
+    "Retry-After": {
+        "description": "Seconds to wait before another attempt.",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[0-9]+$"},
+    }
+}
+
+# Of a path that has no such route, of some routes only, or never sent.
+_NOT_OF_EVERY_ROUTE = (
+    request_errors.NoRouteError,
+    request_errors.MethodError,
+    request_errors.TooLargeError,
+    request_errors.MediaTypeError,
+    request_errors.TooManyValuesError,
+    request_errors.DisconnectedError,
+    request_errors.BacklogError,
+)
+_OF_BODIES = (request_errors.TooLargeError, request_errors.MediaTypeError)
+_OF_THE_STORE = (
+    errors.InvalidInputError,
+    errors.CallerLimitError,
+    errors.ConfigError,
+    errors.BackendError,
+    errors.StoreLostError,
+)
+_READING = (
+    errors.UnknownNameError,
+    errors.EntityChangedError,
+    errors.FeatureValueError,
+    errors.FeatureFailedError,
+)
+_STORED = (errors.UnknownNameError, errors.EntityChangedError)
+_READING_MANY = (*_READING, request_errors.TooManyValuesError)
+_PUBLISHING = (errors.EventConflictError, errors.EventError, request_errors.BacklogError)
+_ASSEMBLING = (
+    *_READING,
+    errors.ImmutableRecordError,
+    errors.IndexMismatchError,
+    errors.LooserOverrideError,
+    errors.DurationError,
+    errors.RecordValueError,
+    errors.TokenBudgetError,
+    errors.FreshnessSLAError,
+    errors.RetrieverFailedError,
+    errors.RerankFailedError,
+    errors.ContextFailedError,
+    errors.SignatureError,
+    errors.EmbeddingError,
+    errors.RecordingError,
+    errors.RetrieverTimeoutError,
+    errors.ContextTimeoutError,
+)
+_RECORDED = (errors.UnknownContextError, errors.AmbiguousRefError, errors.DamagedRecordError)
+_DOCUMENTS = (errors.UnknownNameError, errors.UnknownDocumentError)
+_EMBEDDING = (
+    errors.UnknownNameError,
+    errors.IndexMismatchError,
+    errors.DurationError,
+    errors.EmbeddingError,
+)
+
+_LETTERS = (errors.UnknownNameError, errors.UnknownDeadLetterError)
+_NAMED = (
+    errors.NotFoundError,
+    errors.UnknownNameError,
+    errors.UnknownContextError,
+    errors.AmbiguousRefError,
+)
+
+ERRORS: dict[str, tuple[type[Exception], ...]] = {
+    "read_feature": _READING,
+    "read_history": _STORED,
+    "read_past_values": _STORED,
+    "import_history": _STORED,
+    "export_history": _STORED,
+    "read_features": _READING_MANY,
+    "get_features": _READING_MANY,
+    "ingest_event": _PUBLISHING,
+    "ingest_events": _PUBLISHING,
+    "assemble_context": _ASSEMBLING,
+    "assemble": _ASSEMBLING,
+    "find_contexts": (errors.UnknownNameError,),
+    "read_context": _RECORDED,
+    "read_lineage": _RECORDED,
+    "explain_context": _RECORDED,
+    "read_causes": _RECORDED,
+    "read_record": _RECORDED,
+    "replay_context": (*_ASSEMBLING, *_RECORDED),
+    "record_external": _ASSEMBLING,
+    "read_entity": _STORED,
+    "read_declaration": (errors.UnknownNameError,),
+    "run_retriever": (
+        *_EMBEDDING,
+        errors.RerankFailedError,
+        errors.RetrieverFailedError,
+        errors.RetrieverTimeoutError,
+        errors.RecordValueError,
+        errors.FeatureFailedError,
+    ),
+    "search_index": (*_EMBEDDING, errors.RerankFailedError),
+    "index_document": _EMBEDDING,
+    "read_document": _DOCUMENTS,
+    "remove_document": _DOCUMENTS,
+    "drop_group": (errors.UnknownGroupError, errors.GroupInUseError),
+    "tail_events": (request_errors.TooManyTailsError,),
+    "forget": _STORED,
+    "load_documents": (errors.UnknownNameError,),
+    "list_dead_letters": (errors.UnknownNameError,),
+    "read_dead_letter": (errors.UnknownDeadLetterError,),
+    "redrive_dead_letters": _LETTERS,
+    "discard_dead_letters": _LETTERS,
+    "list_versions": (errors.UnknownNameError,),
+    "refresh": _STORED,
+    "rename": (errors.UnknownNameError,),
+    "drop_feature": (errors.UnknownNameError, errors.FeatureInUseError),
+    "drop_index": (errors.UnknownNameError,),
+    "find_copies": _RECORDED,
+    "redact": _RECORDED,
+    "rebuild": (errors.StoreMismatchError, errors.EntityChangedError),
+    "audit": (errors.StoreMismatchError, errors.EntityChangedError),
+    "read_backfill": (errors.UnknownNameError,),
+    "switch_version": (errors.UnknownNameError,),
+    "cancel_backfill": (errors.UnknownNameError,),
+}
+"""Errors of each operation beyond those of every route."""
+
+_MODULES = (access_errors.__name__, request_errors.__name__)
+
+
+def problem_responses(route: Route, headers: dict[str, Any]) -> dict[str, Any]:
+    """Return the responses of a route to requests that fail, by status."""
+    by_status: dict[int, list[Rule]] = defaultdict(list)
+    for rule in dict.fromkeys(_rules(route)):
+        by_status[rule.status].append(rule)
+    return {
+        str(status): _response(status, rules, headers)
+        for status, rules in sorted(by_status.items())
+    }
+
+
+def _rules(route: Route) -> Iterator[Rule]:
+    for kind, rule in RULES.items():
+        if kind.__module__ in _MODULES and kind not in _NOT_OF_EVERY_ROUTE:
+            yield rule
+    yield INTERNAL
+    yield from (RULES[kind] for kind in (*_OF_THE_STORE, *_errors_of(route)))
+    if signature_of(route).body is not None:
+        yield from (RULES[kind] for kind in _OF_BODIES)
+
+
+def _errors_of(route: Route) -> tuple[type[Exception], ...]:
+    named = _NAMED if "{" in route.path else ()
+    return (*named, *ERRORS.get(route.function.__name__, ()))
+
+
+def names_of(rule: Rule) -> list[str]:
+    """Return the names of a rule's problems: an unknown name has one for each kind of name."""
+    if rule is RULES[errors.UnknownNameError]:
+        return [f"unknown-{kind}" for kind in KINDS_OF_NAMES]
+    return [rule.name]
+
+
+def _response(status: int, rules: list[Rule], headers: dict[str, Any]) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for rule in rules for name in names_of(rule)))
+    if status in (_TOO_MANY_REQUESTS, UNAVAILABLE):
+        headers = headers | _RETRY_AFTER
+    return {
+        "description": "\n".join(f"- `{name}`: {HELP[name].cause}" for name in names),
+        "headers": headers,
+        "content": {
+            MEDIA_TYPE: {
+                "schema": {
+                    "allOf": [{"$ref": "#/components/schemas/Problem"}],
+                    "properties": {
+                        "type": {"enum": [TYPE_PREFIX + name for name in names]},
+                        "status": {"const": status},
+                        "request_id": {"type": "string"},
+                    },
+                }
+            }
+        },
+    }

@@ -1,0 +1,134 @@
+"""Responses to long actions: lines of JSON with the progress, then the result or the problem."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headwater.core.codec import encode_custom
+from headwater.http.routing.disconnects import disconnected
+from headwater.http.routing.problems import log_problem, problem_response
+from headwater.http.routing.request_ids import HEADER
+from headwater.model.progress import NDJSON, ProgressStep
+
+# Proxies end a response that is silent for some ten seconds.
+_SECONDS_BETWEEN_LINES = 1.0
+
+# A multiple of 3, so that the base64 of a line needs no padding.
+_BYTES_OF_LINE = 192 * 1024
+
+_encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
+
+
+class Reporter:
+    """What a long action tells its client before it ends.
+
+    Call it with the number of parts that are done and the number of all.
+    """
+
+    def __init__(self) -> None:
+        self.step: msgspec.Struct | None = None
+        self._send: Send | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        self.step = ProgressStep(done, total)
+
+    def show(self, step: msgspec.Struct) -> None:
+        """Report the progress in a type of the action."""
+        self.step = step
+
+    def begin(self, send: Send) -> None:
+        """Send the lines of the action with this."""
+        self._send = send
+
+    async def send_file(self, file: Path) -> int:
+        """Send a file, as base64 in lines with ``data``; return the number of bytes."""
+        assert self._send is not None
+        sent = 0
+        with file.open("rb") as opened:
+            while data := await asyncio.to_thread(opened.read, _BYTES_OF_LINE):
+                await self._send(_line({"data": data}))
+                sent += len(data)
+        return sent
+
+
+class ProgressResponse(Response):
+    """The lines of a long action, which is cancelled if the client disconnects.
+
+    A line a second has the ``progress``, so that no proxy takes the response for hung. The last
+    one has the ``result`` or, because the status is sent already, the ``problem``.
+    """
+
+    media_type = NDJSON
+
+    def __init__(
+        self,
+        action: Callable[[Reporter], Awaitable[Any]],
+        *,
+        private: bool,
+        closing: Callable[[], None] | None = None,
+    ) -> None:
+        """``private`` keeps messages of user code out of the log; ``closing`` runs at the end."""
+        super().__init__(headers={"cache-control": "no-store", "x-content-type-options": "nosniff"})
+        del self.headers["content-length"]
+        self._action = action
+        self._private = private
+        self._closing = closing
+        self._reporter = Reporter()
+        self._running: asyncio.Future[Any] | None = None
+
+    async def begun(self) -> ProgressResponse:
+        """Begin the action; raise the error if it refuses the request before it waits.
+
+        So a refusal has its own status, which cannot be changed once the lines have begun.
+        """
+        self._running = asyncio.ensure_future(self._action(self._reporter))
+        await asyncio.sleep(0)
+        if self._running.done():
+            self._running.result()
+        return self
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = self.raw_headers
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        self._reporter.begin(send)
+        action = self._running or asyncio.ensure_future(self._action(self._reporter))
+        gone = asyncio.create_task(disconnected(receive))
+        both = {action, gone}
+        try:
+            while not action.done():
+                await asyncio.wait(
+                    both, timeout=_SECONDS_BETWEEN_LINES, return_when=asyncio.FIRST_COMPLETED
+                )
+                if gone.done():
+                    return
+                if not action.done():
+                    await send(_line({"progress": self._reporter.step}))
+            await send(_line(self._outcome(action, scope)) | {"more_body": False})
+        finally:
+            action.cancel()
+            gone.cancel()
+            await asyncio.wait(both)
+            if self._closing:
+                self._closing()
+
+    def _outcome(self, action: asyncio.Future[Any], scope: Scope) -> dict[str, Any]:
+        """Return the last line."""
+        error = action.exception()
+        if error is None:
+            return {"result": action.result()}
+        if not isinstance(error, Exception):
+            raise error
+        request_id = self.headers.get(HEADER.decode(), "")
+        log_problem(error, scope["method"], scope["path"], request_id, private=self._private)
+        return {"problem": msgspec.Raw(bytes(problem_response(error, request_id).body))}
+
+
+def _line(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": _encode(fields) + b"\n", "more_body": True}

@@ -1,0 +1,1 @@
+"""The server: uvicorn with limits of connections and time, and its processes."""

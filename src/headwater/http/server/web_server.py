@@ -1,0 +1,118 @@
+"""The web server: uvicorn with Headwater's limits and log."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from headwater.core.forwarded_log import forwarded_log
+from headwater.core.logging import log
+from headwater.errors import ConfigError
+from headwater.http.app import App
+from headwater.http.server.connections import ConnectionGate, connection_limit
+from headwater.http.server.deadlines import TimeLimits
+from headwater.http.server.protocol import abort_connections, check_deadlines, limited_protocol
+from headwater.settings.schema import Settings
+
+_LISTEN_BACKLOG = 2048
+_TICKS_PER_SECOND = 10
+
+
+def reserve_port(host: str, port: int) -> socket.socket:
+    """Return a socket that keeps a port for processes that share it; it accepts no connections.
+
+    Raise ConfigError if another process listens on the port, even if that one shares it.
+    """
+    with listen(host, port) as probe:
+        address = probe.getsockname()
+    reserved = socket.socket(probe.family, probe.type)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reserved.bind(address)
+    return reserved
+
+
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """Return a listening socket; port 0 takes a free port.
+
+    The kernel distributes connections among the processes that listen on a shared port.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server(
+            (host, port), family=family, backlog=_LISTEN_BACKLOG, reuse_port=is_shared
+        )
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {port} of {host} is in use; stop the process that uses it, or choose a port "
+                "with --port or HEADWATER_HTTP_PORT (0: any free port), for a worker --metrics-port"
+            ) from error
+        raise ConfigError(f"cannot listen on port {port} of {host}: {error.strerror}") from error
+
+
+class WebServer(uvicorn.Server):
+    """Uvicorn without its signal handlers, and with Headwater's log."""
+
+    def __init__(
+        self, app: App, settings: Settings, listener: socket.socket, announce: Callable[[], None]
+    ) -> None:
+        gate = ConnectionGate(connection_limit(), settings.http.max_connections_per_address)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http=limited_protocol(gate, TimeLimits.of(settings.http)),
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=math.ceil(settings.worker.drain_timeout),
+            )
+        )
+        self._private = app.private
+        self._end_streams = app.end_streams
+        self._listener = listener
+        self._announce = announce
+        self._seconds = 0
+
+    async def run_until_stopped(self) -> None:
+        with forwarded_log("uvicorn.error", _forward, private=self._private):
+            try:
+                await self.serve([self._listener])
+            finally:
+                abort_connections(self.server_state.connections)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._end_streams()
+        await super().shutdown(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_PER_SECOND == 0:
+            self._seconds += 1
+            check_deadlines(self.server_state.connections, self._seconds)
+        return await super().on_tick(counter)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        # Uvicorn would raise the signal again after a clean stop, and the process would not exit 0.
+        yield
+
+
+def _forward(record: logging.LogRecord, fields: dict[str, Any]) -> None:
+    if record.levelno >= logging.ERROR:
+        log.error("web server error", **fields)
+    else:
+        log.warning("web server warning", **fields)
