@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +24,7 @@ from headwater.cli import main
 from headwater.features import reconcile
 from headwater.http.server.web_server import listen
 from headwater.store.loader import load_store
+from tests.fork_server import Copy, ForkServer, fork_server
 
 FEATURES = '''
 from headwater import FeatureStore, ServiceEvent, entity, feature
@@ -120,15 +123,9 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 class Process:
     """A command in a child process; the first line of its output is JSON."""
 
-    def __init__(self, *arguments: str, **environment: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "headwater", *arguments, "--json"],
-            env=os.environ | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.pid = self._process.pid
+    def __init__(self, process: Copy | subprocess.Popen[str]) -> None:
+        self._process = process
+        self.pid = process.pid
 
     def next_line(self) -> Any:
         """Wait for the next line of JSON."""
@@ -165,7 +162,7 @@ class Process:
         if number:
             self.send(number)
         out, err = self._process.communicate(timeout=PATIENCE_SECONDS)
-        return Ran(self._process.returncode, out, err)
+        return Ran(self._process.wait(), out, err)
 
     def kill(self) -> None:
         if self._process.poll() is None:
@@ -177,18 +174,40 @@ class Process:
 Start = Callable[..., Process]
 
 
+@pytest.fixture(scope="session")
+def copied() -> Iterator[ForkServer]:
+    """Yield the process that commands are copies of."""
+    with fork_server() as server:
+        yield server
+
+
 @pytest.fixture
-def start(folder: Path) -> Iterator[Start]:
+def start(folder: Path, copied: ForkServer) -> Iterator[Start]:
     """Start commands as processes, and end them after the test."""
-    processes: list[Process] = []
+    with ExitStack() as ending:
 
-    def start(*arguments: str, **environment: str) -> Process:
-        processes.append(Process(*arguments, **environment))
-        return processes[-1]
+        def start(*arguments: str, **environment: str) -> Process:
+            variables = os.environ | environment
+            copy = copied.start(*arguments, "--json", variables=variables, folder=folder)
+            ending.callback((process := Process(copy)).kill)
+            return process
 
-    yield start
-    for process in processes:
-        process.kill()
+        yield start
+
+
+@pytest.fixture
+def start_anew(folder: Path) -> Iterator[Start]:
+    """Start commands as ``start`` does, but each in a new interpreter."""
+    with ExitStack() as ending:
+
+        def start(*arguments: str, **environment: str) -> Process:
+            command = [sys.executable, "-m", "headwater", *arguments, "--json"]
+            variables = os.environ | environment
+            popen = subprocess.Popen(command, env=variables, stdout=PIPE, stderr=PIPE, text=True)
+            ending.callback((process := Process(popen)).kill)
+            return process
+
+        yield start
 
 
 def wait_until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:

@@ -68,8 +68,10 @@ def visits(count: int) -> str:
     return '{"event_type": "visit", "entity_id": "u1"}\n' * count
 
 
-def test_a_server_takes_events_handles_them_and_ends_with_0(folder: Path, start: Start) -> None:
-    server = start("serve", "features.py", "--port", "0")
+def test_a_server_takes_events_handles_them_and_ends_with_0(
+    folder: Path, start_anew: Start
+) -> None:
+    server = start_anew("serve", "features.py", "--port", "0")
     url = server.next_line()["url"]
 
     def spent() -> Any:
@@ -87,9 +89,9 @@ def test_a_server_takes_events_handles_them_and_ends_with_0(folder: Path, start:
     assert value_after_all(folder, "visits", "u1") == MANY
 
 
-def test_a_worker_ends_with_0_and_loses_nothing(folder: Path, run: Run, start: Start) -> None:
+def test_a_worker_ends_with_0_and_loses_nothing(folder: Path, run: Run, start_anew: Start) -> None:
     assert run("events", "publish", "-", stdin=visits(MANY)).code == 0
-    worker = start("worker", "features.py")
+    worker = start_anew("worker", "features.py")
     assert worker.next_line()["worker"]
     ended = worker.end()
     assert ended.code == 0
@@ -238,10 +240,10 @@ def test_closing_the_terminal_stops_a_server(start: Start, verb: tuple[str, ...]
         ask(url, "GET", "/healthz")
 
 
-def test_a_server_under_nohup_survives_the_terminal(start: Start) -> None:
+def test_a_server_under_nohup_survives_the_terminal(start_anew: Start) -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # processes inherit it
     try:
-        server = start("serve", "--port", "0")
+        server = start_anew("serve", "--port", "0")
     finally:
         signal.signal(signal.SIGHUP, previous)
     url = server.next_line()["url"]
