@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headwater.model.contexts import VerificationReport as VerificationReport
     from headwater.model.dead_letters import DeadLetter as DeadLetter
     from headwater.model.dead_letters import LetterGroups as LetterGroups
+    from headwater.model.dead_letters import SettledLetter as SettledLetter
     from headwater.model.declarations import Graph as Graph
     from headwater.model.events import EventPage as EventPage
     from headwater.model.events import LoggedEvent as LoggedEvent
@@ -103,7 +104,7 @@ _PUBLIC = {
         "Replay",
         "VerificationReport",
     ),
-    "model.dead_letters": ("DeadLetter", "LetterGroups"),
+    "model.dead_letters": ("DeadLetter", "LetterGroups", "SettledLetter"),
     "model.declarations": ("Graph",),
     "model.events": ("EventPage", "LoggedEvent", "PublishResult"),
     "model.features": ("FeatureRow", "HistoricalValue"),

@@ -9,11 +9,10 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, create_app, entity, feature
 from headwater.core.clock import SystemClock
+from headwater.engine.letters import group_letters
 from headwater.model.dead_letters import LetterGroups
 from headwater.ports import LetterSummary
 from headwater.settings.schema import Settings
-from headwater.store import letter_groups
-from headwater.store.letter_groups import group_letters
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -47,7 +46,7 @@ def test_letters_of_one_feature_and_one_kind_of_error_are_one_group() -> None:
 
 
 def test_the_number_of_groups_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letter_groups, "MOST_GROUPS", 2)
+    monkeypatch.setattr("headwater.engine.letters.MOST_GROUPS", 2)
     letters = [letter(number, f"f{number % 4}", "no") for number in range(10)]
     found = group_letters(letters, 10, str)
     assert [(group.feature, group.count) for group in found.groups] == [("f0", 3), ("f1", 3)]

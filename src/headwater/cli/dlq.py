@@ -1,5 +1,6 @@
 """`headwater dlq`: dead letters, the events that a feature failed to handle."""
 
+import sys
 from datetime import datetime
 from typing import Annotated, NamedTuple
 
@@ -18,7 +19,6 @@ from headwater.cli.options import (
 )
 from headwater.cli.output import (
     is_interactive,
-    note,
     pluralize,
     print_facts,
     print_json,
@@ -27,13 +27,9 @@ from headwater.cli.output import (
 from headwater.cli.runner import run
 from headwater.core.durations import format_duration
 from headwater.core.short_repr import printable_lines
-from headwater.errors import UnknownDeadLetterError
 from headwater.model.dead_letters import MOST_LETTERS, DeadLetter
-from headwater.store.feature_store import FeatureStore
 
 app = command_group("List, show, redrive and discard dead letters.")
-
-NO_LIMIT = 1_000_000_000
 
 Feature = Annotated[str | None, typer.Option(help="Only dead letters of this feature.")]
 EventType = Annotated[str | None, typer.Option(help="Only dead letters of this event type.")]
@@ -61,7 +57,14 @@ class Filters(NamedTuple):
 
     async def letters(self, store: AnyStore, limit: int) -> list[DeadLetter]:
         """Return the matching dead letters, oldest first."""
-        return await store.dead_letters.list(**self._asdict(), limit=limit)
+        letters: list[DeadLetter] = []
+        while size := min(limit - len(letters), MOST_LETTERS):
+            after = letters[-1].id if letters else None
+            page = await store.dead_letters.list(**self._asdict(), after=after, limit=size)
+            letters += page
+            if len(page) < size:
+                break
+        return letters
 
 
 @app.command("list")
@@ -99,13 +102,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one dead letter with its event, error and traceback."""
-
-    async def read(store: AnyStore) -> DeadLetter:
-        for letter in await store.dead_letters.list(ids=[letter_id]):
-            return letter
-        raise UnknownDeadLetterError(letter_id)
-
-    letter = run(bare_or_remote(file), read)
+    letter = run(bare_or_remote(file), lambda store: store.dead_letters.get(letter_id))
     if as_json:
         print_json(letter)
         return
@@ -158,7 +155,7 @@ def settle(
         )
 
     async def select(store: AnyStore) -> list[str]:
-        return ids or [letter.id for letter in await filters.letters(store, NO_LIMIT)]
+        return ids or [letter.id for letter in await filters.letters(store, sys.maxsize)]
 
     # Ask outside of the event loop, which would keep Ctrl-C from ending the question.
     selected = list(dict.fromkeys(run(store, select)))
@@ -166,20 +163,24 @@ def settle(
     if selected and confirm and is_interactive():
         typer.confirm(f"{verb.capitalize()} {count}?", abort=True)
 
-    if verb == "redrive":
-        run(store, lambda store: store.dead_letters.redrive(*selected))
-        done, message = "redriven", f"Queued {count} to run again."
-    else:
-        run(store, lambda store: store.dead_letters.discard(*selected))
-        done, message = "discarded", f"Discarded {count}."
+    async def settle(store: AnyStore) -> None:
+        letters = store.dead_letters
+        settle = letters.redrive if verb == "redrive" else letters.discard
+        for start in range(0, len(selected), MOST_LETTERS):
+            await settle(*selected[start : start + MOST_LETTERS])
+
+    run(store, settle)
+    done, message = (
+        ("redriven", f"Queued {count} to run again.")
+        if verb == "redrive"
+        else ("discarded", f"Discarded {count}.")
+    )
     if as_json:
         print_json({done: selected})
     else:
         typer.echo(message)
     if not selected:
         hint_at_unknown_names(file, feature=feature, entity_id=entity_id)
-    if every and len(selected) == MOST_LETTERS and not isinstance(store, FeatureStore):
-        note("There may be more; run the command again for the rest.")
 
 
 def _check_selection(ids: list[str] | None, filters: Filters, *, every: bool) -> None:

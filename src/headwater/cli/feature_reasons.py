@@ -5,11 +5,11 @@ from datetime import timedelta
 from shlex import quote
 from types import NoneType
 
-from headwater.cli.dlq import NO_LIMIT
 from headwater.cli.output import pluralize
 from headwater.core.durations import format_duration
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureValueError
+from headwater.model.dead_letters import MOST_LETTERS
 from headwater.model.declarations import FeatureListing
 from headwater.model.values import FeatureValue
 from headwater.store.feature_store import FeatureStore
@@ -95,7 +95,7 @@ async def _template_reasons(
 async def _failures(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
     """Return the number of dead letters of a feature and an entity, and how to list them."""
     name, text_id = feature.name, feature.entity.text_id(entity_id)
-    letters = await store.dead_letters.list(feature=name, entity_id=text_id, limit=NO_LIMIT)
+    letters = await store.dead_letters.list(feature=name, entity_id=text_id, limit=MOST_LETTERS)
     command = f"headwater dlq list --feature {name} --entity-id {quote(text_id)}"
     return f"; {pluralize(len(letters), 'dead letter')}: {command}" if letters else ""
 

@@ -13,14 +13,12 @@ from headwater.client.admin import AdminCalls
 from headwater.client.backfills import BackfillCalls
 from headwater.client.catalog import CatalogCalls
 from headwater.client.contexts import ContextCalls
-from headwater.client.dead_letters import DeadLetterCalls
-from headwater.client.errors import FailedEvent
 from headwater.client.events import EventCalls, PublishCalls
 from headwater.client.features import FeatureReadCalls
 from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls, SearchCalls
 from headwater.client.past_values import PastValueCalls
-from headwater.client.publisher import Publisher, PublisherOptions
+from headwater.client.publisher import FailedEvent, Publisher, PublisherOptions
 from headwater.client.records import RecordCalls
 from headwater.client.server import Server
 from headwater.core.clock import SystemClock
@@ -30,6 +28,7 @@ from headwater.model.callers import CallerReport
 from headwater.model.declarations import Graph, StoreListing
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
+from headwater.store.verbs.dead_letters import DeadLetterVerbs
 
 
 class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, SearchCalls):
@@ -83,7 +82,7 @@ class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, 
         self.bus = EventCalls(self._server)
         self.records = RecordCalls(self._server, self.settings)
         self.indexes = IndexCalls(self._server)
-        self.dead_letters = DeadLetterCalls(self._server)
+        self.dead_letters = DeadLetterVerbs(self._server)
         self.history = HistoryCalls(self._server)
         self.backfills = BackfillCalls(self._server)
         self.catalog = CatalogCalls(self._server)

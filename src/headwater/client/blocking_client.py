@@ -11,13 +11,13 @@ from headwater.client.admin import AdminCalls
 from headwater.client.async_client import AsyncClient
 from headwater.client.backfills import BackfillCalls
 from headwater.client.catalog import CatalogCalls
-from headwater.client.dead_letters import DeadLetterCalls
 from headwater.client.events import EventCalls
 from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import Publisher
 from headwater.client.records import RecordCalls
 from headwater.core.blocking import Blocking, SyncLoop, blocking
+from headwater.store.verbs.dead_letters import SyncDeadLetterVerbs
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,14 +99,6 @@ class BlockingAdminCalls(Blocking[AdminCalls]):
     forget = blocking(AdminCalls.forget)
 
 
-class BlockingDeadLetterCalls(Blocking[DeadLetterCalls]):
-    """``client.dead_letters``."""
-
-    list = blocking(DeadLetterCalls.list)
-    redrive = blocking(DeadLetterCalls.redrive)
-    discard = blocking(DeadLetterCalls.discard)
-
-
 class BlockingHistoryCalls(Blocking[HistoryCalls]):
     """``client.history``."""
 
@@ -170,7 +162,7 @@ class Client(Blocking[AsyncClient]):
         self.bus = BlockingEventCalls(client.bus, loop)
         self.records = BlockingRecordCalls(client.records, loop)
         self.indexes = BlockingIndexCalls(client.indexes, loop)
-        self.dead_letters = BlockingDeadLetterCalls(client.dead_letters, loop)
+        self.dead_letters = SyncDeadLetterVerbs(client.dead_letters, loop)
         self.history = BlockingHistoryCalls(client.history, loop)
         self.backfills = BlockingBackfillCalls(client.backfills, loop)
         self.catalog = BlockingCatalogCalls(client.catalog, loop)

@@ -9,7 +9,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from headwater.client.errors import FailedEvent, PublishFailedError
 from headwater.client.events import LARGEST_BODY, encoded, joined, send_body
 from headwater.client.server import Server
 from headwater.core.logging import log
@@ -21,10 +20,32 @@ from headwater.errors import (
     FieldError,
     HeadwaterError,
     InvalidInputError,
+    RemoteError,
 )
 from headwater.model.values import ServiceEvent
 
 _TOO_LARGE = 413
+_SHOWN = 5
+
+
+class FailedEvent(NamedTuple):
+    """An event that was not accepted, and why."""
+
+    event: ServiceEvent
+    error: HeadwaterError
+
+
+class PublishFailedError(RemoteError):
+    """Events of a publisher that were not accepted; ``failures`` has each with its error."""
+
+    def __init__(self, failures: Sequence[FailedEvent]) -> None:
+        self.failures = list(failures)
+        count = len(self.failures)
+        shown = [f"{each.event.event_id}: {each.error}" for each in self.failures[:_SHOWN]]
+        if count > _SHOWN:
+            shown.append(f"{count - _SHOWN} more in `failures`")
+        noun = "event was" if count == 1 else "events were"
+        super().__init__(f"{count} {noun} not published: {'; '.join(shown)}")
 
 
 class PublisherOptions(NamedTuple):

@@ -10,6 +10,7 @@ from datetime import datetime
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ import httpx
 import msgspec
 
 from headwater.client.problems import error_of
-from headwater.client.stream_lines import OnLine, StreamLine
+from headwater.client.stream_lines import OnLine, StreamLine, counted
 from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
 from headwater.core.retry_after import retry_after_seconds
@@ -32,6 +33,7 @@ from headwater.errors import (
 )
 from headwater.model.problems import MEDIA_TYPE, UNAVAILABLE, Problem
 from headwater.settings.masking import mask_address
+from headwater.store.verbs.verb import Arguments, Verb, Verbs
 
 T = TypeVar("T")
 
@@ -97,6 +99,27 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<Server {self.url}>"
+
+    async def run(self, verb: Verb, group: Verbs, arguments: Arguments) -> Any:
+        """Send a verb; return its result."""
+        sent = verb.sent(arguments)
+        path = verb.path.format(**{name: quote(str(sent.pop(name)), safe="")
+                                   for name in verb.path_names})  # fmt: skip
+        body = None if verb.body is None else _encode(sent)
+        request = Request(
+            verb.method,
+            path,
+            sent if body is None else {},
+            body,
+            is_repeatable=verb.changes is None or verb.method in ("PUT", "DELETE"),
+        )
+        kind = verb.answer or verb.returns
+        if verb.is_long:
+            result = await self._lines(kind, request, counted(arguments.get("progress")))
+        else:
+            response = await self.send(request)
+            result = None if kind is NoneType else self.decoded(kind, response)
+        return result if verb.answer is None else getattr(result, *verb.answer.__struct_fields__)
 
     async def get(self, kind: type[T], path: str, *segments: object, **query: Any) -> T:
         """Read something."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from hashlib import sha256
 from itertools import chain
@@ -35,6 +35,7 @@ from headwater.errors import (
 from headwater.errors.hints import Location, closest
 from headwater.model.callers import current_caller
 from headwater.model.catalog import CatalogState, FeatureVersion
+from headwater.model.values import Part, ServiceEvent
 
 SEARCH = "search:"
 """The beginning of the name of a direct search of an index."""
@@ -271,6 +272,15 @@ class Registry:
     def subjects(self, event_type: str) -> Collection[str]:
         """Return the entities that events of a type may be about: all, if it triggers nothing."""
         return self._subjects.get(event_type) or self.entities.keys()
+
+    def sources_of(self, events: Iterable[ServiceEvent]) -> Iterator[Part]:
+        """Yield what events are about: the entities whose features they trigger, or any entity."""
+        for event_type, entity_id in {(event.event_type, event.entity_id) for event in events}:
+            entities = self.triggered_entities(event_type)
+            for entity in entities:
+                yield ("entity", entity, entity_id)
+            if not entities:
+                yield ("event", entity_id)
 
     def event_hint(self, event_type: str) -> str | None:
         """Return a hint if a type triggers nothing and resembles one that triggers a feature."""

@@ -17,12 +17,12 @@ from headwater.model.callers import current_actor
 from headwater.model.values import LONGEST_NAME, new_id
 
 if TYPE_CHECKING:
-    from headwater.engine.engine import Engine
+    from headwater.features.services import Services
 
 
 @asynccontextmanager
 async def audited(
-    engine: Engine, action: str, target: str = "", **parameters: Any
+    services: Services, action: str, target: str = "", **parameters: Any
 ) -> AsyncIterator[None]:
     """Log an action before it starts, and its outcome; raise if it cannot be logged.
 
@@ -30,31 +30,31 @@ async def audited(
     """
     entry = AuditEntry(
         id=new_id(),
-        at=engine.clock.now(),
+        at=services.clock.now(),
         actor=_storable_text(current_actor()),
         action=action,
         target=_storable_text(target),
         parameters={name: _storable(value) for name, value in parameters.items()},
     )
-    await engine.backends.audit_log.append(entry)
+    await services.backends.audit_log.append(entry)
     try:
         yield
     except asyncio.CancelledError:
-        await _finish(engine, entry, "cancelled")
+        await _finish(services, entry, "cancelled")
         raise
     except Exception as error:
-        await _finish(engine, entry, "failed", type(error).__name__)
+        await _finish(services, entry, "failed", type(error).__name__)
         raise
-    await _finish(engine, entry, "done")
+    await _finish(services, entry, "done")
 
 
 async def _finish(
-    engine: Engine, entry: AuditEntry, outcome: AuditOutcome, error: str | None = None
+    services: Services, entry: AuditEntry, outcome: AuditOutcome, error: str | None = None
 ) -> None:
     """Add the outcome; the action itself is in the log already and cannot be undone."""
-    ended = replace(entry, outcome=outcome, finished_at=engine.clock.now(), error=error)
+    ended = replace(entry, outcome=outcome, finished_at=services.clock.now(), error=error)
     try:
-        await engine.backends.audit_log.append(ended)
+        await services.backends.audit_log.append(ended)
     except BackendError as problem:
         log.error(
             "audit outcome not stored",

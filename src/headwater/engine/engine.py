@@ -19,6 +19,7 @@ from headwater.core.thread_offload import Offload, ThreadState
 from headwater.core.tracing import Tracer
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
+from headwater.engine.letters import Letters
 from headwater.engine.tracing import trace_backends, trace_parts
 from headwater.features.conversions import convert_reads
 from headwater.features.event_handlers import EventHandlers
@@ -69,6 +70,7 @@ class Engine(Services, frozen=True):
     recorded: RecordedContexts
     reconciler: Reconciler
     feature_catalog: FeatureCatalog
+    letters: Letters
     tracer: Tracer | None
 
     async def close(self) -> None:
@@ -134,6 +136,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         recorded=RecordedContexts(services, reader, assembler),
         reconciler=Reconciler(registry, backends, clock),
         feature_catalog=FeatureCatalog(services),
+        letters=Letters(services),
         tracer=tracer,
     )
     if tracer is not None:

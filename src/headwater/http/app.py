@@ -34,6 +34,7 @@ from headwater.http.routes.ingest import Ingest
 from headwater.http.routes.overview import Overviews
 from headwater.http.routes.process_reports import ServerProcesses
 from headwater.http.routes.records import Records
+from headwater.http.routes.verbs import verb_routes
 from headwater.http.routes.web_ui import add_web_ui
 from headwater.http.routing.cors import Cors, preflight_response
 from headwater.http.routing.mounts import AsgiMount, MountEndpoint
@@ -107,6 +108,7 @@ def routes_of(
         *Indexes(store).routes(),
         *History(store).routes(),
         *Administration(store).routes(),
+        *verb_routes(store.dead_letters, store.settings),
         *EventTail(store, tails).routes(),
         *Backfills(store).routes(),
         *Probes(store, metrics, processes=processes).routes(),

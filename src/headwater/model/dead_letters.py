@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.short_repr import short_repr
-from headwater.model.kinds import EntityIdFilter, EventTypeFilter, FeatureFilter, Moment
 from headwater.model.values import ServiceEvent
 
 
@@ -78,9 +77,8 @@ LetterLimit = Annotated[
 ]
 
 
-LetterIds = Annotated[
-    Sequence[LetterId],
-    Meta(min_length=1, max_length=MOST_LETTERS, description="The dead letters.", examples=[["17"]]),
+LetterIdList = Annotated[
+    str, Meta(description="Only the letters with these ids, by comma.", examples=["17,18"])
 ]
 
 
@@ -108,27 +106,6 @@ class DeadLetterList(msgspec.Struct, frozen=True):
     """Dead letters, the oldest first."""
 
     dead_letters: Sequence[DeadLetter]
-
-
-class DeadLetterSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The dead letters to redrive or discard: all that match every field, the oldest first.
-
-    With ``ids`` alone, either all are settled or none, unless ``partial`` is true: then those that
-    are there are settled, and the others are ``gone``.
-    """
-
-    ids: LetterIds | None = None
-    feature: FeatureFilter | None = None
-    event_type: EventTypeFilter | None = None
-    entity_id: EntityIdFilter | None = None
-    since: Moment | None = None
-    before: Moment | None = None
-    error: ErrorFilter | None = None
-    limit: LetterLimit = MOST_LETTERS
-    partial: Annotated[
-        bool,
-        Meta(description="Settle the ids that are there, and report the others.", examples=[True]),
-    ] = False
 
 
 class SettledLetter(msgspec.Struct, frozen=True):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.model.events import LoggedEvent
-from headwater.model.values import INTERNAL, Part, ServiceEvent
+from headwater.model.values import INTERNAL, ServiceEvent
 from headwater.ports import EventFilter, OfflineStore
 
 FOLLOWED = timedelta(minutes=1)
@@ -67,16 +66,6 @@ def followed(event_type: str | None, entity_id: str | None) -> EventFilter:
 
 def _is_possible(*texts: str | None) -> bool:
     return not any(text and _IMPOSSIBLE.search(text) for text in texts)
-
-
-def sources_of(registry: Registry, events: Iterable[ServiceEvent]) -> Iterator[Part]:
-    """Yield what events are about: the entities whose features they trigger, or any entity."""
-    for event_type, entity_id in {(event.event_type, event.entity_id) for event in events}:
-        entities = registry.triggered_entities(event_type)
-        for entity in entities:
-            yield ("entity", entity, entity_id)
-        if not entities:
-            yield ("event", entity_id)
 
 
 def sql_of(query: EventQuery) -> str:

@@ -18,7 +18,6 @@ from headwater.store.event_log import (
     check_limit,
     find_events,
     followed,
-    sources_of,
 )
 from headwater.store.runtime import Runtime
 from headwater.store.validation import check_events
@@ -140,7 +139,7 @@ class EventBus:
         return page
 
     def _track(self, events: Sequence[ServiceEvent]) -> None:
-        track_sources(sources_of(self._runtime.registry, events))
+        track_sources(self._runtime.registry.sources_of(events))
 
 
 def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:

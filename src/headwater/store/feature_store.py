@@ -34,7 +34,6 @@ from headwater.store.audit_log import AuditVerbs
 from headwater.store.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.contexts import ContextVerbs
-from headwater.store.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
 from headwater.store.events import EventBus, SyncEventBus
 from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
 from headwater.store.history_reads import PastValueVerbs
@@ -42,6 +41,7 @@ from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
 from headwater.store.record_verbs import RecordVerbs, SyncRecordVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
+from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
 from headwater.store.writing import set_value
 
 if TYPE_CHECKING:

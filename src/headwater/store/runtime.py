@@ -11,12 +11,19 @@ from headwater.declarations.contexts import ContextDef, check_not_looser
 from headwater.declarations.items import Chunk
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import RetrieverDef
+from headwater.engine.auditing import audited
 from headwater.engine.engines import Engines
-from headwater.features.call_scope import check_allowed_in_handler, current_replay
+from headwater.features.call_scope import (
+    check_allowed_in_handler,
+    check_not_replaying,
+    current_replay,
+    track_source,
+)
 from headwater.features.scope_clock import ScopeClock, real_clock
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
 from headwater.settings.schema import Settings
+from headwater.store.verbs.verb import Arguments, Verb, Verbs
 
 if TYPE_CHECKING:
     from headwater.engine.engine import Engine
@@ -50,6 +57,21 @@ class Runtime:
         await self.close()
         self.settings, self.clock, self._engines = settings, real_clock(clock), Engines()
         self.scope_clock.real = self.clock
+
+    async def run(self, verb: Verb, group: Verbs, arguments: Arguments) -> Any:
+        """Run a verb: note a source that it reads, refuse and log a change as it declares."""
+        if verb.reads is not None:
+            track_source("other", verb.reads)
+        if verb.changes is None:
+            return await verb.call(group, arguments)
+        check_not_replaying(verb.name)
+        if verb.audits_itself or arguments.get("dry_run"):
+            return await verb.call(group, arguments)
+        sent = verb.sent(arguments)
+        target = "" if verb.target is None else sent[verb.target]
+        notes = {name: sent.get(name, verb.fields[name].default) for name in verb.notes}
+        async with audited(await self.open(), verb.changes, target, **notes):
+            return await verb.call(group, arguments)
 
     async def assemble(
         self,

@@ -519,7 +519,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List dead letters, oldest first, each with its event and its error. */
+        /**
+         * Return dead letters, oldest first, each with its event and its error.
+         * @description ``error`` is the error of a group, and ``after`` the last letter of the page before.
+         */
         get: operations["list_dead_letters"];
         put?: never;
         post?: never;
@@ -536,7 +539,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read one dead letter. */
+        /** Return one dead letter. */
         get: operations["read_dead_letter"];
         put?: never;
         post?: never;
@@ -555,7 +558,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Delete dead letters, but not their events. */
+        /** Delete dead letters permanently, but not their events; the selection is that of redrive. */
         post: operations["discard_dead_letters"];
         delete?: never;
         options?: never;
@@ -571,7 +574,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Group the newest 10,000 dead letters by feature and kind of error, largest group first.
+         * Return the newest 10,000 dead letters by feature and kind of error, largest group first.
          * @description Errors that differ only in ids, numbers and texts are of one kind.
          */
         get: operations["group_dead_letters"];
@@ -592,7 +595,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Run dead letters again, each only for the feature that failed. */
+        /**
+         * Run dead letters again, each for the failed feature only.
+         * @description Of ``ids`` alone all are run or none; with ``partial`` those that are there, and the others
+         *     are ``gone``. Filters select all letters that match, the oldest first.
+         */
         post: operations["redrive_dead_letters"];
         delete?: never;
         options?: never;
@@ -2114,39 +2121,6 @@ export interface components {
             dead_letters: components["schemas"]["DeadLetter"][];
         };
         /**
-         * DeadLetterSelection
-         * @description The dead letters to redrive or discard: all that match every field, the oldest first.
-         *
-         *         With ``ids`` alone, either all are settled or none, unless ``partial`` is true: then those that
-         *         are there are settled, and the others are ``gone``.
-         */
-        DeadLetterSelection: {
-            /** @default null */
-            before: string | null;
-            /** @default null */
-            entity_id: string | null;
-            /** @default null */
-            error: string | null;
-            /** @default null */
-            event_type: string | null;
-            /** @default null */
-            feature: string | null;
-            /** @default null */
-            ids: string[] | null;
-            /**
-             * @description How many at most.
-             * @default 10000
-             */
-            limit: number;
-            /**
-             * @description Settle the ids that are there, and report the others.
-             * @default false
-             */
-            partial: boolean;
-            /** @default null */
-            since: string | null;
-        };
-        /**
          * DeclarationCard
          * @description A declaration: one of the listings is that of its kind; event types and sources have none.
          *
@@ -2216,6 +2190,36 @@ export interface components {
             mean: number;
             /** @default 0 */
             smallest: number;
+        };
+        /**
+         * DiscardDeadLettersBody
+         * @description Delete dead letters permanently, but not their events; the selection is that of redrive.
+         */
+        DiscardDeadLettersBody: {
+            /** @default null */
+            before: string | null;
+            /** @default null */
+            entity_id: string | null;
+            /** @default null */
+            error: string | null;
+            /** @default null */
+            event_type: string | null;
+            /** @default null */
+            feature: string | null;
+            /** @default [] */
+            ids: string[];
+            /**
+             * @description How many at most.
+             * @default 10000
+             */
+            limit: number;
+            /**
+             * @description Settle the ids that are there, and report the others.
+             * @default false
+             */
+            partial: boolean;
+            /** @default null */
+            since: string | null;
         };
         /**
          * Disclosure
@@ -3437,6 +3441,36 @@ export interface components {
             pointer: string;
             reason: string;
             redacted_at: string;
+        };
+        /**
+         * RedriveDeadLettersBody
+         * @description Run dead letters again, each for the failed feature only.
+         */
+        RedriveDeadLettersBody: {
+            /** @default null */
+            before: string | null;
+            /** @default null */
+            entity_id: string | null;
+            /** @default null */
+            error: string | null;
+            /** @default null */
+            event_type: string | null;
+            /** @default null */
+            feature: string | null;
+            /** @default [] */
+            ids: string[];
+            /**
+             * @description How many at most.
+             * @default 10000
+             */
+            limit: number;
+            /**
+             * @description Settle the ids that are there, and report the others.
+             * @default false
+             */
+            partial: boolean;
+            /** @default null */
+            since: string | null;
         };
         /**
          * RefreshFailure
@@ -4913,6 +4947,8 @@ export interface operations {
                 event_type?: string;
                 /** @description Only of the feature with this name. */
                 feature?: string;
+                /** @description Only the letters with these ids, by comma. */
+                ids?: string;
                 /** @description How many at most. */
                 limit?: number;
                 /** @description Whether the newest come first; otherwise the oldest do. */
@@ -4969,7 +5005,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["DeadLetterSelection"];
+                "application/json": components["schemas"]["DiscardDeadLettersBody"];
             };
         };
         responses: {
@@ -5013,7 +5049,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["DeadLetterSelection"];
+                "application/json": components["schemas"]["RedriveDeadLettersBody"];
             };
         };
         responses: {

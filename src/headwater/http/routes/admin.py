@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
-from headwater.errors import UnknownDeadLetterError
 from headwater.http.routing.responses import NO_CONTENT, ApiResponse
 from headwater.http.routing.route import Route
 from headwater.http.routing.streaming import ProgressResponse
@@ -30,19 +28,6 @@ from headwater.model.admin import (
     RedactBody,
 )
 from headwater.model.catalog import Dropped, RenameBody, VersionList, VersionNumber
-from headwater.model.dead_letters import (
-    DeadLetter,
-    DeadLetterList,
-    DeadLetterSelection,
-    ErrorFilter,
-    LetterCursor,
-    LetterGroups,
-    LetterId,
-    LetterLimit,
-    NewestFirst,
-    SettledLetter,
-    SettledLetters,
-)
 from headwater.model.events import EventList
 from headwater.model.indexes import DroppedIndex
 from headwater.model.kinds import (
@@ -50,7 +35,6 @@ from headwater.model.kinds import (
     EntityIdFilter,
     EventIdFilter,
     EventTypeFilter,
-    FeatureFilter,
     FeatureName,
     IndexName,
     Limit,
@@ -73,18 +57,13 @@ class Administration:
         self._private = store.settings.record.is_private
 
     def routes(self) -> list[Route]:
-        feature, letters = "/v1/features/{name}", "/v1/dead-letters"
+        feature = "/v1/features/{name}"
         return [
             Route("GET", "/v1/audit-log", "admin", self.read_audit_log),
             Route("GET", "/v1/lag", "metrics", self.read_lag),
             Route("GET", "/v1/groups", "metrics", self.list_groups),
             Route("DELETE", "/v1/groups/{name}", "admin", self.drop_group, status=NO_CONTENT),
             Route("GET", "/v1/events", "admin", self.list_events),
-            Route("GET", letters, "admin", self.list_dead_letters),
-            Route("GET", letters + "/groups", "admin", self.group_dead_letters),
-            Route("GET", letters + "/{id}", "admin", self.read_dead_letter),
-            Route("POST", letters + "/redrive", "admin", self.redrive_dead_letters),
-            Route("POST", letters + "/discard", "admin", self.discard_dead_letters),
             Route("GET", feature + "/versions", "read", self.list_versions),
             Route("POST", feature + "/refresh", "admin", self.refresh, status=NO_CONTENT),
             Route("POST", feature + "/rename", "admin", self.rename, status=NO_CONTENT),
@@ -173,93 +152,6 @@ class Administration:
                 before=before,
                 limit=limit,
             )
-        )
-
-    async def list_dead_letters(
-        self,
-        feature: FeatureFilter | None = None,
-        event_type: EventTypeFilter | None = None,
-        entity_id: EntityIdFilter | None = None,
-        since: Moment | None = None,
-        before: Moment | None = None,
-        error: ErrorFilter | None = None,
-        after: LetterCursor | None = None,
-        limit: LetterLimit = 100,
-        *,
-        newest_first: NewestFirst = False,
-    ) -> DeadLetterList:
-        """List dead letters, oldest first, each with its event and its error."""
-        return DeadLetterList(
-            await self._store.dead_letters.list(
-                feature=feature,
-                event_type=event_type,
-                entity_id=entity_id,
-                since=since,
-                before=before,
-                error=error,
-                after=after,
-                newest_first=newest_first,
-                limit=limit,
-            )
-        )
-
-    async def group_dead_letters(self) -> LetterGroups:
-        """Group the newest 10,000 dead letters by feature and kind of error, largest group first.
-
-        Errors that differ only in ids, numbers and texts are of one kind.
-        """
-        return await self._store.dead_letters.groups()
-
-    async def read_dead_letter(self, id: LetterId) -> DeadLetter:
-        """Read one dead letter."""
-        for letter in await self._store.dead_letters.list(ids=[id]):
-            return letter
-        raise UnknownDeadLetterError(id)
-
-    async def redrive_dead_letters(self, body: DeadLetterSelection) -> SettledLetters:
-        """Run dead letters again, each only for the feature that failed."""
-        return await self._settle(body, self._store.dead_letters.redrive, "redriven")
-
-    async def discard_dead_letters(self, body: DeadLetterSelection) -> SettledLetters:
-        """Delete dead letters, but not their events."""
-        return await self._settle(body, self._store.dead_letters.discard, "discarded")
-
-    async def _settle(
-        self,
-        selection: DeadLetterSelection,
-        verb: Callable[..., Awaitable[None]],
-        done: Literal["redriven", "discarded"],
-    ) -> SettledLetters:
-        if selection == DeadLetterSelection(ids=selection.ids) and selection.ids is not None:
-            await verb(*selection.ids)
-            return SettledLetters([SettledLetter(each, done) for each in selection.ids])
-        found = await self._store.dead_letters.list(
-            ids=selection.ids,
-            feature=selection.feature,
-            event_type=selection.event_type,
-            entity_id=selection.entity_id,
-            since=selection.since,
-            before=selection.before,
-            error=selection.error,
-            limit=selection.limit,
-        )
-        # An id that another field leaves out is not gone.
-        is_by_id = selection == DeadLetterSelection(ids=selection.ids, partial=True)
-        wanted = (selection.ids or ()) if is_by_id else ()
-        known = [letter.id for letter in found]
-        waiting, gone = dict.fromkeys(known), {*wanted}.difference(known)
-        while waiting:
-            try:
-                await verb(*waiting)
-                break
-            except UnknownDeadLetterError as error:  # another call was faster
-                gone.add(error.letter_id)
-                del waiting[error.letter_id]
-        return SettledLetters(
-            [
-                SettledLetter(each, "gone" if each in gone else done)
-                for each in dict.fromkeys((*known, *wanted))
-            ]
         )
 
     async def list_versions(self, name: FeatureName) -> VersionList:

@@ -77,7 +77,6 @@ _EMBEDDING = (
     errors.EmbeddingError,
 )
 
-_LETTERS = (errors.UnknownNameError, errors.UnknownDeadLetterError)
 _NAMED = (
     errors.NotFoundError,
     errors.UnknownNameError,
@@ -123,10 +122,6 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "tail_events": (request_errors.TooManyTailsError,),
     "forget": _STORED,
     "load_documents": (errors.UnknownNameError,),
-    "list_dead_letters": (errors.UnknownNameError,),
-    "read_dead_letter": (errors.UnknownDeadLetterError,),
-    "redrive_dead_letters": _LETTERS,
-    "discard_dead_letters": _LETTERS,
     "list_versions": (errors.UnknownNameError,),
     "refresh": _STORED,
     "rename": (errors.UnknownNameError,),
@@ -168,7 +163,7 @@ def _rules(route: Route) -> Iterator[Rule]:
 
 def _errors_of(route: Route) -> tuple[type[Exception], ...]:
     named = _NAMED if "{" in route.path else ()
-    return (*named, *ERRORS.get(route.function.__name__, ()))
+    return (*named, *route.raises, *ERRORS.get(route.function.__name__, ()))
 
 
 def names_of(rule: Rule) -> list[str]:

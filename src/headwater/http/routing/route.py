@@ -49,6 +49,30 @@ _ANY = ""  # the key of a parameter among literal segments, which are never empt
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 
 
+class Parameter(NamedTuple):
+    """A parameter of the path or the query."""
+
+    name: str
+    kind: Any
+    required: bool
+
+
+class RouteSignature(NamedTuple):
+    """The source of each argument of a route's function."""
+
+    path: tuple[Parameter, ...]
+    query: tuple[Parameter, ...]
+    body: Any
+    returns: Any
+    headers: tuple[str, ...] = ()
+    """The parameters that are taken from headers."""
+
+    @property
+    def returns_response(self) -> bool:
+        """Whether the function returns a complete response and not only its body."""
+        return isinstance(self.returns, type) and issubclass(self.returns, Response)
+
+
 class Route(msgspec.Struct, frozen=True):
     """One row of the route table.
 
@@ -74,36 +98,18 @@ class Route(msgspec.Struct, frozen=True):
     """For OpenAPI: another status that the same body has."""
     applies_limits: bool = False
     """Whether the function applies the limits of a key; if not, limited keys are refused."""
+    raises: tuple[type[Exception], ...] = ()
+    """For OpenAPI: the errors beyond those of every route."""
+    signature: RouteSignature | None = None
+    """The source of each argument, if not the signature of the function."""
     has_etag: bool = False
     """For OpenAPI: whether the response has an ETag, and is 304 if the client has it."""
 
 
-class Parameter(NamedTuple):
-    """A parameter of the path or the query."""
-
-    name: str
-    kind: Any
-    required: bool
-
-
-class RouteSignature(NamedTuple):
-    """The source of each argument of a route's function."""
-
-    path: tuple[Parameter, ...]
-    query: tuple[Parameter, ...]
-    body: Any
-    returns: Any
-    headers: tuple[str, ...] = ()
-    """The parameters that are taken from headers."""
-
-    @property
-    def returns_response(self) -> bool:
-        """Whether the function returns a complete response and not only its body."""
-        return isinstance(self.returns, type) and issubclass(self.returns, Response)
-
-
 def signature_of(route: Route) -> RouteSignature:
-    """Read the signature of a route's function."""
+    """Return where the arguments of a route's function are taken from."""
+    if route.signature is not None:
+        return route.signature
     hints = get_type_hints(route.function, include_extras=True)
     in_path = re.findall(r"{(\w+)}", route.path)
     declared = inspect.signature(route.function).parameters

@@ -1,0 +1,72 @@
+"""The routes of verbs, derived from their declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from types import NoneType
+from typing import Any
+
+from msgspec.structs import asdict
+
+from headwater.http.routing.responses import NO_CONTENT
+from headwater.http.routing.route import Parameter, Route, RouteSignature
+from headwater.http.routing.streaming import ProgressResponse
+from headwater.model.progress import NDJSON, ActionLine, ProgressStep
+from headwater.settings.schema import Settings
+from headwater.store.verbs.verb import Verb, Verbs, run, verbs_of
+
+_lines: Any = ActionLine
+
+
+def verb_routes(group: Verbs, settings: Settings) -> list[Route]:
+    """Return a route for each verb of a group."""
+    private = settings.record.is_private
+    return [_route(verb, _handler(verb, group, private=private)) for verb in verbs_of(type(group))]
+
+
+def _route(verb: Verb, handler: Callable[..., Awaitable[Any]]) -> Route:
+    handler.__name__, handler.__doc__ = verb.operation, verb.summary
+    handler.__module__ = verb.function.__module__
+    answer: Any = verb.answer or verb.returns
+    return Route(
+        verb.method,
+        verb.path,
+        verb.scope,
+        handler,
+        status=NO_CONTENT if answer is NoneType else 200,
+        returns=NDJSON if verb.is_long else "application/json",
+        documents=_lines[ProgressStep, answer] if verb.is_long else None,
+        applies_limits=verb.applies_limits,
+        raises=verb.raises,
+        signature=RouteSignature(
+            tuple(Parameter(name, verb.fields[name].kind, required=True)
+                  for name in verb.path_names),
+            tuple(_query(verb)) if verb.body is None else (),
+            verb.body,
+            ProgressResponse if verb.is_long else answer,
+        ),
+    )  # fmt: skip
+
+
+def _query(verb: Verb) -> Iterator[Parameter]:
+    for field in verb.fields.values():
+        if field.name not in verb.path_names:
+            yield Parameter(field.name, field.kind, field.is_required)
+
+
+def _handler(verb: Verb, group: Verbs, *, private: bool) -> Callable[..., Awaitable[Any]]:
+    reports = "progress" in verb.signature.parameters
+
+    async def handle(*, body: Any = None, **sent: Any) -> Any:
+        arguments = verb.received(sent if body is None else sent | asdict(body))
+        if verb.is_long:
+            return await ProgressResponse(
+                lambda report: run(
+                    verb, group, arguments | ({"progress": report} if reports else {})
+                ),
+                private=private,
+            ).begun()
+        result = await run(verb, group, arguments)
+        return result if verb.answer is None else verb.answer(result)
+
+    return handle

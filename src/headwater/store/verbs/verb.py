@@ -1,0 +1,280 @@
+"""Verbs: a signature with its route, scope, audit action and errors, declared once.
+
+A store runs a verb, a client sends it, and its route, its part of the OpenAPI document, its entry
+in the audit log and its refusal during a replay are derived from the declaration.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+from msgspec import Meta
+
+from headwater.model.callers import AccessScope
+
+if TYPE_CHECKING:
+    from headwater.engine.engine import Engine
+    from headwater.store.runtime import Runtime
+
+P = ParamSpec("P")
+T = TypeVar("T")
+G = TypeVar("G", bound="Verbs")
+
+Arguments = Mapping[str, Any]
+
+
+class Sent(NamedTuple):
+    """How an argument is sent that is more than JSON here, as ``Annotated[Here, Sent(…)]``."""
+
+    kind: Any
+    encode: Callable[[Any], Any] = str
+    decode: Callable[[Any], Any] | None = None
+
+
+class Field(NamedTuple):
+    """An argument as it is sent."""
+
+    name: str
+    kind: Any
+    default: Any
+    encode: Callable[[Any], Any] | None
+    decode: Callable[[Any], Any] | None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is inspect.Parameter.empty
+
+
+class Place(Protocol):
+    """Where verbs run: in an open store, or on a server."""
+
+    async def run(self, verb: Verb, group: Verbs, arguments: Arguments) -> Any: ...
+
+
+class Verbs:
+    """A group of verbs that run at one place."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    @property
+    def _runtime(self) -> Runtime:
+        """The store in whose process a verb runs."""
+        return cast("Runtime", self._place)
+
+    async def _engine(self) -> Engine:
+        return await self._runtime.open()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Verb:
+    """The declaration of a verb, and the decorator of the async method of `Verbs` that is one."""
+
+    method: Literal["GET", "POST", "PUT", "DELETE"] = field(kw_only=False)
+    path: str = field(kw_only=False)
+    scope: AccessScope
+    operation: str
+    """Its name in the API."""
+    changes: str | None = None
+    """The action in the audit log; None if it changes nothing, so that it may be repeated."""
+    target: str | None = None
+    """The argument that the audit log names as the action's target."""
+    notes: tuple[str, ...] = ()
+    """Further arguments for the audit log, never personal values: it cannot be redacted."""
+    audits_itself: bool = False
+    """Whether the function writes to the audit log, because the arguments do not say enough."""
+    reads: str | None = None
+    """The source of the answer in the provenance of a context whose function calls it."""
+    answer: type[msgspec.Struct] | None = None
+    """The JSON object whose only field is the result; None if the result is an object itself."""
+    raises: tuple[type[Exception], ...] = ()
+    applies_limits: bool = False
+    is_long: bool = False
+    """Whether it may take minutes: its response is lines with the progress, then the result."""
+    most: int | None = None
+    """How many positional arguments it takes."""
+    function: Callable[..., Coroutine[Any, Any, Any]] = field(init=False)
+
+    def __call__(
+        self, function: Callable[Concatenate[G, P], Coroutine[Any, Any, T]]
+    ) -> Callable[Concatenate[G, P], Coroutine[Any, Any, T]]:
+        object.__setattr__(self, "function", function)
+
+        @wraps(function)
+        async def call(group: G, /, *args: P.args, **named: P.kwargs) -> T:
+            return cast("T", await run(self, group, self.bound(args, named)))
+
+        _DECLARED[call] = self
+        return call
+
+    @property
+    def name(self) -> str:
+        """The name of the method."""
+        return self.function.__name__
+
+    @cached_property
+    def summary(self) -> str:
+        """The docstring without its examples."""
+        return inspect.cleandoc(self.function.__doc__ or "").partition("\n>>> ")[0].strip()
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The signature without ``self``."""
+        _, *parameters = inspect.signature(self.function).parameters.values()
+        return inspect.Signature(parameters)
+
+    @cached_property
+    def returns(self) -> Any:
+        """The type of the result."""
+        return self._hints["return"]
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.function, include_extras=True)
+
+    @cached_property
+    def path_names(self) -> tuple[str, ...]:
+        """The arguments that are part of the path."""
+        return tuple(re.findall(r"{(\w+)}", self.path))
+
+    @cached_property
+    def fields(self) -> dict[str, Field]:
+        """The arguments that are sent, by name."""
+        return {field.name: field for field in self._fields()}
+
+    def _fields(self) -> Iterator[Field]:
+        for parameter in self.signature.parameters.values():
+            kind, name = self._hints[parameter.name], parameter.name
+            if parameter.kind is parameter.VAR_KEYWORD:
+                (filters,) = get_args(kind)
+                for key, value in get_type_hints(filters, include_extras=True).items():
+                    yield _field(key, value, None)
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                yield Field(name, _several(kind, self.most), (), list, None)
+            elif name != "progress":
+                yield _field(name, kind, parameter.default)
+
+    @cached_property
+    def body(self) -> type[msgspec.Struct] | None:
+        """The JSON object with the arguments that are sent in the body."""
+        if self.method not in ("POST", "PUT"):
+            return None
+        fields = [field for field in self.fields.values() if field.name not in self.path_names]
+        if not fields:
+            return None
+        title = "".join(word.capitalize() for word in self.operation.split("_"))
+        return msgspec.defstruct(
+            f"{title}Body",
+            [_struct_field(field) for field in fields],
+            frozen=True,
+            kw_only=True,
+            forbid_unknown_fields=True,
+            namespace={"__doc__": self.summary.partition("\n")[0]},
+        )
+
+    def bound(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the given arguments by name."""
+        arguments = self.signature.bind(*args, **named).arguments
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                arguments |= arguments.pop(parameter.name, {})
+        return arguments
+
+    def sent(self, arguments: Arguments) -> dict[str, Any]:
+        """Return the given arguments as they are sent, without those that are None."""
+        fields = self.fields
+        return {
+            name: value if (encode := fields[name].encode) is None else encode(value)
+            for name, value in arguments.items()
+            if value is not None and name in fields
+        }
+
+    def received(self, sent: Arguments) -> dict[str, Any]:
+        """Return arguments that were sent as the function takes them."""
+        fields = self.fields
+        return {
+            name: value if (decode := fields[name].decode) is None else decode(value)
+            for name, value in sent.items()
+        }
+
+    def call(self, group: Verbs, arguments: Arguments) -> Coroutine[Any, Any, Any]:
+        """Call the function with arguments by name."""
+        args: list[Any] = []
+        named = dict(arguments)
+        for parameter in self.signature.parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                args += named.pop(parameter.name, ())
+            elif parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in named:
+                args.append(named.pop(parameter.name))
+        return self.function(group, *args, **named)
+
+
+verb = Verb
+_DECLARED: dict[Callable[..., Any], Verb] = {}
+
+
+async def run(declared: Verb, group: Verbs, arguments: Arguments) -> Any:
+    """Run a verb of a group at its place."""
+    return await group._place.run(declared, group, arguments)  # noqa: SLF001 - of this module
+
+
+def verbs_of(group: type[Verbs]) -> list[Verb]:
+    """Return the verbs that a class declares, in their order."""
+    return [
+        _DECLARED[member]
+        for kind in reversed(group.__mro__)
+        for member in vars(kind).values()
+        if callable(member) and member in _DECLARED
+    ]
+
+
+def _several(kind: Any, most: int | None) -> Any:
+    """Return the type of positional arguments, with an example of one of them."""
+    metas = [meta for meta in get_args(kind)[1:] if isinstance(meta, Meta)]
+    examples = [[example] for meta in metas for example in meta.examples or ()]
+    kinds: Any = list[kind]
+    return Annotated[kinds, Meta(max_length=most, examples=examples)]
+
+
+def _field(name: str, kind: Any, default: Any) -> Field:
+    """Return an argument as it is sent: only an absent one is None."""
+    kind = _without_none(kind)
+    sent = next((each for each in get_args(kind)[1:] if isinstance(each, Sent)), None)
+    if sent is None:
+        return Field(name, kind, default, None, None)
+    return Field(name, sent.kind, default, sent.encode, sent.decode)
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    return Union[tuple(member for member in get_args(kind) if member is not NoneType)]  # noqa: UP007 - of a tuple
+
+
+def _struct_field(field: Field) -> tuple[str, Any] | tuple[str, Any, Any]:
+    if field.is_required:
+        return field.name, field.kind
+    return field.name, field.kind if field.default is not None else field.kind | None, field.default
