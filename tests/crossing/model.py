@@ -254,7 +254,9 @@ class Model:
         reasons |= {
             (name, "stale") for name, value in found.items() if value and now > value.at + SLA
         }
-        if any(now > event.received_at + WAITING_SLA for event in self.waiting):
+        if any(each == self.active and event.user_id == user_id for each, event in self.letters):
+            reasons.add((self.declared.total, "dead_letter"))
+        elif any(now > event.received_at + WAITING_SLA for event in self.waiting):
             reasons.add((self.declared.total, "stale"))
         if not self.has_run:
             reasons.add(("scores", "never_ran"))
