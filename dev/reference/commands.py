@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from dev.reference.tables import anchor, code, prose, table
-from headwater.cli.app import app
+from headwater.cli import app
 from headwater.settings.schema import SETTINGS
 
 # The options of every command; the beginning of the page describes them.

@@ -16,9 +16,8 @@ import pytest
 from rich.console import Console
 
 from headwater import verify_record
-from headwater.cli.demo.shop_folder import Filling, write_shop
+from headwater.cli.demo import Filling, send, write_shop
 from headwater.cli.demo.tour import DemoError, DemoServer, Tour
-from headwater.cli.demo.trickle import send
 from headwater.cli.demo.week import Event, Question, plan
 from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli import VERBS
 from headwater.cli import features as features_verbs
-from headwater.cli.app import VERBS
 from tests.cli.conftest import Run
 
 PYTHON_M = (sys.executable, "-m", "headwater")

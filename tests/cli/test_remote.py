@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore
-from headwater.cli.app import VERBS
+from headwater.cli import VERBS
 from headwater.cli.remote import LOCAL_ONLY
 from headwater.settings.loading import load
 from tests.cli.conftest import AGENT_KEY, FEATURES, KEY, TENANT_KEY, Run

@@ -11,7 +11,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from headwater.cli.app import VERBS
+from headwater.cli import VERBS
 from headwater.cli.remote import LOCAL_ONLY
 from tests.cli.conftest import Run
 

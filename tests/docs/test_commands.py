@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from headwater.cli.app import VERBS, app
+from headwater.cli import VERBS, app
 from tests.docs.pages import PAGES, blocks, name_of
 
 _ENDS = {"|", "||", "&&", "&", ";", ">", ">>", "<"}

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature, retriever
-from headwater.cli.context_bundle import bundle
+from headwater.cli.context_export import bundle
 from headwater.client.async_client import AsyncClient
 from headwater.contexts.recorded import search
 from headwater.errors import CallerLimitError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.context_bundle import bundle, verifier_page
+from headwater.cli.context_export import bundle, verifier_page
 from headwater.core.canonical_json import canonical, from_tagged, parse, to_tagged
 from headwater.errors import RecordDocumentError
 from headwater.records.document import load

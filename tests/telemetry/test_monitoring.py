@@ -7,7 +7,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from headwater.cli.app import app
+from headwater.cli import app
 from headwater.telemetry.alerts import ALERTS, RUNBOOK, alert_rules
 from headwater.telemetry.dashboard import dashboard
 from headwater.telemetry.panels import ROWS

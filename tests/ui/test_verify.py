@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from headwater.cli.context_bundle import bundle
+from headwater.cli.context_export import bundle
 from headwater.records.document import export, load
 from headwater.records.signing import (
     Ed25519Key,

@@ -3,16 +3,51 @@
 import errno
 import os
 import sys
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from headwater.cli.app import app
 from headwater.cli.utf8_args import is_utf8, quote_bytes
 from headwater.core.short_repr import printable_lines
 from headwater.errors import HeadwaterError
 
 # Errors of a full disk, an exceeded quota or a broken device.
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+# Each name is a module of this package. Importing only the one in use keeps `--help` fast.
+VERBS = {
+    "demo": "Show a short tour of Headwater on a real server.",
+    "init": "Write a small project: features, settings and a test that runs.",
+    "check": "Check a features file without touching its store.",
+    "serve": "Serve a features file: API, worker and scheduler.",
+    "ui": "Serve a features file and open its web UI in the browser.",
+    "worker": "Run one more worker process for a features file.",
+    "features": "Read, list, rename and drop features.",
+    "events": "Publish, list and show events.",
+    "history": "Read past values for the rows of a file; import, export.",
+    "context": "Assemble, show, verify, export and compare contexts.",
+    "index": "Load, search, rebuild and drop indexes of documents.",
+    "mcp": "Serve features, contexts and records to models (MCP).",
+    "keys": "Create, list and revoke API keys; keys that sign records.",
+    "dlq": "List, show, redrive and discard dead letters.",
+    "groups": "List and drop consumer groups.",
+    "lag": "Show how many events are waiting, and for how long.",
+    "metrics": "Print a Grafana dashboard and Prometheus alert rules.",
+    "refresh": "Run a scheduled feature now.",
+    "backfill": "Compute past values of a feature from stored events.",
+    "rebuild": "Restore online values from history.",
+    "audit": "Compare online values with history.",
+    "audit-log": "List administrative actions: who did what, and when.",
+    "prune": "Remove old history, events and records.",
+    "forget": "Erase one entity: values, history, events, values in records.",
+    "migrate": "Create or update the Postgres tables.",
+    "graph": "Print the dependency graph as Mermaid.",
+    "doctor": "Examine the installation, and name problems and remedies.",
+    "config": "Show the settings and where each value comes from.",
+}
 
 
 def main() -> None:
@@ -45,3 +80,51 @@ def _source(error: HeadwaterError) -> str:
         return ""
     request = "" if response.request_id is None else f", request {response.request_id}"
     return f" ({response.url} answered {response.status}{request})"
+
+
+class LazyCommands(TyperGroup):
+    """A group that imports the module of a command when the command is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        name, _, rest = super().resolve_command(ctx, args)
+        module = import_module(f"headwater.cli.{name}".replace("-", "_"))
+        command = get_command(module.app)
+        return name, import_module("headwater.cli.remote").add_server_options(command, name), rest
+
+
+app = typer.Typer(
+    cls=LazyCommands,
+    help="Keep features fresh with events, and assemble contexts that can be verified later.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(requested: bool) -> None:  # noqa: FBT001 - the signature that typer calls
+    if requested:
+        typer.echo(f"headwater {version('headwater')}")
+        raise typer.Exit
+
+
+@app.callback()
+def headwater(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Accept the options that come before a command; log to standard error from here on."""
+    import_module("headwater.core.logging").log.configure("info", "auto")
+
+
+def _placeholder() -> None:
+    """Stand in for a command in the list until its module is imported."""
+
+
+for _name, _help in VERBS.items():
+    app.command(_name, help=_help)(_placeholder)

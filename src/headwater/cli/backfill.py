@@ -1,18 +1,18 @@
 """`headwater backfill`: compute past values of a feature from stored events, and serve them."""
 
 import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from typer.core import TyperGroup
 
-from headwater.cli.backfill_output import (
-    print_comparison,
-    print_report,
-    print_status,
-    shown_progress,
-)
 from headwater.cli.options import (
     AsJson,
     FileOption,
@@ -21,14 +21,43 @@ from headwater.cli.options import (
     named_in,
     parse_time,
 )
-from headwater.cli.output import is_interactive, print_json
+from headwater.cli.output import (
+    EMPTY,
+    is_interactive,
+    note,
+    pluralize,
+    print_facts,
+    print_json,
+    print_table,
+    second_text,
+    span_text,
+)
 from headwater.cli.runner import run as run_call
 from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.runners import ProcessRunner
+from headwater.model.backfills import (
+    BackfillProgress,
+    BackfillReport,
+    BackfillStatus,
+    Comparison,
+    Counts,
+    OnProgress,
+    Phase,
+)
+from headwater.model.dead_letters import DeadLetter
 from headwater.store.backfills import FeaturesFile
 from headwater.store.feature_store import FeatureStore
 
 _FILES_PER_PROCESS = 4
+_SECONDS_BETWEEN_LINES = 10.0
+_TITLES: dict[Phase, str] = {
+    "export": "Exporting stored events",
+    "copy": "Copying values",
+    "replay": "Replaying events",
+    "install": "Writing values",
+    "catch up": "Running newer events",
+    "join": "Handing partitions over to workers",
+}
 
 
 class _RunByDefault(TyperGroup):
@@ -49,6 +78,7 @@ app = typer.Typer(
 )
 
 Feature = Annotated[str, typer.Argument(metavar="FEATURE", help="Name of a triggered feature.")]
+
 Since = Annotated[
     str | None,
     typer.Option(
@@ -56,6 +86,7 @@ Since = Annotated[
         help="Keep the values from before this time, and replay the events after it.",
     ),
 ]
+
 Until = Annotated[
     str | None,
     typer.Option(
@@ -64,15 +95,20 @@ Until = Annotated[
         "before its first value.",
     ),
 ]
+
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that replay events. Default: one for each core."),
 ]
+
 Switch = Annotated[bool, typer.Option("--switch", help="Serve the new version when it is ready.")]
+
 Version = Annotated[
     int | None, typer.Option(min=1, help="The version to serve. Default: that of the backfill.")
 ]
+
 Limit = Annotated[int, typer.Option(min=0, help="Maximum number of examples.")]
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -194,3 +230,152 @@ def _local_replay(file: Path | None, processes: int) -> dict[str, Any]:
         "runner": ProcessRunner(processes),
         "files": 1 << (_FILES_PER_PROCESS * processes - 1).bit_length(),
     }
+
+
+@contextmanager
+def shown_progress() -> Iterator[OnProgress]:
+    """Show how far a backfill is: a bar on a terminal, lines elsewhere."""
+    if not sys.stderr.isatty():
+        yield _Lines().show
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Beginning", total=None, left="")
+
+        def update(progress: BackfillProgress) -> None:
+            bar.update(
+                task,
+                description=_TITLES[progress.phase],
+                completed=progress.done,
+                total=progress.total,
+                left=_left(progress),
+            )
+
+        yield update
+
+
+class _Lines:
+    """Progress as lines: one at the start of each phase, and one from time to time."""
+
+    def __init__(self) -> None:
+        self._phase: Phase | None = None
+        self._printed = 0.0
+
+    def show(self, progress: BackfillProgress) -> None:
+        """Print a line if one is due."""
+        now = time.monotonic()
+        if progress.phase == self._phase and now - self._printed < _SECONDS_BETWEEN_LINES:
+            return
+        self._phase, self._printed = progress.phase, now
+        total = "" if progress.total is None else f" of {progress.total:,}"
+        count = f": {progress.done:,}{total}" if progress.done or total else ""
+        left = _left(progress)
+        note(f"{_TITLES[progress.phase]}{count}{left and ', ' + left}")
+
+
+def _left(progress: BackfillProgress) -> str:
+    seconds = progress.seconds_left
+    return f"{span_text(round(1000 * seconds))} left" if seconds else ""
+
+
+def print_report(report: BackfillReport) -> None:
+    """Print what a backfill has made, and what to do next."""
+    feature, replayed = report.feature, report.replayed
+    if replayed is not None:
+        events, values = pluralize(replayed.events, "event"), pluralize(replayed.values, "value")
+        typer.echo(f"Replayed {events} of {feature}: {values}.")
+        if replayed.failures:
+            typer.echo(f"{pluralize(replayed.failures, 'event')} failed:")
+            _print_failures(report.failures)
+        for name, count in replayed.unstored.items():
+            typer.echo(
+                f"The function set {name} {count} times, which was not stored; backfill {name} if "
+                "it needs these values."
+            )
+    if report.version is None:
+        _print_added(feature, has_values=bool(replayed and replayed.values))
+    elif report.is_served:
+        typer.echo(f"Version {report.version} of {feature} is served now.")
+    else:
+        typer.echo(
+            f"Version {report.version} of {feature} is ready. Compare it with the one that is "
+            f"served: `headwater backfill compare {feature}`. Then serve it: `headwater backfill "
+            f"switch {feature}`."
+        )
+
+
+def _print_added(feature: str, *, has_values: bool) -> None:
+    if not has_values:
+        typer.echo(f"No values were added to the history of {feature}.")
+        return
+    typer.echo(
+        f"Values were added to the history of {feature}; entities without a value are served their "
+        "last one, and the others are served the same as before. Events after --until were not "
+        f"replayed; run `headwater backfill {feature}` without it to count them as well."
+    )
+
+
+def print_status(status: BackfillStatus) -> None:
+    """Print how far a backfill is, and the events that failed in it."""
+    print_facts(
+        {
+            "feature": status.feature,
+            "version": status.version,
+            "state": status.state,
+            "begun": second_text(status.created_at),
+            "since": second_text(status.since) or "the first event",
+            "replayed": pluralize(status.replayed, "event"),
+            "waiting": pluralize(status.waiting, "newer event"),
+            "joined": f"{status.joined} of {pluralize(status.partitions, 'partition')}",
+            "failed": pluralize(len(status.failures), "event"),
+        }
+    )
+    if status.failures:
+        typer.echo()
+        _print_failures(status.failures)
+    if status.state != "ready":
+        typer.echo(f"If no command is running it, `headwater backfill {status.feature}` continues.")
+
+
+def _print_failures(failures: Sequence[DeadLetter]) -> None:
+    rows = [
+        (failure.event.event_id, failure.event.entity_id, failure.event.timestamp, failure.error)
+        for failure in failures
+    ]
+    print_table(("event", "entity id", "timestamp", "error"), rows)
+
+
+def print_comparison(found: Comparison) -> None:
+    """Print two versions side by side."""
+    typer.echo(f"{found.feature}: version {found.old} is served, version {found.new} is new.\n")
+    columns = ("", "equal", "different", f"only {found.old}", f"only {found.new}")
+    sample = f"moments in the history of {pluralize(found.sampled_entities, 'entity', 'entities')}"
+    print_table(columns, [("served values", *_row(found.online)), (sample, *_row(found.history))])
+    if found.numbers is not None:
+        numbers = found.numbers
+        typer.echo(
+            f"\nVersion {found.new} minus version {found.old}: mean {numbers.mean:+.6g}, smallest "
+            f"{numbers.smallest:+.6g}, largest {numbers.largest:+.6g}."
+        )
+    if found.examples:
+        typer.echo()
+        print_table(
+            ("entity id", f"version {found.old}", f"version {found.new}"),
+            [
+                (example.entity_id, _text(example.old), _text(example.new))
+                for example in found.examples
+            ],
+        )
+
+
+def _row(counts: Counts) -> tuple[int, int, int, int]:
+    return counts.equal, counts.different, counts.only_old, counts.only_new
+
+
+def _text(value: bytes | None) -> str:
+    return EMPTY if value is None else bytes(value).decode()

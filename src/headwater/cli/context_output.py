@@ -1,15 +1,17 @@
 """Text output of `headwater context`: traces, lists, verification reports and diffs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from decimal import Decimal
+from shlex import quote
 
 import typer
 
 from headwater.cli.output import (
     cell_text,
+    note,
     pluralize,
     print_facts,
+    print_json,
     print_table,
     score_text,
     span_text,
@@ -17,15 +19,15 @@ from headwater.cli.output import (
 from headwater.core.json_values import plain
 from headwater.model.contexts import (
     ContextDiff,
+    ContextPage,
     FeatureSide,
     ItemDiff,
     ItemSide,
-    RecordSummary,
     ResultSide,
     VerificationReport,
 )
-from headwater.model.lineage import ContextTrace, ItemTrace, PastContext
-from headwater.records.record import Redaction, moment_text
+from headwater.model.lineage import Context, ContextTrace, ItemTrace, PastContext
+from headwater.records.record import Record, Redaction, moment_text
 
 _MARKS = {True: "ok", False: "FAILED", None: "-"}
 _SHORT = 60
@@ -34,10 +36,57 @@ TEXT = "/output/content"
 """The pointer of a context's text in its record."""
 
 
-def print_contexts(contexts: Sequence[RecordSummary]) -> None:
-    """Print recorded contexts as a table."""
-    rows = [(c.context_id, _second(c.created_at), c.name, c.freshness_status) for c in contexts]
-    print_table(("context id", "created at", "name", "freshness"), rows, unwrapped=2)
+def context_summary(context: Context) -> str:
+    """Return one line about an assembled context: tokens, freshness and record."""
+    budget = context.lineage.max_tokens
+    tokens = f"{context.tokens} tokens" if budget is None else f"{context.tokens}/{budget} tokens"
+    record = f"recorded as {context.record_hash}" if context.meta["recorded"] else "not recorded"
+    return f"{context.context_id}: {tokens}, {context.freshness_status}, {record}"
+
+
+def print_page(page: ContextPage, *, as_json: bool) -> None:
+    """Print recorded contexts as a table, and how to get the next page."""
+    if as_json:
+        print_json(page)
+        return
+    if page.contexts:
+        # Times to the second; JSON has all digits.
+        rows = [
+            (
+                c.context_id,
+                moment_text(c.created_at)[:_TO_THE_SECOND] + "Z",
+                c.name,
+                c.freshness_status,
+            )
+            for c in page.contexts
+        ]
+        print_table(("context id", "created at", "name", "freshness"), rows, unwrapped=2)
+    else:
+        typer.echo("No contexts.")
+    if page.next_cursor:
+        note(f"There are more; pass --cursor {page.next_cursor} for the next page.")
+
+
+def print_redaction(
+    record: Record, redacted: str, remaining: Sequence[str], inner: Mapping[str, Sequence[str]]
+) -> None:
+    """Print what was redacted, and where else the value occurs."""
+    typer.echo(f"Redacted {redacted} of {record.context_id}.")
+    typer.echo(f"The record hash is unchanged: {record.record_hash}")
+    if remaining:
+        note(
+            f"The value also occurs at {' '.join(map(quote, remaining))}. Redact these pointers "
+            "now: --everywhere can no longer find them, because the value is gone."
+        )
+    for context_id, places in inner.items():
+        note(
+            f"The value also occurs in the inner context {context_id}, at "
+            f"{' '.join(map(quote, places))}. It has a separate record; redact these, too."
+        )
+    note(
+        "Other records, events, dead letters and features are not searched; "
+        "`headwater context find` finds the contexts of an entity."
+    )
 
 
 def print_report(report: VerificationReport) -> None:
@@ -322,11 +371,6 @@ def _print_shown(title: str, columns: Sequence[str], rows: Sequence[Sequence[obj
 
 def _title(title: str) -> None:
     typer.echo(f"\n{title}")
-
-
-def _second(moment: datetime) -> str:
-    """Return a time to the second, as lists show it; JSON has all digits."""
-    return moment_text(moment)[:_TO_THE_SECOND] + "Z"
 
 
 def _line(text: str | None) -> str | None:

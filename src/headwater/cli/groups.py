@@ -1,20 +1,21 @@
 """`headwater groups`: consumer groups, each of which gets every event."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from headwater.cli.group_table import GROUP_COLUMNS, group_rows
 from headwater.cli.options import AnyStore, AsJson, StoreOption, bare_or_remote, command_group
-from headwater.cli.output import is_interactive, pluralize, print_json, print_table
+from headwater.cli.output import is_interactive, pluralize, print_json, print_table, span_text
 from headwater.cli.runner import run
 from headwater.errors import GroupInUseError, UnknownGroupError
 from headwater.model.admin import ConsumerGroup
 
 app = command_group("List and drop consumer groups.")
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the group.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+GROUP_COLUMNS = ("group", "workers", "waiting", "oldest", "last commit")
 
 
 @app.command("list")
@@ -58,3 +59,22 @@ async def _find(store: AnyStore, name: str) -> ConsumerGroup:
     if groups[name].workers:
         raise GroupInUseError(name, groups[name].workers)
     return groups[name]
+
+
+def group_rows(groups: Sequence[ConsumerGroup], now: datetime) -> list[tuple[object, ...]]:
+    """Return the rows of the table of consumer groups."""
+    return [
+        (
+            group.name,
+            len(group.workers),
+            group.waiting,
+            span_text(age_ms(group.oldest_at, now)),
+            span_text(age_ms(group.committed_at, now)),
+        )
+        for group in groups
+    ]
+
+
+def age_ms(since: datetime | None, now: datetime) -> int | None:
+    """Return the age of a time; not negative, even if the server's clock is ahead."""
+    return None if since is None else max(0, int((now - since).total_seconds() * 1000))

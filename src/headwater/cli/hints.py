@@ -1,4 +1,4 @@
-"""Hints for a search that found nothing: names that the features file does not declare."""
+"""Hints at what else a features file declares, and at names that it does not declare."""
 
 import sys
 from collections.abc import Iterable
@@ -6,13 +6,14 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from headwater.cli.options import AnyStore, declared_store, features_file
-from headwater.cli.output import note
+from headwater.cli.output import note, pluralize
 from headwater.cli.remote import server_of
 from headwater.declarations.features import EntityDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, FeaturesFileError, InvalidInputError
 from headwater.errors.hints import nearest
+from headwater.model.declarations import StoreListing
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import locate
 
@@ -66,6 +67,17 @@ def hint_at_unknown_events(file: Path | None, store: AnyStore, events: Iterable[
         for event_type in sorted(set(events) - triggers) if triggers else ():
             problem = f"No feature of {path} is triggered by {event_type!r}"
             note(f"{problem}; {nearest(event_type, triggers)}")
+
+
+def hint_at_contexts(listed: StoreListing) -> None:
+    """Print how to list contexts and retrievers, if there are any."""
+    counts = [
+        pluralize(len(declared), kind)
+        for declared, kind in ((listed.contexts, "context"), (listed.retrievers, "retriever"))
+        if declared
+    ]
+    if counts:
+        note(f"The file also declares {' and '.join(counts)}: see `headwater context declared`.")
 
 
 def _declared(path: Path) -> Registry | None:

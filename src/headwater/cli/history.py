@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli.history_export import export
 from headwater.cli.options import (
     AnyStore,
     AsJson,
+    StoreOption,
+    bare_or_remote,
     command_group,
     declared_or_remote,
     declared_store,
@@ -38,7 +39,34 @@ app = command_group(
     cls=ReadByDefault,
 )
 
-app.command()(export)
+
+@app.command()
+def export(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="New or empty folder, or one with an earlier export of the same store.",
+        ),
+    ],
+    *,
+    file: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the history of all features to Parquet files; again, add the rows since then.
+
+    `headwater history FRAME --exported FOLDER` reads them without loading the database. An export
+    that was interrupted is simply run again. Values that are pruned or dropped later stay in the
+    files.
+    """
+    report = run(bare_or_remote(file), lambda store: store.history.export(folder))
+    if as_json:
+        print_json(report)
+        return
+    added = pluralize(report.added, "row") if report.added else "no new rows"
+    rows, files = pluralize(report.rows, "row"), pluralize(report.files, "file")
+    typer.echo(f"Exported {added}; {folder} has {rows} in {files}.")
+
 
 # -f names features here, so the features file has no short option.
 File = Annotated[
@@ -47,6 +75,7 @@ File = Annotated[
         "--file", metavar="FILE", help="Features file or module. Default: the setting `features`."
     ),
 ]
+
 Features = Annotated[
     list[str],
     typer.Option(
@@ -56,6 +85,7 @@ Features = Annotated[
         help="Names of features of one entity, separated by commas; can be repeated.",
     ),
 ]
+
 FrameFile = Annotated[
     Path,
     typer.Argument(
@@ -64,6 +94,7 @@ FrameFile = Annotated[
         "entity, and a column of times with a time zone.",
     ),
 ]
+
 OutputFile = Annotated[
     Path | None,
     typer.Option(
@@ -74,12 +105,14 @@ OutputFile = Annotated[
         "Default: FRAME with the ending `.features.parquet`, if it does not exist.",
     ),
 ]
+
 Known = Annotated[
     bool,
     typer.Option(
         "--known", help="Only values that had been written by that time, as they were served."
     ),
 ]
+
 ExportFolder = Annotated[
     Path | None,
     typer.Option(
@@ -87,12 +120,14 @@ ExportFolder = Annotated[
         help="Read stored values from this folder, which `headwater history export` wrote.",
     ),
 ]
+
 TableFile = Annotated[
     Path,
     typer.Argument(
         metavar="FILE", help="Parquet or CSV file with ids, times and values of features."
     ),
 ]
+
 IdColumn = Annotated[
     str | None,
     typer.Option(
@@ -101,6 +136,7 @@ IdColumn = Annotated[
         help="Column with the entity ids. Default: the id field of the entity.",
     ),
 ]
+
 ValueColumn = Annotated[
     str | None,
     typer.Option(
@@ -109,6 +145,7 @@ ValueColumn = Annotated[
         "`value`.",
     ),
 ]
+
 WrittenColumn = Annotated[
     str | None,
     typer.Option(
@@ -117,6 +154,7 @@ WrittenColumn = Annotated[
         "created_timestamp; the current time if there is no such column.",
     ),
 ]
+
 TimeZone = Annotated[
     str | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""`headwater keys`: named API keys with scopes and limits, in the keys file."""
+"""`headwater keys`: API keys with scopes and limits, in the keys file; keys that sign records."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,15 +13,13 @@ from headwater.access.keys_file import ApiKey, changing_keys, read_keys
 from headwater.cli.options import AsJson, StoreOption, bare_store, command_group, option_names
 from headwater.cli.output import EMPTY, note, print_json, print_table
 from headwater.cli.runner import run
-from headwater.cli.signing_keys import app as signing_keys
 from headwater.core.durations import to_timedelta
 from headwater.errors import FieldError, InvalidInputError
 from headwater.model.callers import ALL_SCOPES, AccessScope
+from headwater.records.signing import Ed25519Key, generate_key, parse_keyring, public_text
 from headwater.store.feature_store import FeatureStore
 
 app = command_group("Create, list and revoke API keys; generate keys that sign records.")
-app.add_typer(signing_keys, name="signing")
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")]
 NewName = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the key, shown in logs and records.")
@@ -53,6 +51,8 @@ Expires = Annotated[
 RateLimit = Annotated[
     float | None, typer.Option(min=0, help="Requests per second, in place of `http.rate_limit`.")
 ]
+signing = command_group("Generate keys that sign records, and print their public halves.")
+app.add_typer(signing, name="signing")
 
 
 @app.command()
@@ -207,3 +207,48 @@ def _expiry(key: ApiKey, now: datetime) -> str:
         return EMPTY
     day = key.expires.date().isoformat()
     return f"expired {day}" if key.expires <= now else day
+
+
+@signing.command()
+def generate(
+    key_id: Annotated[
+        str, typer.Argument(metavar="KEY_ID", help="Name of the key; every record shows it.")
+    ],
+    *,
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared", help="Generate a secret for HMAC-SHA256 instead of an Ed25519 key pair."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a new key for the setting `signing_key`. Headwater does not store it."""
+    key = generate_key(key_id, "HMAC-SHA256" if shared else "Ed25519")
+    if as_json:
+        print_json({"key_id": key_id, "signing_key": key})
+        return
+    typer.echo(key)
+    note(
+        "This key is secret. Put it first in HEADWATER_SIGNING_KEY, and keep the older keys after "
+        "it, separated by commas."
+    )
+
+
+@signing.command()
+def public(*, file: StoreOption = None, as_json: AsJson = False) -> None:
+    """Print the public halves of the configured Ed25519 keys, one on each line, for auditors."""
+    keys = parse_keyring(bare_store(file).settings.signing_key).keys
+    pairs = [key for key in keys if isinstance(key, Ed25519Key)]
+    if not pairs:
+        raise InvalidInputError(
+            "no Ed25519 key is configured, and a shared secret has no public half; generate one "
+            "with `headwater keys signing generate KEY_ID` and put it into HEADWATER_SIGNING_KEY"
+        )
+    if as_json:
+        print_json([{"key_id": key.key_id, "public_key": public_text(key)} for key in pairs])
+        return
+    for key in pairs:
+        typer.echo(public_text(key))
+    for secret in (key for key in keys if not isinstance(key, Ed25519Key)):
+        note(f"Key {secret.key_id!r} is a shared secret, which has no public half.")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from headwater.cli.group_table import GROUP_COLUMNS, age_ms, group_rows
+from headwater.cli.groups import GROUP_COLUMNS, age_ms, group_rows
 from headwater.cli.options import AnyStore, AsJson, StoreArgument, bare_or_remote, command_group
 from headwater.cli.output import (
     fitted_table,

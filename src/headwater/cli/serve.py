@@ -1,29 +1,37 @@
 """`headwater serve`: the HTTP API, with workers in this process or in child processes."""
 
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
 import typer
 
-from headwater.cli.child_processes import ChildProcesses
+from headwater.cli.child_processes import (
+    ChildProcesses,
+    serve_supervised,
+    serve_with_processes,
+    worker_processes,
+)
 from headwater.cli.mcp import mcp_mount
 from headwater.cli.options import AsJson, FileArgument, command_group, declared_store, features_file
-from headwater.cli.output import print_json_line
-from headwater.cli.reload import serve_with_reload
+from headwater.cli.output import note, print_json_line
 from headwater.cli.runner import new_store_notice, run_long
-from headwater.cli.serve_processes import serve_supervised, serve_with_processes, worker_processes
 from headwater.core.ui_files import is_ui_installed
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.http.server.processes import serve as serve_http
+from headwater.http.server.processes import stop_signals
 from headwater.settings.environments import on_servers
 from headwater.store.feature_store import FeatureStore
+from headwater.store.loader import locate
 
 app = command_group("Serve a features file.")
-
-
 Host = Annotated[str | None, typer.Option(help="Address to listen on. Default: http.host.")]
 Port = Annotated[
     int | None,
@@ -55,6 +63,7 @@ Reload = Annotated[
         "package, or below it.",
     ),
 ]
+_POLL_SECONDS = 0.25
 
 
 @app.command()
@@ -143,3 +152,56 @@ def _commands_to_try(registry: Registry, file: str) -> Iterator[str]:
     if registry.contexts:
         yield f"headwater context declared --file {file}"
     yield f"headwater graph {file}"
+
+
+def serve_with_reload(file: Path, options: Sequence[str]) -> int:
+    """Serve a features file until a signal arrives, and return the exit code."""
+    # The child gets its own session, so that a signal reaches it only through this process.
+    command = serve = [sys.executable, "-m", "headwater", "serve", str(file), *options]
+    received: list[int] = []
+    for number in stop_signals():
+        signal.signal(number, lambda number, _: received.append(number))
+    folder = locate(file).root
+    while True:
+        seen = _modified_times(folder)
+        child = subprocess.Popen(command, start_new_session=True)
+        has_ended = False
+        while not received and _modified_times(folder) == seen:
+            time.sleep(_POLL_SECONDS)
+            if not has_ended and child.poll() is not None:
+                has_ended = True
+                note(f"The server exited with {child.returncode}; waiting for a file to change.")
+        code = _stop(child, received)
+        if received:
+            return code
+        note("A file changed; restarting.")
+        if not has_ended:
+            command = [*serve, "--restarted"]
+
+
+def _stop(child: subprocess.Popen[bytes], received: Sequence[int]) -> int:
+    """Let the child finish its work; kill it if a second signal arrives."""
+    child.terminate()
+    while True:
+        if len(received) > 1:
+            child.kill()
+        try:
+            return child.wait(_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _modified_times(folder: Path) -> dict[str, int]:
+    """Return when each Python file in a folder was written, without virtual environments."""
+    times: dict[str, int] = {}
+    for root, folders, files in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith((".", "__")) and not Path(root, name, "pyvenv.cfg").exists()
+        ]
+        for name in files:
+            path = Path(root, name)
+            if path.suffix == ".py" and path.exists():
+                times[str(path)] = path.stat().st_mtime_ns
+    return times

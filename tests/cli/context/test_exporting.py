@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.cli.context_yaml import to_yaml
+from headwater.cli.context_export import to_yaml
 from headwater.model.lineage import Context
 from headwater.records.document import load
 from headwater.records.verify import verify_record

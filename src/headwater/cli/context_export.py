@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 
 import msgspec
+import yaml
 
+from headwater.core.canonical_json import JsonError, parse
 from headwater.records.document import export
 from headwater.records.projection import withheld
 from headwater.records.record import InnerContext, Record, inner_contexts
@@ -19,6 +24,12 @@ _FOLDER = _PACKAGE / "verifier"
 _CODE_GOES_HERE = "      // verify.mjs\n"
 # The same time in every bundle, so that one record always gives the same bytes.
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
+_HEADING = (
+    "# For reading only. Verifiers read the JSON document, because its core is the text that was "
+    "hashed.\n"
+)
+# Text of any other form is quoted: parsers of YAML 1.1 and 1.2 disagree about what 1e3 or y is.
+_WORD = re.compile(r"[A-Za-z_]\w+", re.ASCII)
 
 
 def bundle(record: Record, inner: Sequence[Record] = ()) -> bytes:
@@ -112,3 +123,44 @@ def _withheld(record: Record) -> str:
 def _erased(record: Record) -> str:
     pointers = ", ".join(note.pointer for note in record.redactions)
     return f"{pointers}; see `redactions` in record.json" if pointers else "nothing"
+
+
+class _Dumper(yaml.SafeDumper):
+    """A dumper that writes text on several lines as a block and repeats equal values."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    quotes = None if _WORD.fullmatch(text) else '"'
+    style = "|" if _fits_block(text) else quotes
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def document_to_yaml(document: bytes) -> str:
+    """Return a record's document as YAML, with its core parsed."""
+    fields = parse(document)
+    with suppress(JsonError):  # a damaged core stays text
+        fields["core"] = parse(fields["core"])
+    return _HEADING + to_yaml(fields)
+
+
+def to_yaml(value: object) -> str:
+    """Return a JSON value as YAML that parsers of YAML 1.1 and 1.2 read as an equal value."""
+    return yaml.dump(value, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=sys.maxsize)
+
+
+def _fits_block(text: str) -> bool:
+    """Return whether a YAML block keeps every character of a text with several lines."""
+    lines = text.removesuffix("\n").split("\n")
+    return (
+        len(lines) > 1
+        and bool(lines[0].strip())
+        and bool(lines[-1])
+        and lines[0][0] != " "
+        and all(line.isprintable() and line == line.rstrip() for line in lines)
+    )
