@@ -352,3 +352,32 @@ async def test_a_row_that_a_query_returns_again_stays_valid_and_caught_up(
     assert (row["lasting"].value, row["current"].written_at) == (1, clock.now())
     assert len(await past(store, "lasting")) > 1
     assert await past(store, "current") == [1]
+
+
+async def test_a_row_outlasts_a_ttl_that_its_feature_no_longer_has(
+    store: FeatureStore, settings: Settings, clock: ManualClock
+) -> None:
+    def declare(store: FeatureStore, ttl: str | None) -> FeatureStore:
+        @store.entity
+        class User:
+            user_id: str
+
+        @store.feature(
+            User,
+            refresh="5m",
+            materialize=True,
+            sql="SELECT 'u1' AS user_id, 1 AS value,"
+            " TIMESTAMPTZ '2025-01-01 00:00:00+00' AS timestamp",
+            ttl=ttl,
+        )
+        def rank(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+        return store
+
+    async with declare(FeatureStore(settings=settings, clock=clock), "7m") as before:
+        await before.drain()
+    async with declare(FeatureStore(settings=settings, clock=clock), None) as after:
+        clock.advance("5m")
+        await after.drain()
+        clock.advance("3m")
+        assert await after.get_feature("rank", "u1") == 1

@@ -330,6 +330,7 @@ def _compared(
         return "new"
     if cell.as_of < stored.as_of:
         return "older"
-    # With a ttl, each run makes the value valid for longer.
-    is_same = feature.ttl is None and is_same_value(feature, cell.value, stored.value)
+    # With a ttl, each run makes the value valid for longer, also the first one without it.
+    has_ttl = feature.ttl is not None or stored.expires_at is not None
+    is_same = not has_ttl and is_same_value(feature, cell.value, stored.value)
     return "same" if is_same else "new"
