@@ -10,9 +10,11 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature, retriever
+from headwater.backends.connect import connect
 from headwater.cli.context_export import bundle
 from headwater.client.async_client import AsyncClient
 from headwater.contexts.recorded import search
+from headwater.core.clock import SystemClock
 from headwater.errors import CallerLimitError
 from headwater.http.app import create_app
 from headwater.model.callers import AccessScope, Caller, CallerLimits, set_caller
@@ -50,6 +52,10 @@ def shop(settings: Settings) -> FeatureStore:
         spent = [float(await store.get_feature("spend", each)) for each in ("acme-1", "bell-1")]
         return max(spent)
 
+    @feature(entity=User, ttl="1h")
+    async def rank(user_id: str) -> str:
+        return f"the best has spent {await store.get_feature('best', user_id)}"
+
     declare_contexts(store)
     declare_report(store)
     return store
@@ -63,6 +69,10 @@ def declare_contexts(store: FeatureStore) -> None:
     @context(store)
     async def comparison(user_id: str, other: str) -> str:
         return f"{await greeting(user_id)} {await greeting(other)}"
+
+    @context(store)
+    async def ranking(user_id: str) -> str:
+        return str(await store.get_feature("rank", user_id))
 
     @context(store)
     async def order(order_id: str) -> str:
@@ -246,6 +256,25 @@ async def test_a_context_is_refused_if_it_reads_something_outside_of_the_limits(
     assert (response.status_code == 200) is is_allowed, response.text
     recorded = [each.name for each in (await store.list_contexts()).contexts]
     assert (name in recorded) is is_allowed
+
+
+@pytest.mark.parametrize("include_content", [True, False])
+async def test_a_stored_value_stays_refused_when_its_derivation_is_lost(
+    store: FeatureStore, path: Path, *, include_content: bool
+) -> None:
+    settings = store.settings.replace(record={"include_content": include_content})
+    key = add_key(path, "limited", "assemble", tenant="acme-")
+    async with shop(settings) as first:
+        await first.set_feature("spend", "acme-1", 5.0)
+        await first.set_feature("spend", "bell-1", 7.0)
+        assert (await first.assemble("ranking", {"user_id": "acme-1"})).meta["recorded"]
+    for _ in range(2):
+        async with shop(settings) as restarted, client_of(restarted, key=key) as client:
+            body = {"params": {"user_id": "acme-1"}}
+            assert is_refused(await client.post("/v1/contexts/ranking", json=body))
+        backends = await connect(settings, SystemClock())
+        await backends.cache.drop("feature/")
+        await backends.lifecycle.close()
 
 
 async def test_a_context_that_reads_a_record_is_refused(store: FeatureStore) -> None:
