@@ -17,7 +17,7 @@ from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.replay import replay
 from headwater.history.runners import ProcessRunner
 from headwater.model.values import new_id
-from headwater.store.backfills import FeaturesFile
+from headwater.store.loader import FeaturesFile
 
 EVENTS = 300_000  # enough that the start of the processes is a small part
 FILES = 8

@@ -25,10 +25,14 @@ from typing import NamedTuple
 
 import duckdb
 
+from headwater.backends.duckdb.exported_history import (
+    ExportedHistory,
+    ExportManifest,
+    save_manifest,
+)
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import session
 from headwater.core.partitioning import bucket_of
-from headwater.history.exported import ExportedHistory, ExportManifest, save_manifest
 from headwater.ports import FrameColumn, FrameQuery, Segment
 
 ENTITIES = 50_000

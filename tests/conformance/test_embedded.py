@@ -33,8 +33,8 @@ from conformance import (
 )
 from conformance.frames import Reading
 from conformance.suite import Opened, Suite
-from headwater.history.export import HistoryExport
-from headwater.history.exported import ExportedHistory
+from headwater.backends.duckdb.exported_history import ExportedHistory
+from headwater.backends.duckdb.history_export import HistoryExport
 from headwater.ports import FrameReader
 from headwater.settings.schema import Settings
 from tests.conformance.openings import openings

@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
+from headwater.backends.duckdb import history_export as exports
+from headwater.backends.duckdb.exported_history import ExportedHistory, load_manifest, save_manifest
+from headwater.backends.duckdb.history_export import HistoryExport
 from headwater.backends.duckdb.segment_files import SegmentFolder
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, InvalidInputError
-from headwater.history import export as exports
-from headwater.history.export import HistoryExport
-from headwater.history.exported import ExportedHistory, load_manifest, save_manifest
 from headwater.model.catalog import (
     CatalogEntry,
     CatalogState,

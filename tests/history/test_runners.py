@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.backends.inline_runner import InlineRunner
 from headwater.errors import DurationError, TaskFailedError
-from headwater.history.runners import InlineRunner, ProcessRunner
+from headwater.history.runners import ProcessRunner
 from headwater.ports.runner import Runner, Task
 from tests.child_processes import is_running
 from tests.engine.support import until

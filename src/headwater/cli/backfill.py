@@ -45,8 +45,8 @@ from headwater.model.backfills import (
     Phase,
 )
 from headwater.model.dead_letters import DeadLetter
-from headwater.store.backfills import FeaturesFile
 from headwater.store.feature_store import FeatureStore
+from headwater.store.loader import FeaturesFile
 
 _FILES_PER_PROCESS = 4
 _SECONDS_BETWEEN_LINES = 10.0

@@ -80,7 +80,7 @@ class HistoryCalls:
         >>> report.added == report.rows
         True
         """
-        from headwater.history.export import HistoryExport  # noqa: PLC0415 - loads DuckDB
+        from headwater.backends.duckdb.history_export import HistoryExport  # noqa: PLC0415 - loads DuckDB
 
         now = (await self._server.get(HistoryCatalog, "/v1/history/catalog")).now
         rows = ServerRows(self._server)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Never, TypeAlias, get_args
+from typing import Any, Never, Protocol, TypeAlias, get_args
 
 import msgspec
 
@@ -16,9 +16,6 @@ from headwater.errors import DeclarationError, InvalidInputError
 from headwater.errors.hints import Location, nearest
 from headwater.model.values import LONGEST_NAME
 from headwater.settings.groups import Provider
-
-if TYPE_CHECKING:
-    from headwater.declarations.entity_decorator import Declares
 
 EmbedFunction = Callable[[list[str]], Any]
 """A function that returns one vector for each text, or an awaitable of these."""
@@ -52,6 +49,19 @@ class IndexDef(msgspec.Struct, frozen=True, kw_only=True):
     keep_versions: timedelta = _KEEP
 
 
+class TakesIndexes(Protocol):
+    """The part of a registry that an index is added to."""
+
+    def add_index(self, index: IndexDef) -> None: ...
+
+
+class DeclaresIndexes(Protocol):
+    """The part of a store's runtime that an index needs."""
+
+    @property
+    def registry(self) -> TakesIndexes: ...
+
+
 class Index:
     """A declared index: documents that are searched by meaning and by words.
 
@@ -69,7 +79,7 @@ class Index:
 
     def __init__(
         self,
-        store: HasRuntime[Declares],
+        store: HasRuntime[DeclaresIndexes],
         name: str,
         *,
         embedder: str | EmbedFunction | None = None,

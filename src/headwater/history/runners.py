@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from headwater.backends.inline_runner import InlineRunner as InlineRunner
 from headwater.core.logging import log
 from headwater.errors import TaskFailedError
 from headwater.history.task_process import LENGTH, TaskAnswer

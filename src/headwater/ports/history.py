@@ -17,6 +17,18 @@ from headwater.ports.values import Change
 
 LogKind = Literal["history", "events"]
 
+# The dictionary of a file takes 0.0 and -0.0 for one value; only the latter has a text as well.
+VALUE_FLOAT = "CASE WHEN value_json IS NULL THEN value_float + 0.0 ELSE -abs(value_float) END"
+VALUE_AS_JSON = f"""coalesce(
+    value_json,
+    CAST(value_int AS VARCHAR),
+    CAST({VALUE_FLOAT} AS VARCHAR),
+    CAST(value_bool AS VARCHAR),
+    CAST(to_json(value_text) AS VARCHAR),
+    strftime(CAST(value_time AS TIMESTAMP), '"%Y-%m-%dT%H:%M:%S.%fZ"'),
+    'null')"""
+"""The value of a row of exported history, as JSON; an expression over its columns."""
+
 
 class Point(msgspec.Struct, frozen=True):
     """One entity at one moment, which has a time zone."""

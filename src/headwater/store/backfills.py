@@ -7,11 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
-from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import declared_entry
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
@@ -184,20 +181,6 @@ class BackfillVerbs:
         async with audited(engine, "backfills.cancel", name, version=version.number):
             await cancel_backfill(engine, name, version)
         return version.number
-
-
-class FeaturesFile(msgspec.Struct, frozen=True):
-    """A store as tasks in other processes open it: by its features file."""
-
-    file: str
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Engine]:
-        """Load the features file, and open its store for the code inside."""
-        from headwater.store.loader import load_store  # noqa: PLC0415 - imports this package
-
-        async with load_store(self.file) as store:
-            yield await runtime_of(store).open()
 
 
 class OpenStore:

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
+from headwater.backends.duckdb.exported_history import ExportedHistory
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.features.call_scope import track_source
-from headwater.history.exported import ExportedHistory
 from headwater.history.frames.kinds import is_sql, open_frame
 from headwater.history.frames.rows import relation_of
 from headwater.history.past_reads import PastQueries

@@ -83,7 +83,7 @@ class HistoryVerbs:
         >>> report.added == report.rows
         True
         """
-        from headwater.history.export import HistoryExport  # noqa: PLC0415 - loaded with the engine
+        from headwater.backends.duckdb.history_export import HistoryExport  # noqa: PLC0415 - loaded with the engine
 
         engine = await self._runtime.open()
         catalog = engine.catalog.follow

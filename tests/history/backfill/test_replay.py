@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from headwater import Chunk, FeatureStore, ServiceEvent, feature
+from headwater.backends.inline_runner import InlineRunner
 from headwater.declarations.definitions import definition_of
 from headwater.errors import BackfillRefusedError, ReplayWriteError
 from headwater.history.backfill.job import ReplayProgress
@@ -19,7 +20,6 @@ from headwater.history.backfill.replay import (
     replay_failures,
     replay_progress,
 )
-from headwater.history.runners import InlineRunner
 from headwater.testing import ManualClock
 from tests.history.backfill.support import (
     declared,

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.backends.duckdb.segment_schema import HISTORY, VALUE_AS_JSON, VALUE_FLOAT, open_rows
+from headwater.backends.duckdb.segment_schema import HISTORY, open_rows
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import Session, glob_literal, scalar, session
 from headwater.core.sql_literals import text
 from headwater.ports import FrameColumn, misfit_error
+from headwater.ports.history import VALUE_AS_JSON, VALUE_FLOAT
 
 MEMORY_LIMIT = "1GB"
 

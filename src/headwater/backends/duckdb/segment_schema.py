@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import Session, parquet
 from headwater.ports import LogKind, NamedSpan, Snapshot
+from headwater.ports.history import VALUE_AS_JSON, VALUE_FLOAT
 
 
 class SegmentLog(NamedTuple):
@@ -86,16 +87,6 @@ FROM """,
 
 LOGS: Mapping[LogKind, SegmentLog] = {log.kind: log for log in (HISTORY, EVENTS)}
 
-# The dictionary of a file takes 0.0 and -0.0 for one value; only the latter has a text as well.
-VALUE_FLOAT = "CASE WHEN value_json IS NULL THEN value_float + 0.0 ELSE -abs(value_float) END"
-VALUE_AS_JSON = f"""coalesce(
-    value_json,
-    CAST(value_int AS VARCHAR),
-    CAST({VALUE_FLOAT} AS VARCHAR),
-    CAST(value_bool AS VARCHAR),
-    CAST(to_json(value_text) AS VARCHAR),
-    strftime(CAST(value_time AS TIMESTAMP), '"%Y-%m-%dT%H:%M:%S.%fZ"'),
-    'null')"""
 
 VIEWS: Mapping[str, tuple[LogKind, str]] = {
     "events": (

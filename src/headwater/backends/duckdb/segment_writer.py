@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
-from headwater.backends.duckdb.segment_schema import (
-    HISTORY,
-    LOGS,
-    VALUE_AS_JSON,
-    SegmentLog,
-    open_log,
-)
+from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, SegmentLog, open_log
 from headwater.backends.erased_writes import count_erased
 from headwater.core.clock import Clock
 from headwater.core.duckdb_session import scalar, session, sweep
@@ -25,6 +19,7 @@ from headwater.core.logging import log as logger
 from headwater.core.partitioning import bucket_of
 from headwater.core.sql_literals import texts
 from headwater.ports import Change, RecentHistory, history_rows
+from headwater.ports.history import VALUE_AS_JSON
 from headwater.settings.groups import OfflineSettings
 
 _FRESH = f"""

@@ -23,7 +23,6 @@ from headwater.backends.duckdb.segment_schema import (
     LOGS,
     NAME_COLUMNS,
     NAMES_VIEW,
-    VALUE_AS_JSON,
     VIEWS,
     name_row,
     open_log,
@@ -50,6 +49,7 @@ from headwater.ports import (
     Runner,
     named_spans,
 )
+from headwater.ports.history import VALUE_AS_JSON
 from headwater.settings.groups import OfflineSettings
 
 T = TypeVar("T")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.backends.duckdb.segment_schema import VALUE_AS_JSON
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import glob_literal, session
@@ -16,6 +15,7 @@ from headwater.core.sql_literals import texts
 from headwater.declarations.features import FeatureDef
 from headwater.model.values import Cell
 from headwater.ports import Change
+from headwater.ports.history import VALUE_AS_JSON
 
 _PAGE = 5_000
 

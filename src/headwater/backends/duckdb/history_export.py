@@ -14,18 +14,18 @@ from typing import Protocol
 
 import msgspec
 
-from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge, row_count
-from headwater.backends.duckdb.segment_schema import HISTORY
-from headwater.core.duckdb_session import parquet, scalar, session, sweep
-from headwater.core.sql_literals import texts
-from headwater.errors import InvalidInputError
-from headwater.history.exported import (
+from headwater.backends.duckdb.exported_history import (
     MANIFEST,
     ExportManifest,
     load_manifest,
     save_manifest,
     translated,
 )
+from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge, row_count
+from headwater.backends.duckdb.segment_schema import HISTORY
+from headwater.core.duckdb_session import parquet, scalar, session, sweep
+from headwater.core.sql_literals import texts
+from headwater.errors import InvalidInputError
 from headwater.model.catalog import CatalogState
 from headwater.model.history import ExportReport
 from headwater.ports import Segment
