@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from headwater.backends.postgres.coalesced_task import CoalescedTask
+from headwater.backends.postgres.outbox_consumer import CoalescedTask
 
 
 class Work:

@@ -13,7 +13,7 @@ import asyncpg
 import duckdb
 import pytest
 
-from headwater.backends.postgres import copying, frame_answers, frames
+from headwater.backends.postgres import copying, frames
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.core.clock import to_micros
 from headwater.ports import FrameColumn, FrameQuery
@@ -63,7 +63,7 @@ async def test_portions_of_a_frame_are_answered_in_the_order_of_its_rows(
 async def test_many_columns_are_read_in_groups(
     past: PostgresEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frame_answers, "COLUMNS_AT_ONCE", 2)
+    monkeypatch.setattr(frames, "COLUMNS_AT_ONCE", 2)
     names = [f"f{number}" for number in range(5)]
     await past.offline.append([change(n, feature=name) for n, name in enumerate(names)])
     answer = tmp_path / "answer.parquet"

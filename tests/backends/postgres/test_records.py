@@ -16,7 +16,6 @@ import pytest
 
 from headwater.backends.postgres import dedicated_connection as line
 from headwater.backends.postgres import pool
-from headwater.backends.postgres import record_lists as lists
 from headwater.backends.postgres import records as module
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
@@ -360,14 +359,14 @@ async def plan(database: Connection, sql: str, *wanted: Any) -> str:
 async def test_a_list_is_one_range_of_an_index(
     database: Connection, index: str, wanted: dict[str, Any]
 ) -> None:
-    said = await plan(database, lists.records_where(wanted), *wanted.values())
+    said = await plan(database, module.records_where(wanted), *wanted.values())
     assert f"Index Scan Backward using {index} " in said
     assert "Sort" not in said
 
 
 @pytest.mark.usefixtures("many")
 async def test_finding_looks_up_no_more_records_than_it_lists(database: Connection) -> None:
-    said = await plan(database, lists.records_found(), b"key")
+    said = await plan(database, module.records_found(), b"key")
     assert "Backward using _record_keys_pkey" in said
     assert "Index Scan using _records_pkey" in said
     assert "Seq Scan" not in said
@@ -392,7 +391,7 @@ async def test_a_count_reads_an_index_alone(
     database: Connection, index: str, wanted: dict[str, Any]
 ) -> None:
     await database.execute("VACUUM _records")
-    said = await plan_of_count(database, lists.count_where("_records", wanted), *wanted.values())
+    said = await plan_of_count(database, module.count_where("_records", wanted), *wanted.values())
     assert f"Index Only Scan using {index} " in said
 
 
@@ -401,5 +400,5 @@ async def test_records_with_a_key_are_counted_by_the_index_of_the_keys(
     database: Connection,
 ) -> None:
     await database.execute("VACUUM _record_keys")
-    said = await plan_of_count(database, lists.count_where("_record_keys", ["key"]), b"key")
+    said = await plan_of_count(database, module.count_where("_record_keys", ["key"]), b"key")
     assert "Index Only Scan using _record_keys_pkey " in said

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import duckdb
 import msgspec
 
-from headwater.backends.duckdb.exports import export_events, export_history
 from headwater.backends.duckdb.frame_plan import FrameSource, answer_frame
 from headwater.backends.duckdb.retention import SegmentRetention
-from headwater.backends.duckdb.segment_files import SegmentFolder
+from headwater.backends.duckdb.segment_files import SegmentFolder, write_parquet
 from headwater.backends.duckdb.segment_schema import (
     EVENTS,
     HISTORY,
@@ -29,12 +29,18 @@ from headwater.backends.duckdb.segment_schema import (
 )
 from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
-from headwater.backends.duckdb.user_queries import Relation, check_query, fetch
 from headwater.core.clock import Clock, from_micros, to_micros
-from headwater.core.duckdb_session import Session, headline, session
+from headwater.core.duckdb_session import Session, headline, scalar, session
+from headwater.core.partitioning import BUCKETS
 from headwater.core.sql_literals import text, texts
-from headwater.core.sql_sources import FEATURE_NAMES, mentioned
-from headwater.errors import BackendError, HomeError, InvalidInputError
+from headwater.core.sql_sources import (
+    FEATURE_NAMES,
+    HAS_PARAMETERS,
+    NO_ROWS,
+    SEVERAL_STATEMENTS,
+    mentioned,
+)
+from headwater.errors import BackendError, HomeError, InvalidInputError, QueryError
 from headwater.model.events import EventPage
 from headwater.ports import (
     Change,
@@ -53,21 +59,17 @@ from headwater.ports.history import VALUE_AS_JSON
 from headwater.settings.groups import OfflineSettings
 
 T = TypeVar("T")
-
 # A segment disappears during a read only if the read takes longer than the grace period.
 _ATTEMPTS = 3
 # Filtering the tail by more entities than this costs more than reading all of it.
 _MAX_ENTITIES = 500
-
 _POINT_COLUMNS = {"number": "BIGINT", "entity_id": "VARCHAR", "moment": "BIGINT"}
-
 _PAST = """
 CREATE VIEW past AS
 SELECT *, {visible_from} AS visible_from
 FROM headwater.history
 WHERE feature IN ({features}) AND entity_id IN (SELECT entity_id FROM points)
 """
-
 # A value that is outranked when it becomes visible is never the last one. The rank of the others
 # rises with the time they become visible, so the last visible value is the answer.
 _KNOWN = """
@@ -83,9 +85,7 @@ QUALIFY rank = max(rank) OVER (
     PARTITION BY feature, entity_id ORDER BY visible_from, rank ROWS UNBOUNDED PRECEDING
 )
 """
-
 _TRUE = "CREATE VIEW candidates AS SELECT * FROM past"
-
 # An ASOF join has one inequality; the row comparison includes the tie-breaking in it.
 _LAST = f"""
 SELECT points.number, wanted.feature, encode({VALUE_AS_JSON}), epoch_us(as_of), epoch_us(written_at)
@@ -97,7 +97,6 @@ ASOF JOIN candidates
    AND (visible_from, as_of, written_at, seq)
        <= (make_timestamptz(moment), TIMESTAMPTZ 'infinity', TIMESTAMPTZ 'infinity', {2**63 - 1})
 """
-
 _LATEST = f"""
 WITH ids AS (
     SELECT DISTINCT entity_id FROM headwater.history
@@ -111,7 +110,6 @@ QUALIFY row_number() OVER (
 ) = 1
 ORDER BY entity_id
 """
-
 _ROWS = f"""
 SELECT encode({VALUE_AS_JSON}), epoch_us(as_of), epoch_us(written_at), cause
 FROM headwater.history
@@ -119,6 +117,21 @@ WHERE feature = {{series}} AND entity_id = {{entity_id}}
   AND as_of >= {{start}} AND as_of < {{end}}
 ORDER BY as_of DESC, written_at DESC, seq DESC LIMIT {{limit}}
 """
+Relation: TypeAlias = duckdb.DuckDBPyRelation
+_AWARE = "TIMESTAMP WITH TIME ZONE"
+_LAST_ROW = "SELECT max(seq) FROM headwater.history WHERE seq > {after}"
+_NEW_ROWS = f"SELECT * FROM headwater.history WHERE seq > {{after}} ORDER BY {HISTORY.order}"
+# The position of an event is its sequence number, which also gives the order.
+_EVENTS = """
+CREATE TABLE chosen AS
+SELECT bucket, seq AS n, CAST(seq AS VARCHAR) AS position, event_id, event_type, entity_id,
+       epoch_us("timestamp") AS "timestamp", epoch_us(received_at) AS received_at, payload
+FROM headwater.events
+WHERE event_type IN ({types}) AND seq <= list_extract({upto}, "partition" + 1)
+  AND epoch_us("timestamp") >= {since}
+"""
+_FILE = "SELECT * FROM chosen WHERE bucket BETWEEN {first} AND {last} ORDER BY bucket, n"
+_ALWAYS = -(2**63)
 
 
 class _PointRow(msgspec.Struct, frozen=True):
@@ -408,3 +421,83 @@ def _grid(
 
 def _columns(result: Relation) -> Sequence[str]:
     return result.columns
+
+
+def check_query(duck: Session, sql: str) -> None:
+    """Raise QueryError unless a query is one statement that returns rows."""
+    try:
+        statements = duck.connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise QueryError(f"the query cannot be run: {headline(error)}") from error
+    # DuckDB puts a statement without a text in front of a PIVOT.
+    create = duckdb.StatementType.CREATE
+    written = [statement for statement in statements if statement.query or statement.type != create]
+    if len(written) > 1:
+        raise QueryError(SEVERAL_STATEMENTS)
+    if not written or written[0].expected_result_type != [duckdb.ExpectedResultType.QUERY_RESULT]:
+        raise QueryError(NO_ROWS)
+    if written[0].named_parameters:
+        raise QueryError(HAS_PARAMETERS)
+
+
+def fetch(answer: Relation) -> Rows:
+    """Return all rows of a result, with aware times in UTC."""
+    kinds = [str(kind) for kind in answer.types]
+    aware = [place for place, kind in enumerate(kinds) if _AWARE in kind]
+    if not aware:
+        return Rows(answer.columns, answer.fetchall())
+    # Converting DuckDB's aware times to Python needs another package; naive UTC times do not.
+    plain = [kind.replace(_AWARE, "TIMESTAMP") for kind in kinds]
+    casts = ", ".join(f"CAST(#{number} AS {kind})" for number, kind in enumerate(plain, 1))
+    rows = answer.project(casts).fetchall()
+    return Rows(answer.columns, [_with_utc(row, aware) for row in rows])
+
+
+def _with_utc(row: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(_in_utc(item) if place in places else item for place, item in enumerate(row))
+
+
+def _in_utc(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC)
+    if isinstance(value, list):
+        return [_in_utc(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _in_utc(item) for name, item in value.items()}
+    return value
+
+
+def export_history(duck: Session, file: Path, after: int) -> int:
+    """Write the rows of ``headwater.history`` with numbers above one; return the last number."""
+    last = scalar(duck.run(_LAST_ROW.format(after=after)))
+    if last is None:
+        return after
+    write_parquet(duck, _NEW_ROWS.format(after=after), file)
+    return int(last)
+
+
+def export_events(
+    duck: Session,
+    folder: Path,
+    event_types: Collection[str],
+    upto: Mapping[int, str],
+    *,
+    since: datetime | None,
+    files: int,
+) -> list[Path]:
+    """Write the rows of ``headwater.events`` up to a position of each partition."""
+    last = [int(upto.get(partition) or 0) for partition in range(max(upto, default=0) + 1)]
+    duck.run(
+        _EVENTS.format(
+            types=texts(sorted(event_types)) or "NULL",
+            upto=last,
+            since=_ALWAYS if since is None else to_micros(since),
+        )
+    )
+    bounds = [BUCKETS * number // files for number in range(files + 1)]
+    written = []
+    for first, end in itertools.pairwise(bounds):
+        file = folder / f"events-{first:04}-{end - 1:04}.parquet"
+        write_parquet(duck, _FILE.format(first=first, last=end - 1), file)
+        written.append(file)
+    return written

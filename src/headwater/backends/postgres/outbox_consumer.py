@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from heapq import merge
 from operator import attrgetter
 from typing import Any
@@ -20,7 +20,6 @@ import asyncpg
 import msgspec
 from prometheus_client import Gauge
 
-from headwater.backends.postgres.coalesced_task import CoalescedTask
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection, Postgres
@@ -46,7 +45,6 @@ FROM unnest($1::json[], $2::integer[]) WITH ORDINALITY AS batches (batch, partit
      json_array_elements(batch) WITH ORDINALITY AS rows (given, n)
 OFFSET 0
 """
-
 _KEEP: dict[LogKind, str] = {
     "history": f"""
 WITH incoming AS MATERIALIZED (
@@ -67,7 +65,6 @@ SELECT partition, f[1]::json #>> '{{}}', _moment(f[2]::bigint), f[3]::json #>> '
 FROM ({_ROWS}) AS batch ORDER BY n
 """,
 }
-
 _ADD_PARTITIONS = f"""
 WITH added AS (
     INSERT INTO _outbox (store_id, partition) SELECT $1, unnest($2::integer[])
@@ -87,17 +84,22 @@ UPDATE _outbox SET history = taken.history, events = taken.events
 FROM unnest($2::integer[], $3::text[], $4::text[]) AS taken (partition, history, events)
 WHERE _outbox.store_id = $1 AND _outbox.partition = taken.partition
 """
-
 OUTBOX_SECONDS = Gauge(
     "headwater_outbox_seconds",
     "Time since all rows that waited in Redis had been copied to Postgres; `NaN` in a "
     "process that copies none.",
 )
+_CLOSING_SECONDS = 10.0
+
+
 OUTBOX_SECONDS.set(math.nan)
 
+
 LIMITS: dict[LogKind, int] = {"history": 20_000, "events": 5_000}
+
 # A transaction costs as much as some hundred rows, and most partitions have fewer.
 _PARTITIONS_PER_TRANSACTION = 8
+
 _CONCURRENT_TRANSACTIONS = 4
 
 
@@ -407,3 +409,43 @@ async def _all(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
     for error in await asyncio.gather(*tasks, return_exceptions=True):
         if error is not None:
             raise error
+
+
+class CoalescedTask:
+    """A task of which each caller needs a run that started after the call.
+
+    Callers that come during a run share the next one: the current run may already have passed
+    the rows that they need.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._work = work
+        self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    async def __call__(self) -> None:
+        if self._next is None:
+            self._next = asyncio.create_task(self._run(self._running))
+            self._next.add_done_callback(_retrieve_exception)
+        # A cancelled caller does not cancel the run for the others.
+        await asyncio.shield(self._next)
+
+    async def _run(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        self._running, self._next = self._next, None
+        await self._work()
+
+    async def close(self) -> None:
+        """Wait for the runs for a limited time, then cancel them."""
+        tasks = [task for task in (self._running, self._next) if task is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=_CLOSING_SECONDS)
+            for task in late:
+                task.cancel()
+
+
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    """Mark the error as retrieved if all callers are gone; the next run meets it again."""
+    if not task.cancelled():
+        task.exception()

@@ -183,7 +183,7 @@ class Postgres:
         """Keep a connection for the next use; it is as new.
 
         Our own statements change no session state. Queries of users may, and are reset after each
-        one (`user_queries.py`).
+        one (`store.py`).
         """
         if connection.is_closed() or connection.is_in_transaction():
             self._drop(connection)

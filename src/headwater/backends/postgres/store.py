@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+import msgspec
+from asyncpg.prepared_stmt import PreparedStatement
 
 from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
 from headwater.backends.postgres.erasures import PostgresErasures
-from headwater.backends.postgres.event_pages import ArrivalPosition, read_events
+from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.exports import export_events, export_history
 from headwater.backends.postgres.frames import read_frame
 from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value
@@ -28,11 +35,14 @@ from headwater.backends.postgres.retention import (
     prune_history,
 )
 from headwater.backends.postgres.sequence_numbers import settled_number
-from headwater.backends.postgres.user_queries import prepare_query, run_query
 from headwater.core.batching import batched
-from headwater.core.clock import Clock, to_micros
-from headwater.model.events import EventPage
+from headwater.core.clock import MICROSECOND, Clock, to_micros
+from headwater.core.sql_sources import HAS_PARAMETERS, NO_ROWS, SEVERAL_STATEMENTS, mentioned
+from headwater.errors import InvalidInputError, QueryError
+from headwater.model.events import EventPage, FollowedEvent, LoggedEvent
+from headwater.model.values import INTERNAL, ServiceEvent
 from headwater.ports import (
+    MOST_SKIPPED,
     Change,
     EventFilter,
     FrameQuery,
@@ -56,7 +66,6 @@ CROSS JOIN LATERAL ({last}) AS last
 """
 LAST_TRUE = _LAST.format(last=last_value("wanted.feature", known=False))
 LAST_KNOWN = _LAST.format(last=last_value("wanted.feature", known=True))
-
 # The index holds the beginning of the id, which sorts as the whole id does.
 LATEST = """
 WITH page AS (
@@ -77,7 +86,6 @@ CROSS JOIN LATERAL (
 ) AS last
 ORDER BY page.entity_id
 """
-
 ROWS = """
 SELECT value, as_of, written_at, cause FROM _history
 WHERE feature = $1
@@ -85,9 +93,44 @@ WHERE feature = $1
   AND as_of >= coalesce(_moment($3), '-infinity') AND as_of < coalesce(_moment($4), 'infinity')
 ORDER BY as_of DESC, written_at DESC, seq DESC LIMIT $5
 """
-
 # Keeps one statement far below its timeout.
 VALUES_AT_ONCE = 50_000
+# The classes of Postgres's error codes that concern the statement: unsupported, cardinality,
+# data, transaction state, routines, access and names, check options, limits, raised by PL/pgSQL.
+_QUERY_ERRORS = frozenset({"0A", "21", "22", "25", "2F", "38", "39", "42", "44", "54", "P0"})
+_EXISTS = "SELECT to_regclass(format('%I', $1::text)) IS NOT NULL"
+_MILLISECOND = 1_000
+_AFTER_ALL_PARTITIONS = 1 << 20
+_POSITION = re.compile(r"(\d{1,15})-(\d{1,7})-(\d{1,18})")
+_MAX_BYTES = 1 << 20
+_MATCHING = f"""
+FROM _events
+WHERE received_at >= _moment($1) AND received_at < _moment($2)
+  AND ($3::text IS NULL OR event_type = $3) AND ($4::text IS NULL OR entity_id = $4)
+  AND NOT starts_with(event_type, '{INTERNAL}')
+"""
+_COUNT = f"SELECT count(*) FROM (SELECT {_MATCHING} LIMIT {MOST_SKIPPED}) AS skipped"
+# The sum is that of the rows before, so there is always a first one.
+_PAGE = f"""
+WITH next AS (
+    SELECT (extract(epoch FROM received_at) * 1000)::bigint AS ms, partition,
+           split_part(position, '-', 2)::bigint AS n, received_at, event_type, entity_id,
+           payload::text AS payload, "timestamp", event_id, traceparent
+    {_MATCHING}
+      AND (received_at, partition, split_part(position, '-', 2)::bigint) > (_moment($1), $5, $6)
+    ORDER BY received_at, partition, n LIMIT $7
+)
+SELECT ms, partition, n, received_at, event_type, entity_id, payload, "timestamp", event_id,
+       traceparent, found
+FROM (
+    SELECT *, count(*) OVER () AS found, sum(octet_length(payload)) OVER (
+        ORDER BY received_at, partition, n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS bytes
+    FROM next
+) AS measured
+WHERE coalesce(bytes, 0) < {_MAX_BYTES}
+ORDER BY received_at, partition, n
+"""
 
 
 class PostgresOfflineStore:
@@ -279,3 +322,144 @@ async def _last(
     for point, place, value, as_of, written_at in rows:
         grid[point - 1][place - 1] = PastValue(value.encode(), as_of, written_at)
     return grid
+
+
+async def run_query(connection: Connection, sql: str, sources: Mapping[str, str]) -> Rows:
+    """Run a query over views and tables of Postgres."""
+    async with _reading(connection, sql, sources):
+        statement, columns = await _prepare(connection, sql)
+        return Rows(columns, [tuple(row) for row in await statement.fetch()])
+
+
+async def prepare_query(
+    connection: Connection, sql: str, sources: Mapping[str, str]
+) -> Sequence[str]:
+    """Check a query without running it; return the names of its columns."""
+    async with _reading(connection, sql, sources):
+        _, columns = await _prepare(connection, sql)
+        return columns
+
+
+@asynccontextmanager
+async def _reading(
+    connection: Connection, sql: str, sources: Mapping[str, str]
+) -> AsyncIterator[None]:
+    """Run a block in a read-only transaction, with errors that explain the query's problem."""
+    if "\0" in sql:
+        # It would end the statement, and Postgres would read the rest as a protocol message.
+        raise QueryError("the query contains the character U+0000; remove it")
+    try:
+        async with connection.transaction(readonly=True):
+            yield
+    except asyncpg.PostgresSyntaxError as error:
+        raise QueryError(_syntax_problem(error)) from error
+    except asyncpg.UndefinedTableError as error:
+        await _check_sources(connection, sql, sources)
+        raise _invalid(error) from error
+    except asyncpg.PostgresError as error:
+        if error.sqlstate[:2] not in _QUERY_ERRORS:
+            raise
+        raise _invalid(error) from error
+    finally:
+        if not connection.is_closed():
+            await connection.reset()  # the query may have changed settings or taken locks
+
+
+async def _prepare(connection: Connection, sql: str) -> tuple[PreparedStatement, list[str]]:
+    statement = await connection.prepare(sql)
+    columns = [attribute.name for attribute in statement.get_attributes()]
+    if not columns:
+        raise QueryError(NO_ROWS)
+    if statement.get_parameters():
+        raise QueryError(HAS_PARAMETERS)
+    return statement, columns
+
+
+def _syntax_problem(error: asyncpg.PostgresSyntaxError) -> str:
+    problem = headline(error)
+    # The only sign of several statements: they are not counted.
+    is_several = problem.startswith("cannot insert multiple commands")
+    return SEVERAL_STATEMENTS if is_several else f"the query cannot be run: {problem}"
+
+
+def _invalid(error: asyncpg.PostgresError) -> InvalidInputError:
+    return InvalidInputError(f"the query cannot be run: {headline(error)}")
+
+
+async def _check_sources(connection: Connection, sql: str, sources: Mapping[str, str]) -> None:
+    for name in mentioned(sql, sources):
+        if not await connection.fetchval(_EXISTS, name):
+            raise InvalidInputError(
+                f"source {name!r} is not a table or view in Postgres; load {sources[name]!r} into "
+                f"a table {name!r}, in the schema of Headwater or in public"
+            )
+
+
+class ArrivalPosition(NamedTuple):
+    """A place in the order of arrival, after an event or before a millisecond."""
+
+    ms: int
+    partition: int
+    n: int
+
+    @classmethod
+    def before(cls, ms: int) -> ArrivalPosition:
+        return cls(ms - 1, _AFTER_ALL_PARTITIONS, 0)
+
+    @classmethod
+    def end(cls, complete_until: int) -> ArrivalPosition:
+        """Return the end of the events that arrived before a time in microseconds."""
+        return cls.before(complete_until // _MILLISECOND)
+
+    @classmethod
+    def parse(cls, text: str) -> ArrivalPosition:
+        match = _POSITION.fullmatch(text)
+        if match is None:
+            raise InvalidInputError(
+                f"{text[:60]!r} is not a position of this event log; pass one that it returned, or "
+                "none to start at the end"
+            )
+        return cls(*map(int, match.groups()))
+
+    def __str__(self) -> str:
+        return f"{self.ms}-{self.partition}-{self.n}"
+
+
+async def read_events(
+    connection: Connection,
+    position: ArrivalPosition,
+    only: EventFilter,
+    *,
+    complete_until: int,
+    within: timedelta,
+    limit: int,
+) -> EventPage:
+    """Return the events between a position and a time in microseconds, the latest ones only."""
+    end = ArrivalPosition.end(complete_until)
+    oldest = ArrivalPosition.end(complete_until - within // MICROSECOND)
+    skipped = 0
+    if position < oldest:
+        bounds = ((position.ms + 1) * _MILLISECOND, (oldest.ms + 1) * _MILLISECOND)
+        skipped = await connection.fetchval(_COUNT, *bounds, only.event_type, only.entity_id)
+        position = oldest
+    rows = await connection.fetch(
+        _PAGE,
+        *(position.ms * _MILLISECOND, (end.ms + 1) * _MILLISECOND),
+        *(only.event_type, only.entity_id),
+        *(position.partition, position.n, limit),
+    )
+    events = [_followed(row) for row in rows]
+    fetched = rows[0]["found"] if rows else 0
+    has_more = fetched == limit or len(rows) < fetched
+    # The time of the outbox may be that of another server than before.
+    last = events[-1].position if has_more else str(max(position, end))
+    return EventPage(events, last, has_more, skipped)
+
+
+def _followed(row: asyncpg.Record) -> FollowedEvent:
+    event = ServiceEvent(
+        *(row["event_type"], row["entity_id"], msgspec.json.decode(row["payload"])),
+        *(row["timestamp"], row["event_id"], row["traceparent"] or msgspec.UNSET),
+    )
+    position = ArrivalPosition(row["ms"], row["partition"], row["n"])
+    return FollowedEvent(LoggedEvent(event, row["received_at"]), str(position))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from headwater.backends.redis.background_tasks import PartitionTasks
 from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.cross_shard_writes import CrossShardWrites, SplitOutcome
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.erasures import RedisErasures
 from headwater.backends.redis.keys import Keys, PartitionKeys, unhandled
-from headwater.backends.redis.notifications import Notifications
-from headwater.backends.redis.prefetch import Prefetcher
+from headwater.backends.redis.notifications import Notifications, Token
 from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.stream_codec import (
+    StreamPage,
     changes_json,
     documents_json,
     encode_state,
@@ -29,7 +31,12 @@ from headwater.backends.redis.stream_codec import (
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.partitioning import partition_of
-from headwater.errors import BackendError, LeaseLostError, VersionConflictError
+from headwater.errors import (
+    BackendError,
+    BackendUnavailableError,
+    LeaseLostError,
+    VersionConflictError,
+)
 from headwater.model.admin import ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
@@ -48,6 +55,9 @@ from headwater.ports import (
 _encode = msgspec.json.Encoder().encode
 _ERASED: bytes | None = b"erased"
 """Stands for the content of an event that is not accepted; no content is this object."""
+# A connection transfers this well within its timeout, even if every partition is full.
+_MAX_BYTES = 32 << 20
+_MAX_PAGE_BYTES = 4 << 20
 
 
 class RedisBus:
@@ -268,3 +278,88 @@ def _without_erased(
         for partition, group in indexes.items()
     }
     return {partition: group for partition, group in kept.items() if group}
+
+
+class Prefetcher:
+    """The state of each partition: its next page, known to be empty, or unknown."""
+
+    def __init__(self, redis: Redis, keys: Keys, notifications: Notifications) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._notifications = notifications
+        self._limit = 0
+        self._touches = b"{}"
+        self._page_bytes = min(_MAX_PAGE_BYTES, _MAX_BYTES // len(keys.parts))
+        self._pages: dict[int, StreamPage] = {}
+        self._void: dict[int, Lease] = {}
+        self._tasks = PartitionTasks(
+            "prefetch", "reading events failed; retrying", notifications.wake_all
+        )
+
+    def configure(self, limit: int, touches: Mapping[str, Collection[str]]) -> None:
+        """Set the maximum number of events per page, and the entities whose states it includes."""
+        self._limit = limit
+        self._touches = _encode(touches)
+
+    async def fetch(self, leases: Sequence[Lease]) -> None:
+        """Read the next pages of the partitions whose state is unknown."""
+        unknown = [lease for lease in leases if self._is_unknown(lease)]
+        if self._redis.clustered:
+            await self._read_concurrently(unknown, insist=len(unknown) == len(leases))
+        else:
+            await self._read(unknown)
+        for lease in leases:
+            if self._void.get(lease.partition) == lease:
+                del self._void[lease.partition]
+                raise LeaseLostError(lease.partition, lease.owner)
+
+    def _is_unknown(self, lease: Lease) -> bool:
+        page = self._pages.get(lease.partition)
+        if page is not None and page.lease == lease:
+            return False
+        return not self._notifications.is_empty(lease.partition)
+
+    async def _read_concurrently(self, leases: Sequence[Lease], *, insist: bool) -> None:
+        reads = {lease.partition: partial(self._read, [lease]) for lease in leases}
+        is_answered = await self._tasks.run(reads, insist=insist)
+        # An empty result would mean that the partitions are empty.
+        if reads and insist and not is_answered:
+            raise BackendUnavailableError(
+                f"no server of the cluster has answered for the partitions {sorted(reads)} yet"
+            )
+
+    async def _read(self, leases: Sequence[Lease]) -> None:
+        tokens = [self._notifications.token(lease.partition) for lease in leases]
+        answers = await self._redis.calls([self.call(lease) for lease in leases])
+        for lease, token, answer in zip(leases, tokens, answers, strict=True):
+            self.keep(lease, token, answer)
+
+    def call(self, lease: Lease) -> Call:
+        """Return the call that reads a partition's next page."""
+        keys = self._keys.parts[lease.partition]
+        return script_call(
+            "read",
+            [keys.group, keys.events, keys.idle],
+            *(lease_text(lease), self._limit, keys.entity, self._touches, self._page_bytes),
+        )
+
+    def keep(self, lease: Lease, token: Token, answer: list[Any] | None) -> None:
+        """Keep a page for the next read."""
+        self._pages.pop(lease.partition, None)
+        if answer is None:
+            self._void[lease.partition] = lease
+        elif answer[1]:
+            self._pages[lease.partition] = StreamPage(lease, *answer)
+        else:
+            self._notifications.mark_empty(lease.partition, token)
+
+    def take(self, lease: Lease) -> StreamPage | None:
+        """Remove and return a partition's page, or return None; its state is then unknown."""
+        page = self._pages.get(lease.partition)
+        if page is None or page.lease != lease:
+            return None
+        del self._pages[lease.partition]
+        return page
+
+    async def close(self) -> None:
+        await self._tasks.close()

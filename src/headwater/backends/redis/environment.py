@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import AsyncExitStack
 
-from headwater.backends.redis.bus import RedisBus
+from headwater.backends.redis.bus import Prefetcher, RedisBus
 from headwater.backends.redis.cache import RedisCache
 from headwater.backends.redis.catalog import RedisCatalog
 from headwater.backends.redis.client import Redis, command
@@ -18,7 +18,6 @@ from headwater.backends.redis.leases import RedisLeases
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
-from headwater.backends.redis.prefetch import Prefetcher
 from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.store_identity import check_confirmed, create_store, problem_of
 from headwater.core.clock import Clock

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import groupby, islice
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.erasures import SqliteErasures
-from headwater.backends.sqlite.event_reader import (
-    Page,
-    PageRequest,
-    page_request,
-    read_page,
-    to_batch,
-)
 from headwater.backends.sqlite.groups import backlog_of, lag_of
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteLeases
@@ -32,9 +26,11 @@ from headwater.errors import LeaseLostError, VersionConflictError
 from headwater.model.admin import ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
-from headwater.model.values import ServiceEvent, encode_cells
+from headwater.model.values import Cells, EntityKey, ServiceEvent, encode_cells
 from headwater.ports import (
     Batch,
+    Delivery,
+    EntityState,
     Lease,
     Outcome,
     Subjects,
@@ -70,6 +66,33 @@ _EventRow = tuple[int | str | bytes | None, ...]
 _UNTRACED_COLUMNS = 8
 _ERASED: bytes | None = b"erased"
 """Stands for the content of an event that is not accepted; no content is this object."""
+_READ_EVENTS = """
+SELECT CAST(json_group_array(json_array(
+    seq, only_feature, event_id, event_type, entity_id, timestamp, json(CAST(payload AS TEXT)),
+    traceparent
+)) AS BLOB)
+FROM (
+    SELECT seq, only_feature, event_id, event_type, entity_id, timestamp, payload, traceparent
+    FROM events
+    WHERE partition = :partition AND seq > :cursor ORDER BY seq LIMIT :limit
+)"""
+# The states are JSON already.
+_STATES = """
+SELECT CAST('[' || coalesce(group_concat(
+    '[' || json_quote(entity) || ',' || json_quote(entity_id) || ',' || version || ','
+    || CAST(state AS TEXT) || ']'
+), '') || ']' AS BLOB)
+FROM entities
+WHERE entity IN (SELECT value FROM json_each(:entities)) AND entity_id IN (
+    SELECT entity_id FROM events
+    WHERE partition = :partition AND seq > :cursor ORDER BY seq LIMIT :limit
+)"""
+_StoredEvent = tuple[int, str | None, str, str, str, int, dict[str, Any], str | None]
+_StoredState = tuple[str, str, int, Cells]
+_decode_events = msgspec.json.Decoder(list[_StoredEvent]).decode
+_decode_states = msgspec.json.Decoder(list[_StoredState]).decode
+_UNKNOWN = EntityState(0, {})
+_EMPTY = b"[]"
 
 
 def event_row(event: ServiceEvent, partition: int, now: int, only: str | None = None) -> _EventRow:
@@ -317,3 +340,79 @@ def _dead_row(letter: DeadLetter) -> tuple[str | int | bytes, ...]:
         to_micros(letter.first_failed_at),
         to_micros(letter.dead_at),
     )
+
+
+class Page(NamedTuple):
+    """The encoded events after a partition's cursor, and the states of their entities."""
+
+    cursor: int
+    events: bytes
+    states: bytes
+
+    @property
+    def is_empty(self) -> bool:
+        return self.events == _EMPTY
+
+
+class PageRequest(NamedTuple):
+    """The maximum number of events, and the entities whose states are read with them."""
+
+    limit: int
+    entities: str
+
+
+def page_request(limit: int, touches: Mapping[str, Collection[str]]) -> PageRequest:
+    """Return the request of a reader with these touches."""
+    names = sorted({name for names in touches.values() for name in names})
+    return PageRequest(limit, msgspec.json.encode(names).decode())
+
+
+def read_page(
+    execute: Callable[[str, Mapping[str, Any]], sqlite3.Cursor],
+    partition: int,
+    cursor: int,
+    request: PageRequest,
+) -> Page:
+    """Return the next page of a partition."""
+    where = {"partition": partition, "cursor": cursor, **request._asdict()}
+    (events,) = execute(_READ_EVENTS, where).fetchone()
+    if events == _EMPTY:
+        return Page(cursor, _EMPTY, _EMPTY)
+    (states,) = execute(_STATES, where).fetchone()
+    return Page(cursor, events, states)
+
+
+def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]], limit: int) -> Batch:
+    """Decode a page, up to the limit, as a batch for a worker."""
+    deliveries: list[Delivery] = []
+    stored = islice(_decode_events(page.events), limit)
+    for seq, only, event_id, event_type, entity_id, at, payload, traceparent in stored:
+        event = ServiceEvent(
+            event_type, entity_id, payload, from_micros(at), event_id, traceparent or UNSET
+        )
+        if only is None:
+            deliveries.append(Delivery(str(seq), event))
+        else:
+            deliveries.append(Delivery(str(seq), event, *_redriven(only)))
+    states = dict.fromkeys(_touched(deliveries, touches), _UNKNOWN)
+    for entity, entity_id, version, cells in _decode_states(page.states):
+        key = (entity, entity_id)
+        if key in states:
+            states[key] = EntityState(version, cells)
+    return Batch(lease, deliveries, states)
+
+
+def _redriven(target: str) -> tuple[str, str]:
+    """Return the feature and the consumer group of a redrive."""
+    group, _, feature = target.rpartition("/")
+    return feature, group
+
+
+def _touched(
+    deliveries: Iterable[Delivery], touches: Mapping[str, Collection[str]]
+) -> set[EntityKey]:
+    return {
+        (entity, delivery.event.entity_id)
+        for delivery in deliveries
+        for entity in touches.get(delivery.event.event_type, ())
+    }

@@ -209,7 +209,7 @@ class SqliteOnlineStore:
 
 @cache
 def _select(count: int) -> str:
-    # One row for all entities, as in event_reader.py; the states are JSON already.
+    # One row for all entities, as in bus.py; the states are JSON already.
     marks = ", ".join("?" * count)
     return f"""
     SELECT CAST('[' || coalesce(group_concat(

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from headwater.backends.postgres.pool import Connection
 from headwater.backends.postgres.vectors.binary_rows import (
@@ -16,9 +17,13 @@ from headwater.backends.postgres.vectors.binary_rows import (
     lexeme,
 )
 from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
-from headwater.backends.postgres.vectors.filters import condition
-from headwater.backends.postgres.vectors.stored_text import read_metadata, unescape
-from headwater.ports import Hit, Hits, VectorQuery
+from headwater.backends.postgres.vectors.stored_text import (
+    comparable,
+    escape,
+    read_metadata,
+    unescape,
+)
+from headwater.ports import AllOf, AnyOf, Compare, Filter, Hit, Hits, Not, VectorQuery
 from headwater.settings.groups import VectorSettings
 
 # The time of the last change is read with the rows, so that it is of the same snapshot.
@@ -47,7 +52,6 @@ _WAS_CURRENT = (
     "c.valid_to IS NULL AND c.valid_from <= {as_of}",
     "c.valid_to > {as_of} AND c.valid_from <= {as_of}",
 )
-
 # Postgres ranks a chunk by one term with the sum of 1/i² over the term's occurrences, divided by
 # this constant. The bounds between these ranks give the number of occurrences back.
 _RANK_SCALE = 1.64493406685
@@ -82,6 +86,8 @@ SELECT count(*)::float8 AS chunks, sum(length)::float8 AS terms FROM {table} AS 
 """
 # How many times more chunks are searched for while the last ones have the same distance.
 _MORE = 8
+_SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_encode = msgspec.json.Encoder().encode
 
 
 def search_parameters(settings: VectorSettings) -> dict[str, str]:
@@ -232,3 +238,56 @@ def _quoted(term: str) -> str:
     """Return a term as a ``tsquery``."""
     text = lexeme(term).decode().replace("\\", "\\\\").replace("'", "''")
     return f"'{text}'"
+
+
+def condition(given: Filter, parameters: list[Any]) -> str:
+    """Return SQL that is true or false, never NULL; values are appended to the parameters."""
+    if isinstance(given, AllOf):
+        return _joined(" AND ", "true", given.conditions, parameters)
+    if isinstance(given, AnyOf):
+        return _joined(" OR ", "false", given.conditions, parameters)
+    if isinstance(given, Not):
+        return f"NOT {condition(given.condition, parameters)}"
+    return f"coalesce({_comparison(given, parameters)}, false)"
+
+
+def _joined(word: str, empty: str, conditions: Any, parameters: list[Any]) -> str:
+    return f"({word.join(condition(inner, parameters) for inner in conditions) or empty})"
+
+
+def _comparison(given: Compare, parameters: list[Any]) -> str:
+    if given.operator in _SIGNS:
+        return _order(given, comparable(given.value), parameters)
+    field = _field(given, parameters)
+    if given.operator == "in":
+        values: Any = given.value
+        accepted = _parameter([_json(value) for value in values], parameters)
+        return f"{field} @> ANY ({accepted}::jsonb[])"
+    # A scalar contains itself, and a list its elements.
+    return f"{field} @> {_parameter(_json(given.value), parameters)}::jsonb"
+
+
+def _order(given: Compare, value: Any, parameters: list[Any]) -> str:
+    sign = _SIGNS[given.operator]
+    if isinstance(value, str):
+        field, operand = _field(given, parameters), _parameter(value, parameters)
+        # Compared by code points, which jsonb does not.
+        text = f"({field} #>> '{{}}') COLLATE \"C\""
+        return f"jsonb_typeof({field}) = 'string' AND {text} {sign} {operand}::text"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "false"
+    field, operand = _field(given, parameters), _parameter(_json(value), parameters)
+    return f"jsonb_typeof({field}) = 'number' AND {field} {sign} {operand}::jsonb"
+
+
+def _field(given: Compare, parameters: list[Any]) -> str:
+    return f"(c.fields -> {_parameter(escape(given.field), parameters)}::text)"
+
+
+def _json(value: Any) -> str:
+    return _encode(comparable(value)).decode()
+
+
+def _parameter(value: Any, parameters: list[Any]) -> str:
+    parameters.append(value)
+    return f"${len(parameters)}"

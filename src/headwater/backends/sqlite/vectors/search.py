@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 import msgspec
@@ -20,16 +20,14 @@ from headwater.backends.sqlite.vectors.chunk_columns import (
     GenerationState,
     Integers,
 )
-from headwater.backends.sqlite.vectors.filters import meeting
-from headwater.backends.sqlite.vectors.hits import Candidates, read_hits
-from headwater.backends.sqlite.vectors.nearest import nearest_vectors
+from headwater.backends.sqlite.vectors.hits import Candidates, Scores, read_hits
+from headwater.backends.sqlite.vectors.metadata_values import conditions
 from headwater.errors import BackendError, InvalidInputError
 from headwater.model.indexes import IndexSpec
-from headwater.ports import Hits, VectorQuery
+from headwater.ports import AllOf, AnyOf, Compare, Filter, Hits, Not, VectorQuery
 
 Mask = NDArray[np.bool_]
 Search = Callable[[VectorQuery, GenerationState, ColumnsView, int], Candidates]
-
 K1, B = 1.2, 0.75
 # A smaller search takes less time than a thread hop and its wait for the interpreter lock.
 _TINY_BYTES = 2 << 20
@@ -37,7 +35,6 @@ _TINY_BYTES = 2 << 20
 _SMALL_BYTES = 32 << 20
 # Chunks that are pruned during a search make it start again.
 _ATTEMPTS = 20
-
 _GENERATION = """
 SELECT indexes.id, generations.id, spec, generations.changed_at, pruned_before, last_seq,
     state = 'active'
@@ -46,6 +43,13 @@ WHERE name = ? AND number = ? AND state <> 'removed'
 """
 _POSITIONS = "SELECT group_concat(doc - ?, ' ') FROM chunk_term_positions WHERE term = ?"
 _NOTHING = Hits(0, (), is_active=False)
+# More than the rounding errors of a product of vectors of unit length: every vector this close to
+# the last place is compared again, with a sum whose result does not depend on its place.
+_MARGIN = 1e-5
+# Of a block in which fewer than one in this many vectors is searched, only these are read.
+_SPARSE = 4
+# Scores of which only the best one is compared at first.
+_GROUP = 32
 
 
 def _is_pruned(moment: int, before: GenerationState, after: GenerationState) -> bool:
@@ -180,3 +184,114 @@ class VectorSearch:
         if current is not None:
             is_current &= current[np.minimum(positions, size - 1)]
         return positions[is_current], counts[is_current]
+
+
+def meeting(home: Home, index_id: int, filters: Filter, metadata_ids: Integers) -> Mask:
+    """Return which of the rows with these metadata meet a filter."""
+    if not len(metadata_ids):
+        return np.zeros(0, np.bool_)
+    lowest = int(metadata_ids.min())
+    size = int(metadata_ids.max()) - lowest + 1
+
+    def of(condition: Filter) -> Mask:
+        match condition:
+            case Compare():
+                return _holding(home, index_id, condition, lowest, size)
+            case AllOf():
+                return reduce(np.logical_and, map(of, condition.conditions), np.ones(size, bool))
+            case AnyOf():
+                return reduce(np.logical_or, map(of, condition.conditions), np.zeros(size, bool))
+            case Not():
+                return ~of(condition.condition)
+
+    return of(filters)[metadata_ids - lowest]
+
+
+def _holding(home: Home, index_id: int, compare: Compare, lowest: int, size: int) -> Mask:
+    mask = np.zeros(size, np.bool_)
+    for condition, arguments in conditions(compare):
+        # One text instead of a row for each: SQLite joins ids and NumPy parses them.
+        sql = (
+            "SELECT group_concat(metadata_id - ?, ' ') FROM metadata_values"
+            f" WHERE index_id = ? AND metadata_id BETWEEN ? AND ? AND {condition}"
+        )
+        bounds = (lowest, index_id, lowest, lowest + size - 1)
+        ((positions,),) = home.read(sql, (*bounds, *arguments))
+        mask[np.fromstring(positions or "", np.int64, sep=" ")] = True
+    return mask
+
+
+def nearest_vectors(
+    blocks: VectorBlocks,
+    view: ColumnsView,
+    wanted: NDArray[np.float32],
+    searched: NDArray[np.bool_] | None,
+    limit: int,
+) -> Candidates:
+    """Return at least the nearest ``limit`` vectors, and all with the same score as the last."""
+    best = Candidates(np.empty(0, np.int64), np.empty(0, np.float32))
+    least = -np.inf
+    for start, stop in blocks.ranges(len(view.valid_from)):
+        part = None if searched is None else np.flatnonzero(searched[start:stop])
+        if part is not None and not len(part):
+            continue
+        scores = _products(blocks.vectors(start, stop, view), wanted, part)
+        if least == -np.inf:
+            least = _reached(scores, limit) - _MARGIN
+        near = np.flatnonzero(scores >= least)
+        if len(near):
+            positions = (near if part is None else part[near]) + start
+            best, least = _merged(best, Candidates(positions, scores[near]), limit, least)
+    return Candidates(best.positions, _exact_scores(blocks, view, wanted, best.positions))
+
+
+def _reached(scores: NDArray[np.float32], limit: int) -> float:
+    """Return a number that at least ``limit`` scores reach; it is near the last of the best.
+
+    The best scores of some groups are such scores, and finding them takes a tenth of the time of
+    sorting out all scores.
+    """
+    groups = len(scores) // _GROUP
+    if groups < limit:
+        return -np.inf
+    best = scores[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
+    return float(np.partition(best, -limit)[-limit])
+
+
+def _products(
+    vectors: NDArray[np.float32], wanted: NDArray[np.float32], part: Integers | None
+) -> NDArray[np.float32]:
+    """Return the products of the vectors of a block, or of a part of them, with another one."""
+    if part is None:
+        return vectors @ wanted
+    if len(part) * _SPARSE < len(vectors):
+        return vectors[part] @ wanted
+    return (vectors @ wanted)[part]
+
+
+def _merged(
+    best: Candidates, near: Candidates, limit: int, least: float
+) -> tuple[Candidates, float]:
+    """Return the candidates within the margin of the last place, and the least score for that."""
+    positions = np.concatenate((best.positions, near.positions))
+    scores = np.concatenate((best.scores, near.scores))
+    if len(scores) <= limit:
+        return Candidates(positions, scores), least
+    least = float(np.partition(scores, -limit)[-limit]) - _MARGIN
+    kept = np.flatnonzero(scores >= least)
+    return Candidates(positions[kept], scores[kept]), least
+
+
+def _exact_scores(
+    blocks: VectorBlocks, view: ColumnsView, wanted: NDArray[np.float32], positions: Integers
+) -> Scores:
+    """Return the products of some vectors in double precision, each summed in the same way."""
+    scores = np.empty(len(positions))
+    exact = wanted.astype(np.float64)
+    size = len(view.valid_from)
+    for start in {position // blocks.rows * blocks.rows for position in positions.tolist()}:
+        stop = min(start + blocks.rows, size)
+        here = (positions >= start) & (positions < stop)
+        vectors = blocks.vectors(start, stop, view)[positions[here] - start]
+        scores[here] = (vectors.astype(np.float64) * exact).sum(axis=1)
+    return scores
