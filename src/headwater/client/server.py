@@ -18,7 +18,7 @@ import httpx
 import msgspec
 
 from headwater.client.problems import error_of
-from headwater.client.stream_lines import OnLine, StreamLine, counted
+from headwater.client.stream_lines import OnLine, StreamLine, counted, shown
 from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
 from headwater.core.retry_after import retry_after_seconds
@@ -26,12 +26,14 @@ from headwater.errors import (
     ConfigError,
     ConnectionLostError,
     HeadwaterError,
+    InvalidInputError,
     OverloadedError,
     RateLimitedError,
     ServerUnreachableError,
     UnexpectedResponseError,
 )
 from headwater.model.problems import MEDIA_TYPE, UNAVAILABLE, Problem
+from headwater.model.progress import ProgressStep
 from headwater.settings.masking import mask_address
 from headwater.store.verbs.verb import Arguments, Verb, Verbs
 
@@ -102,6 +104,12 @@ class Server:
 
     async def run(self, verb: Verb, group: Verbs, arguments: Arguments) -> Any:
         """Send a verb; return its result."""
+        for name in verb.local:
+            if arguments.get(name) is not None:
+                raise InvalidInputError(
+                    f"{name} cannot be sent to a server; leave it out, or call {verb.name} of a "
+                    "FeatureStore"
+                )
         sent = verb.sent(arguments)
         path = verb.path.format(**{name: quote(str(sent.pop(name)), safe="")
                                    for name in verb.path_names})  # fmt: skip
@@ -115,11 +123,13 @@ class Server:
         )
         kind = verb.answer or verb.returns
         if verb.is_long:
-            result = await self._lines(kind, request, counted(arguments.get("progress")))
+            progress = arguments.get("progress")
+            on_line = counted(progress) if verb.step is ProgressStep else shown(verb.step, progress)
+            result = await self._lines(kind, request, on_line)
         else:
             response = await self.send(request)
             result = None if kind is NoneType else self.decoded(kind, response)
-        return result if verb.answer is None else getattr(result, *verb.answer.__struct_fields__)
+        return result if verb.answer is None else getattr(result, verb.answer.__struct_fields__[-1])
 
     async def get(self, kind: type[T], path: str, *segments: object, **query: Any) -> T:
         """Read something."""

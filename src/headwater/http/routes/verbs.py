@@ -10,10 +10,10 @@ from msgspec.structs import asdict
 
 from headwater.http.routing.responses import NO_CONTENT
 from headwater.http.routing.route import Parameter, Route, RouteSignature
-from headwater.http.routing.streaming import ProgressResponse
+from headwater.http.routing.streaming import ProgressResponse, Reporter
 from headwater.model.progress import NDJSON, ActionLine, ProgressStep
 from headwater.settings.schema import Settings
-from headwater.store.verbs.verb import Verb, Verbs, run, verbs_of
+from headwater.store.verbs.verb import Arguments, Verb, Verbs, run, verbs_of
 
 _lines: Any = ActionLine
 
@@ -35,7 +35,7 @@ def _route(verb: Verb, handler: Callable[..., Awaitable[Any]]) -> Route:
         handler,
         status=NO_CONTENT if answer is NoneType else 200,
         returns=NDJSON if verb.is_long else "application/json",
-        documents=_lines[ProgressStep, answer] if verb.is_long else None,
+        documents=_lines[verb.step, answer] if verb.is_long else None,
         applies_limits=verb.applies_limits,
         raises=verb.raises,
         signature=RouteSignature(
@@ -57,16 +57,18 @@ def _query(verb: Verb) -> Iterator[Parameter]:
 def _handler(verb: Verb, group: Verbs, *, private: bool) -> Callable[..., Awaitable[Any]]:
     reports = "progress" in verb.signature.parameters
 
+    def follow(arguments: Arguments) -> Callable[[Reporter], Awaitable[Any]]:
+        async def action(report: Reporter) -> Any:
+            progress = report if verb.step is ProgressStep else report.show
+            shown = {"progress": progress} if reports else {}
+            return verb.answered(arguments, await run(verb, group, {**arguments, **shown}))
+
+        return action
+
     async def handle(*, body: Any = None, **sent: Any) -> Any:
         arguments = verb.received(sent if body is None else sent | asdict(body))
         if verb.is_long:
-            return await ProgressResponse(
-                lambda report: run(
-                    verb, group, arguments | ({"progress": report} if reports else {})
-                ),
-                private=private,
-            ).begun()
-        result = await run(verb, group, arguments)
-        return result if verb.answer is None else verb.answer(result)
+            return await ProgressResponse(follow(arguments), private=private).begun()
+        return verb.answered(arguments, await run(verb, group, arguments))
 
     return handle

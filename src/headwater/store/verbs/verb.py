@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -33,6 +33,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.model.callers import AccessScope
+from headwater.model.progress import ProgressStep
 
 if TYPE_CHECKING:
     from headwater.engine.engine import Engine
@@ -51,12 +52,16 @@ class Sent(NamedTuple):
     kind: Any
     encode: Callable[[Any], Any] = str
     decode: Callable[[Any], Any] | None = None
+    name: str | None = None
+    """Its name in the API, if another."""
 
 
 class Field(NamedTuple):
     """An argument as it is sent."""
 
+    argument: str
     name: str
+    """Its name in the API."""
     kind: Any
     default: Any
     encode: Callable[[Any], Any] | None
@@ -101,21 +106,29 @@ class Verb:
     changes: str | None = None
     """The action in the audit log; None if it changes nothing, so that it may be repeated."""
     target: str | None = None
-    """The argument that the audit log names as the action's target."""
+    """The argument that the audit log names as the action's target, by its name in the API."""
     notes: tuple[str, ...] = ()
-    """Further arguments for the audit log, never personal values: it cannot be redacted."""
+    """Further arguments for the audit log, by these names, never personal values.
+
+    The log cannot be redacted.
+    """
     audits_itself: bool = False
     """Whether the function writes to the audit log, because the arguments do not say enough."""
     reads: str | None = None
     """The source of the answer in the provenance of a context whose function calls it."""
     answer: type[msgspec.Struct] | None = None
-    """The JSON object whose only field is the result; None if the result is an object itself."""
+    """The JSON object whose last field is the result, after the first arguments of the path.
+
+    None if the result is an object itself.
+    """
     raises: tuple[type[Exception], ...] = ()
     applies_limits: bool = False
     is_long: bool = False
     """Whether it may take minutes: its response is lines with the progress, then the result."""
     most: int | None = None
     """How many positional arguments it takes."""
+    local: tuple[str, ...] = ()
+    """The arguments that only callers in the process can give."""
     function: Callable[..., Coroutine[Any, Any, Any]] = field(init=False)
 
     def __call__(
@@ -152,8 +165,19 @@ class Verb:
         return self._hints["return"]
 
     @cached_property
+    def step(self) -> Any:
+        """The type of its progress, `ProgressStep` for two numbers or none."""
+        kind = _without_none(self._hints.get("progress"))
+        shown = get_args(kind)[0] if kind else []
+        return shown[0] if len(shown) == 1 else ProgressStep
+
+    @cached_property
     def _hints(self) -> dict[str, Any]:
-        return get_type_hints(self.function, include_extras=True)
+        """The types of the result and of the arguments that can be sent."""
+        kinds = self.function.__annotations__.items()
+        sent = {name: kind for name, kind in kinds if name not in self.local}
+        annotated = SimpleNamespace(__annotations__=sent)
+        return get_type_hints(annotated, self.function.__globals__, include_extras=True)
 
     @cached_property
     def path_names(self) -> tuple[str, ...]:
@@ -162,18 +186,24 @@ class Verb:
 
     @cached_property
     def fields(self) -> dict[str, Field]:
-        """The arguments that are sent, by name."""
+        """The arguments that are sent, by their name in the API."""
         return {field.name: field for field in self._fields()}
+
+    @cached_property
+    def _by_argument(self) -> dict[str, Field]:
+        return {field.argument: field for field in self._fields()}
 
     def _fields(self) -> Iterator[Field]:
         for parameter in self.signature.parameters.values():
-            kind, name = self._hints[parameter.name], parameter.name
+            if (name := parameter.name) in self.local:
+                continue
+            kind = self._hints[name]
             if parameter.kind is parameter.VAR_KEYWORD:
                 (filters,) = get_args(kind)
                 for key, value in get_type_hints(filters, include_extras=True).items():
                     yield _field(key, value, None)
             elif parameter.kind is parameter.VAR_POSITIONAL:
-                yield Field(name, _several(kind, self.most), (), list, None)
+                yield Field(name, name, _several(kind, self.most), (), list, None)
             elif name != "progress":
                 yield _field(name, kind, parameter.default)
 
@@ -205,20 +235,28 @@ class Verb:
 
     def sent(self, arguments: Arguments) -> dict[str, Any]:
         """Return the given arguments as they are sent, without those that are None."""
-        fields = self.fields
+        fields = self._by_argument
         return {
-            name: value if (encode := fields[name].encode) is None else encode(value)
+            field.name: value if field.encode is None else field.encode(value)
             for name, value in arguments.items()
-            if value is not None and name in fields
+            if value is not None and (field := fields.get(name)) is not None
         }
 
     def received(self, sent: Arguments) -> dict[str, Any]:
         """Return arguments that were sent as the function takes them."""
-        fields = self.fields
+        fields = [(self.fields[name], value) for name, value in sent.items()]
         return {
-            name: value if (decode := fields[name].decode) is None else decode(value)
-            for name, value in sent.items()
+            field.argument: value if field.decode is None else field.decode(value)
+            for field, value in fields
         }
+
+    def answered(self, arguments: Arguments, result: Any) -> Any:
+        """Return the JSON object with a result."""
+        if self.answer is None:
+            return result
+        *named, _ = self.answer.__struct_fields__
+        sent = self.sent(arguments)
+        return self.answer(*(sent[name] for name in self.path_names[: len(named)]), result)
 
     def call(self, group: Verbs, arguments: Arguments) -> Coroutine[Any, Any, Any]:
         """Call the function with arguments by name."""
@@ -264,8 +302,8 @@ def _field(name: str, kind: Any, default: Any) -> Field:
     kind = _without_none(kind)
     sent = next((each for each in get_args(kind)[1:] if isinstance(each, Sent)), None)
     if sent is None:
-        return Field(name, kind, default, None, None)
-    return Field(name, sent.kind, default, sent.encode, sent.decode)
+        return Field(name, name, kind, default, None, None)
+    return Field(name, sent.name or name, sent.kind, default, sent.encode, sent.decode)
 
 
 def _without_none(kind: Any) -> Any:
