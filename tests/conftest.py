@@ -20,6 +20,7 @@ from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.child_processes import default_signals, no_survivors
 from tests.cluster import cluster
+from tests.effort import STEADY_EXAMPLES
 from tests.memory import holds_test_files
 from tests.schemas import Schemas
 from tests.servers import postgres, valkey
@@ -41,7 +42,7 @@ pytest.register_assert_rewrite("conformance")
 
 # Found examples are the same on every run, so a failure in CI is a failure here.
 # `pytest --hypothesis-profile=explore` looks for new ones, and `make test` tries fewer.
-hypothesis.register_profile("steady", derandomize=True, deadline=None, max_examples=50)
+hypothesis.register_profile("steady", derandomize=True, deadline=None, max_examples=STEADY_EXAMPLES)
 hypothesis.register_profile("quick", derandomize=True, deadline=None, max_examples=10)
 hypothesis.register_profile("explore", deadline=None, max_examples=1_000)
 hypothesis.load_profile("steady")

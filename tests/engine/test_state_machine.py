@@ -16,6 +16,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker.batch import run_batch
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
+from tests.effort import scaled
 from tests.engine.support import backlog, query, run_set
 
 T = TypeVar("T")
@@ -175,4 +176,4 @@ class Engine(RuleBasedStateMachine):
 
 
 TestEngine = Engine.TestCase
-TestEngine.settings = settings(max_examples=20, stateful_step_count=25)
+TestEngine.settings = settings(max_examples=scaled(20), stateful_step_count=25)

@@ -24,6 +24,7 @@ from headwater.model.values import Cell
 from headwater.ports import Change, OfflineStore
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
+from tests.effort import scaled
 from tests.engine.support import backlog, query, until
 
 pytestmark = pytest.mark.both_environments
@@ -384,13 +385,13 @@ async def busy(settings: Settings) -> AsyncIterator[FeatureStore]:
 
 async def test_an_audit_raises_no_false_alarm_while_workers_run(settings: Settings) -> None:
     async with busy(settings) as store:
-        for _ in range(5):
+        for _ in range(scaled(5)):
             assert await differences(store) == []
 
 
 async def test_a_rebuild_takes_nothing_from_workers_that_run(settings: Settings) -> None:
     async with busy(settings) as store:
-        for _ in range(5):
+        for _ in range(scaled(5)):
             await store.admin.rebuild()
     async with FeatureStore(settings=settings) as store:
         declare(store)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.declarations.runtime import runtime_of
 from headwater.testing import ManualClock, temporary
+from tests.effort import scaled
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -136,7 +137,7 @@ STEPS = st.lists(
 
 
 # Each example is a whole store.
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=scaled(6), deadline=None)
 @given(STEPS)
 def test_known_values_are_the_ones_that_were_served(steps: list[Step]) -> None:
     async def run() -> None:

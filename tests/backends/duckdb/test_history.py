@@ -35,6 +35,7 @@ from tests.backends.duckdb.embedded import (
     embedded,
     series,
 )
+from tests.effort import scaled
 
 SEGMENT_ROWS = 5
 
@@ -532,7 +533,7 @@ async def compare_with_oracle(
         assert rows.rows == [(len(oracle.rows) - pruned.history,)]
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(12))
 @given(st.sampled_from([1, 3, 10]), steps, st.sampled_from([-1, *MOMENTS]))
 def test_history_answers_like_a_search_from_end_to_end_also_when_it_was_pruned(
     segment_rows: int, plan: list[Any], pruned_before: int

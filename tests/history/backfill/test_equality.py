@@ -19,6 +19,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.history.backfill.replay import last_cells, replay_failures
 from headwater.model.values import Cells
 from headwater.testing import ManualClock
+from tests.effort import scaled
 from tests.history.backfill.support import history, job_of, replay_all
 
 Published = tuple[str, str, int, bool]
@@ -73,7 +74,7 @@ def _declare(store: FeatureStore, name: str) -> None:
 
 
 @given(moments=_EVENTS, name=st.sampled_from(sorted(_FEATURES)))
-@hypothesis(max_examples=8)
+@hypothesis(max_examples=scaled(8))
 async def test_random_events_give_the_same_values_in_a_replay(
     moments: Sequence[Sequence[Published]], name: str
 ) -> None:
