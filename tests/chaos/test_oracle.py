@@ -16,6 +16,8 @@ from chaos.run import opened
 from headwater import FeatureStore, ServiceEvent
 from headwater.settings.schema import Settings
 
+pytestmark = pytest.mark.chaos
+
 STEPS = [Step(f"e{number}", "step", "a", {"number": number}) for number in range(1, 6)]
 
 Stores = tuple[FeatureStore, FeatureStore]

@@ -16,6 +16,8 @@ from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
 from tests.servers import quiet_port
 
+pytestmark = pytest.mark.chaos
+
 FEATURES = Path(__file__).with_name("features.py")
 ACCOUNTS = 50
 EVENTS_EACH = 40

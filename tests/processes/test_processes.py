@@ -18,6 +18,8 @@ from tests.engine.support import backlog, query, until
 from tests.processes import program
 from tests.processes.fleet import Fleet, Process
 
+pytestmark = pytest.mark.chaos
+
 ENTITIES = [f"u{number}" for number in range(24)]
 
 

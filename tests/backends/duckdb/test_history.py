@@ -331,6 +331,7 @@ async def test_the_files_of_a_dead_segment_writer_are_removed(parts: Embedded) -
     assert list(parts.home.scratch.iterdir()) == []
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("acknowledged_batches", [1, 9])
 def test_kill_9_of_a_rolling_process_leaves_every_acknowledged_row_once(
     tmp_path: Path, acknowledged_batches: int

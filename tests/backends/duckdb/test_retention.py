@@ -61,6 +61,7 @@ async def test_a_reader_of_a_retired_segment_goes_on_reading(parts: Embedded) ->
     assert file in parts.segment_files()
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("replacements", [0, 2])
 async def test_kill_9_while_pruning_loses_no_other_row_and_the_next_run_completes(
     parts: Embedded, replacements: int

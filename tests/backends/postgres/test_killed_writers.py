@@ -7,6 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.errors import BackendError
 from headwater.settings.schema import Settings
@@ -14,6 +16,8 @@ from tests.backends.postgres import rewriting
 from tests.backends.postgres.documents import embedding, near, spec, with_terms
 from tests.backends.postgres.story import Open, until
 from tests.servers import restartable_postgres
+
+pytestmark = pytest.mark.chaos
 
 ROOT = Path(__file__).parents[3]
 KILLS = 2

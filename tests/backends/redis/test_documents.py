@@ -84,6 +84,7 @@ async def shared(settings: Settings) -> AsyncIterator[FeatureStore]:
     await runtime_of(indexing.store).rebind(before, SystemClock())
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("settings", ["server"], indirect=True)
 async def test_documents_arrive_once_and_in_order_if_processes_that_store_them_are_killed(
     opened: Opened, fleet: Fleet, settings: Settings
@@ -117,6 +118,7 @@ async def test_documents_arrive_once_and_in_order_if_processes_that_store_them_a
     assert (generation.documents, generation.chunks) == (number + 1, number + 1)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("settings", ["server"], indirect=True)
 async def test_a_document_of_a_worker_that_is_killed_is_indexed_once(
     shared: FeatureStore, fleet: Fleet, tmp_path: Path

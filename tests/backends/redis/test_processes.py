@@ -21,6 +21,8 @@ from tests.engine.support import backlog, past, until
 from tests.processes import program
 from tests.processes.fleet import Fleet, Process
 
+pytestmark = pytest.mark.chaos
+
 
 @asynccontextmanager
 async def seen_from_here(store: FeatureStore, settings: Settings) -> AsyncIterator[FeatureStore]:

@@ -101,6 +101,7 @@ async def check_whole(vectors: VectorIndex) -> int:
     return number
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("way", ["direct", "handler"])
 async def test_a_kill_while_documents_are_indexed_leaves_the_old_or_the_new_version(
     home: Path, way: str
