@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import ContextFailedError, FunctionRaisedError, UnknownNameError
-from headwater.features.retries import RetryBudget, backoff, is_permanent
+from headwater.features.event_handlers import RetryBudget, backoff, is_permanent
 
 SECOND = 1_000_000
 NOON = 1_768_478_400 * SECOND

@@ -11,7 +11,7 @@ from headwater import FeatureStore, create_app
 from headwater.backends import inspection
 from headwater.core.clock import Clock
 from headwater.doctor import store_overview
-from headwater.features.retries import BREAKER_OPEN
+from headwater.features.event_handlers import BREAKER_OPEN
 from headwater.model.health import Finding
 from headwater.settings.schema import Settings
 from tests.http.conftest import MakeStore, Serving, client_of, damage, wait_until

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+from headwater.core.sql_sources import mentioned
+from headwater.declarations.code_uses import uses_of
 from headwater.declarations.features import FeatureDef, unknown_reference
+from headwater.declarations.registry import Registry
+from headwater.declarations.retrievers import RetrieverDef
 from headwater.errors import CycleError, DeclarationError
+from headwater.model.declarations import Edge, Graph, Node
 
 
 def dependencies(feature: FeatureDef) -> tuple[str, ...]:
@@ -76,3 +82,67 @@ def levels(
         tuple(name for name, at in depth.items() if at == level)
         for level in range(max(depth.values()) + 1)
     )
+
+
+def draw(registry: Registry) -> Graph:
+    """Return the graph of all declarations, of event types and of sources.
+
+    The dependencies of templates, triggers, SQL and searches are declared. Those of functions are
+    found in their code.
+    """
+    nodes = {node.id: node for node in _nodes(registry)}
+    edges: dict[tuple[str, str], Edge] = {}
+    for edge in _edges(registry):
+        if edge.source != edge.target and edge.source in nodes and edge.target in nodes:
+            edges.setdefault((edge.source, edge.target), edge)
+    return Graph(tuple(nodes.values()), tuple(edges.values()))
+
+
+def _nodes(registry: Registry) -> Iterator[Node]:
+    for feature in registry.features.values():
+        yield Node(f"feature:{feature.name}", feature.name, feature.mode, feature.entity.name)
+        yield from (Node(f"event:{trigger}", trigger, "event") for trigger in feature.triggers)
+        yield from (
+            Node(f"source:{source}", source, "source") for source in _sources(feature, registry)
+        )
+    for name in registry.all_indexes():
+        yield Node(f"index:{name}", name, "index")
+    for name in registry.retrievers:
+        yield Node(f"retriever:{name}", name, "retriever")
+    for name in registry.contexts:
+        yield Node(f"context:{name}", name, "context")
+
+
+def _edges(registry: Registry) -> Iterator[Edge]:
+    for feature in registry.features.values():
+        node = f"feature:{feature.name}"
+        yield from (Edge(f"event:{trigger}", node) for trigger in feature.triggers)
+        yield from (Edge(f"source:{source}", node) for source in _sources(feature, registry))
+        yield from (Edge(f"feature:{dependency}", node) for dependency in dependencies(feature))
+        if feature.template is None and feature.sql is None:
+            yield from _found_in_code(node, feature.function)
+    for retriever in registry.retrievers.values():
+        yield from _edges_of_retriever(retriever)
+    for context in registry.contexts.values():
+        yield from _found_in_code(f"context:{context.name}", context.function)
+
+
+def _edges_of_retriever(retriever: RetrieverDef) -> Iterator[Edge]:
+    node, search = f"retriever:{retriever.name}", retriever.search
+    if search is None:
+        yield from _found_in_code(node, retriever.function)
+        return
+    yield Edge(f"index:{search.index}", node)
+    for name in search.references:
+        if name not in retriever.signature.parameters:
+            yield Edge(f"feature:{name}", node)
+
+
+def _found_in_code(node: str, function: Callable[..., Any]) -> Iterator[Edge]:
+    for kind, name, is_written in uses_of(function):
+        other = f"{kind}:{name}"
+        yield Edge(node, other, "code") if is_written else Edge(other, node, "code")
+
+
+def _sources(feature: FeatureDef, registry: Registry) -> Iterator[str]:
+    yield from mentioned(feature.sql or "", registry.sources)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -16,7 +17,7 @@ from headwater.core.metrics import TallyCounter
 from headwater.core.templates import as_text
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
-from headwater.errors import FeatureFailedError, FeatureValueError
+from headwater.errors import FeatureFailedError, FeatureValueError, StoreLostError
 from headwater.features.call_scope import (
     CallScope,
     Past,
@@ -28,15 +29,13 @@ from headwater.features.call_scope import (
 )
 from headwater.features.cells import history_cell, make_cell, make_change
 from headwater.features.derivation_cache import DerivationCache
-from headwater.features.missed_events import missed_events
 from headwater.features.read_plan import Plan, Plans, live_cell
 from headwater.features.read_tracking import OnFailure, Reads, tracked_feature, unshared
 from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.running_calls import UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
-from headwater.features.store_loss import StoreLoss
-from headwater.features.value_freshness import Evidence, apply_rules, derivation_of
+from headwater.features.value_freshness import Evidence, apply_rules, derivation_of, missed_events
 from headwater.model.features import FeatureRow
 from headwater.model.values import (
     UNDATED,
@@ -48,15 +47,16 @@ from headwater.model.values import (
     as_of_time,
     decode_cells,
 )
-from headwater.ports import Point
+from headwater.ports import Lifecycle, Point
+from headwater.settings.schema import Settings
 
 CACHE = TallyCounter(
     "headwater_feature_cache_total",
     "Reads of computed features that are cached; `outcome` is `hit` or `miss`.",
     ["feature", "outcome"],
 )
-
 _MISSING = FeatureValue(None, None, "missing")
+_ASK_SECONDS = 1.0
 
 
 class Reader:
@@ -458,3 +458,38 @@ def _rendered(
     dated = [moment for moment in moments if moment is not None]
     as_of = min(dated) if dated and len(dated) == len(moments) else None
     return FeatureValue(text, as_of, "computed", None, provenance, rule, None, tracked)
+
+
+class StoreLoss:
+    """Asks the store whether it lost its data before values are read, once a second.
+
+    Every value of a lost store is missing, so a read would return defaults that look like facts;
+    while it is lost, every read asks.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, settings: Settings) -> None:
+        self._lifecycle = lifecycle
+        self._is_refusing = settings.lost_store == "refuse"
+        self._ask_at = 0.0
+        self.known: StoreLostError | None = None
+        """The loss, if the last answer was that the store lost its data."""
+
+    @property
+    def is_check_due(self) -> bool:
+        """Whether ``check`` has something to do; cheap, because every read asks."""
+        return time.monotonic() >= self._ask_at
+
+    async def check(self) -> None:
+        """Raise StoreLostError if the store lost its data, unless the settings prefer defaults."""
+        if not self.is_check_due:
+            return
+        try:
+            await self._lifecycle.check_values()
+        except StoreLostError as error:
+            self.known, self._ask_at = error, 0.0
+            if self._is_refusing:
+                raise
+        else:
+            # Set after the answer: until then concurrent reads ask too, and no read goes ahead
+            # of the answer.
+            self.known, self._ask_at = None, time.monotonic() + _ASK_SECONDS

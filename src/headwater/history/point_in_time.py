@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -12,14 +12,18 @@ from typing import Any
 
 import duckdb
 import msgspec
+from msgspec.structs import replace
 
-from headwater.core.duckdb_session import headline, parquet, session
+from headwater.core.clock import from_micros, to_micros
+from headwater.core.duckdb_session import Session, headline, parquet, session
+from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.meanings import PastNames
+from headwater.declarations.meanings import FeatureSince, PastNames, default_text
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import MOST_SOURCES, current_scope, track_sources
 from headwater.features.reader import Reader
+from headwater.history.column_types import column_type, from_json
 from headwater.history.columns import (
     ColumnPlan,
     Reading,
@@ -28,13 +32,18 @@ from headwater.history.columns import (
     result_columns,
 )
 from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spine
-from headwater.history.json_values import check_values
 from headwater.history.past_reads import PastQueries, PastReads
 from headwater.history.points import write_points
 from headwater.history.recomputing import Recomputation
-from headwater.history.served_spans import ServedSpans, served_spans
 from headwater.model.progress import OnStep
-from headwater.ports import FrameReader
+from headwater.ports import FrameReader, misfit_error
+
+_TEXTS_AT_ONCE = 10_000
+_EXAMPLE = """
+SELECT count(*), min(v{place}), arg_min(entity_id, v{place})
+FROM ({answer}) JOIN ({points}) USING ("row")
+WHERE v{place} IN (SELECT value FROM misfits)
+"""
 
 
 class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,3 +241,138 @@ def _check_column(name: str, given: Sequence[str], content: str, remedy: str) ->
         )
     if given.count(name) > 1:
         raise InvalidInputError(f"the frame has several columns {name!r}; rename all but one")
+
+
+class VersionedReading(msgspec.Struct, frozen=True):
+    """A reading of every version that was served, and what its columns are chosen from."""
+
+    reading: Reading
+    columns: Sequence[Sequence[tuple[FeatureSince, int]]]
+    """For each column of the answer, the spans of its feature and their places in the reading."""
+
+    def write(self, points: Path, every: Path, answer: Path) -> None:
+        """Write the answer: for each row the value of the version that was served at its moment.
+
+        The default of that moment stands where there was no value.
+        """
+        selected = ["row"]
+        for place, spans in enumerate(self.columns):
+            selected.append(f"{_chosen(spans, _value)} AS v{place}")
+            selected.append(f"{_chosen(spans, lambda _, number: f'a{number}')} AS a{place}")
+        with session(answer.parent) as duck:
+            duck.write(
+                f"SELECT {', '.join(selected)} FROM ({parquet([every])})"
+                f' JOIN (SELECT row, "at" FROM ({parquet([points])})) USING (row) ORDER BY row',
+                answer,
+            )
+
+
+class ServedSpans(msgspec.Struct, frozen=True):
+    """The requested features as they were served, and those that were not always the same."""
+
+    features: Sequence[FeatureDef] = ()
+    changed: Mapping[str, Sequence[FeatureSince]] = {}
+
+    def versioned(self, reading: Reading) -> VersionedReading | None:
+        """Return how a reading is answered if one of its features was not always the same."""
+        if not any(feature.name in self.changed for feature in reading.features):
+            return None
+        every: dict[str, FeatureDef] = {}
+        spans = [
+            self.changed.get(feature.name, [FeatureSince(_EVER, feature)])
+            for feature in reading.features
+        ]
+        for span in (span for of_feature in spans for span in of_feature):
+            every.setdefault(span.feature.series, span.feature)
+        places = {series: place for place, series in enumerate(every)}
+        return VersionedReading(
+            replace(reading, features=list(every.values())),
+            [[(span, places[span.feature.series]) for span in of_feature] for of_feature in spans],
+        )
+
+
+_EVER = from_micros(0)
+
+
+def served_spans(features: Sequence[FeatureDef], names: PastNames, points: Path) -> ServedSpans:
+    """Return features as they were served at the moments of some points."""
+    with session(points.parent) as duck:
+        row = duck.run(f'SELECT min("at"), max("at") FROM ({parquet([points])})').fetchone()
+    if row is None or row[0] is None:
+        return ServedSpans(features)
+    start, end = from_micros(row[0]), from_micros(row[1])
+    spans = {feature.name: names.spans(feature, start, end) for feature in features}
+    changed = {name: some for name, some in spans.items() if len(some) > 1}
+    # The default of a row's moment is in the answer; none of the present stands in for it.
+    return ServedSpans(
+        [
+            replace(feature, default=None)
+            if feature.name in changed
+            else spans[feature.name][0].feature
+            for feature in features
+        ],
+        changed,
+    )
+
+
+def _chosen(
+    spans: Sequence[tuple[FeatureSince, int]], expression: Callable[[FeatureDef, int], str]
+) -> str:
+    """Return the SQL that chooses by the moment of a row."""
+    sql = expression(spans[0][0].feature, spans[0][1])
+    for span, place in spans[1:]:
+        later = expression(span.feature, place)
+        sql = f'CASE WHEN "at" >= {to_micros(span.since)} THEN {later} ELSE {sql} END'
+    return sql
+
+
+def _value(feature: FeatureDef, place: int) -> str:
+    default = default_text(feature)
+    if default is None:
+        return f"v{place}"
+    kind = feature.codec.kind
+    fallback = text(default) if kind == "json" else from_json(text(default), column_type(feature))
+    return f"CASE WHEN a{place} IS NULL THEN {fallback} ELSE v{place} END"
+
+
+def check_values(reading: Reading, points: Path, answer: Path) -> None:
+    """Raise FeatureValueError if an answer has JSON text that does not fit its feature's type.
+
+    Each distinct text is decoded once.
+    """
+    places = [n for n, column in enumerate(reading.columns) if column.kind == "json"]
+    if not places:
+        return
+    with session(answer.parent) as duck:
+        for place in places:
+            feature = reading.features[place]
+            misfits = _misfits(
+                duck, feature, f"SELECT DISTINCT v{place} AS v FROM ({parquet([answer])})"
+            )
+            if misfits:
+                duck.load_rows(
+                    "misfits", [{"value": misfit} for misfit in misfits], {"value": "VARCHAR"}
+                )
+                sql = _EXAMPLE.format(
+                    place=place, answer=parquet([answer]), points=parquet([points])
+                )
+                row = duck.run(sql).fetchone()
+                assert row is not None, "an aggregate returns a row"
+                raise misfit_error(
+                    reading.columns[place],
+                    count=row[0],
+                    example=row[1],
+                    entity_id=row[2],
+                    expected=feature.codec.expected,
+                )
+
+
+def _misfits(duck: Session, feature: FeatureDef, texts: str) -> list[str]:
+    in_table = from_json("v", column_type(feature))
+    cursor = duck.run(f"SELECT v, TRY({in_table}) IS NOT NULL FROM ({texts}) WHERE v IS NOT NULL")
+    misfits = []
+    while page := cursor.fetchmany(_TEXTS_AT_ONCE):
+        misfits += [
+            text for text, has_type in page if not (has_type and feature.codec.fits(text.encode()))
+        ]
+    return misfits

@@ -11,10 +11,12 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
+from prometheus_client import Histogram
 
 from headwater.core.canonical_json import canonical, to_tagged
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
+from headwater.core.metrics import TallyCounter
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.items import Chunk
 from headwater.declarations.registry import SEARCH
@@ -49,15 +51,30 @@ from headwater.features.user_calls import Raising, is_mistake
 from headwater.model.values import Part
 from headwater.ports import Cached
 from headwater.retrieval.index_searches import NO_VERSION, IndexQuery, IndexSearches
-from headwater.retrieval.metrics import CACHE, RETRIEVALS, SECONDS
 from headwater.retrieval.past_versions import AsOf
 from headwater.retrieval.results import PackedChunk, copied, pack, to_chunks, unpack
 from headwater.retrieval.search import SearchResult
 
 CACHED_SEARCHES = "search:"
 """The beginning of the cache keys of all searches."""
-
 _MILLISECOND = timedelta(milliseconds=1)
+RETRIEVALS = TallyCounter(
+    "headwater_retrievals_total",
+    "Calls of retrievers, and searches of an index as `search:` and its name; "
+    "`outcome` is `done` or `failed`.",
+    ["retriever", "outcome"],
+)
+SECONDS = Histogram(
+    "headwater_retrieval_seconds",
+    "Time of a call of a retriever, or a search, that succeeded.",
+    ["retriever"],
+    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0),
+)
+CACHE = TallyCounter(
+    "headwater_retriever_cache_total",
+    "Calls of retrievers with a `cache_ttl`; `outcome` is `hit` or `miss`.",
+    ["retriever", "outcome"],
+)
 
 
 class _CachedResults(msgspec.Struct, frozen=True):
@@ -120,6 +137,7 @@ class _Results(NamedTuple):
 _Search = Callable[[], Awaitable[_Results]]
 
 _encode = msgspec.json.Encoder().encode
+
 _decode = msgspec.json.Decoder(_CachedResults).decode
 
 

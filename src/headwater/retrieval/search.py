@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from headwater.core.clock import from_micros
 from headwater.declarations.filters import parse_filters
+from headwater.declarations.function_checks import is_async
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.items import Chunk
-from headwater.declarations.search_options import SearchOptions
-from headwater.errors import InvalidInputError
+from headwater.declarations.search_options import Rerank, SearchOptions
+from headwater.errors import HeadwaterError, InvalidInputError, RerankFailedError
 from headwater.features.call_scope import current_scope
 from headwater.features.caller_limits import check_index_limits
 from headwater.features.services import Services
+from headwater.features.user_calls import LimitedCalls, Raising
 from headwater.model.values import is_utf8
 from headwater.ports import Embedding, Filter, Hit, Hits, IndexVersion, VectorQuery
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.past_versions import AsOf, version_at
-from headwater.retrieval.ranking import Reranker, fuse, scaled
 
 LONGEST_QUERY = 100_000
 _FEWEST_CANDIDATES = 50
@@ -33,6 +36,8 @@ _CANDIDATES_PER_RESULT = 4
 _FUSED_SHARE = 2 / 3
 # Comparing more chunks with each other takes longer than a thread hop.
 _COMPARED_INLINE = 200
+_FUSION = 60
+"""The constant of reciprocal rank fusion: the larger, the less the first ranks count."""
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,7 +246,7 @@ def _at_least(hits: Sequence[Hit], query: Embedding, min_score: float | None) ->
     """Return the hits whose cosine with the query is at least this."""
     if min_score is None:
         return hits
-    from headwater.retrieval.diversity import cosines  # noqa: PLC0415 - NumPy
+    from headwater.retrieval.search import cosines  # noqa: PLC0415 - NumPy
 
     near = cosines(query, [hit.embedding or b"" for hit in hits])
     return [hit for hit, cosine in zip(hits, near, strict=True) if cosine >= min_score]
@@ -253,7 +258,7 @@ async def _diversified(
     hits: Sequence[Hit],
     options: SearchOptions,
 ) -> list[Chunk]:
-    from headwater.retrieval.diversity import diversified  # noqa: PLC0415 - NumPy
+    from headwater.retrieval.search import diversified  # noqa: PLC0415 - NumPy
 
     by_id = {hit.id: hit.embedding or b"" for hit in hits}
     embeddings = [by_id[chunk.id or ""] for chunk in chunks]
@@ -277,3 +282,119 @@ def _chunk(hit: Hit) -> Chunk:
         version=hit.version,
         indexed_at=from_micros(hit.indexed_at),
     )
+
+
+def fuse(*rankings: Sequence[Hit]) -> list[Hit]:
+    """Return hits by reciprocal rank fusion: the sum of 1 / (60 + rank) over the rankings.
+
+    Of equal scores, the smaller chunk id comes first.
+    """
+    scores: dict[str, float] = {}
+    hits: dict[str, Hit] = {}
+    for ranking in rankings:
+        for rank, hit in enumerate(ranking, start=1):
+            scores[hit.id] = scores.get(hit.id, 0.0) + 1 / (_FUSION + rank)
+            hits.setdefault(hit.id, hit)
+    ordered = sorted(hits, key=lambda chunk_id: (-scores[chunk_id], chunk_id))
+    return [replace(hits[chunk_id], score=scores[chunk_id]) for chunk_id in ordered]
+
+
+def scaled(scores: Sequence[float]) -> list[float]:
+    """Return positive scores as parts of the best one, so that they compare with cosines."""
+    best = max(scores, default=1.0)
+    return [score / best for score in scores]
+
+
+class Reranker:
+    """A user's function that ranks chunks for a query again; a sync one runs in a thread."""
+
+    def __init__(self, function: Rerank, index: str, calls: LimitedCalls) -> None:
+        self.name = _name_of(function)
+        self.is_async = is_async(function)
+        self.timeout = None
+        self._function = function
+        self._index = index
+        self._calls = calls
+
+    async def rerank(self, query: str, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Return the chunks in the order of the function, with its scores if it returns scores."""
+        if not chunks:
+            return []
+        with Raising(self._raised):
+            call = partial(self._function, query, list(chunks))
+            returned = await self._calls.call(self, call, self._timed_out)
+        if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
+            raise self._error(f"returned {type(returned).__name__}; {_RETURN}")
+        return self._ranked(chunks, list(returned))
+
+    def _ranked(self, chunks: Sequence[Chunk], returned: list[Any]) -> list[Chunk]:
+        if all(isinstance(chunk, Chunk) for chunk in returned):
+            ids_given = {chunk.id for chunk in chunks}
+            ids = [chunk.id for chunk in returned]
+            if not ids_given.issuperset(ids) or len(set(ids)) < len(ids):
+                raise self._error("returned a chunk that it was not given, or one twice")
+            return returned
+        scores = [self._score(score) for score in returned]
+        if len(scores) != len(chunks):
+            raise self._error(f"returned {len(scores)} scores for {len(chunks)} chunks; {_RETURN}")
+        scored = [replace(chunk, score=score) for chunk, score in zip(chunks, scores, strict=True)]
+        return sorted(scored, key=lambda chunk: -(chunk.score or 0.0))
+
+    def _score(self, score: Any) -> float:
+        try:
+            number = math.nan if isinstance(score, str | bytes | Chunk) else float(score)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise self._error(f"returned {score!r} as a score; {_RETURN}")
+        return number
+
+    def _timed_out(self, _: str, seconds: float) -> HeadwaterError:
+        return self._error(f"timed out after {seconds:g} s")
+
+    def _raised(self, raised: Exception) -> HeadwaterError:
+        return self._error(f"raised {type(raised).__name__}: {raised}")
+
+    def _error(self, problem: str) -> RerankFailedError:
+        return RerankFailedError(self._index, self.name, problem)
+
+
+_RETURN = "it must return the chunks, best first, or one finite number for each chunk"
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    named = inspect.isfunction(function) or inspect.ismethod(function)
+    return function.__name__ if named else type(function).__name__
+
+
+def cosines(query: Embedding, embeddings: Sequence[Embedding]) -> list[float]:
+    """Return the cosine of a query with each embedding."""
+    if not embeddings:
+        return []
+    products = _matrix(embeddings) @ np.frombuffer(query, "<f4")
+    return [float(product) for product in products]
+
+
+def diversified(
+    relevance: Sequence[float], embeddings: Sequence[Embedding], count: int, diversity: float
+) -> list[int]:
+    """Return the places of chunks by maximal marginal relevance.
+
+    Each next chunk has the largest (1 - diversity) × relevance - diversity × similarity to the most
+    similar one before it.
+    """
+    if not embeddings:
+        return []
+    matrix, worth = _matrix(embeddings), np.asarray(relevance, np.float64)
+    nearest = np.full(len(worth), -np.inf)
+    chosen = [int(np.argmax(worth))]
+    while len(chosen) < min(count, len(worth)):
+        nearest = np.maximum(nearest, matrix @ matrix[chosen[-1]])
+        marginal = (1 - diversity) * worth - diversity * nearest
+        marginal[chosen] = -np.inf
+        chosen.append(int(np.argmax(marginal)))
+    return chosen
+
+
+def _matrix(embeddings: Sequence[Embedding]) -> Any:
+    return np.frombuffer(b"".join(embeddings), "<f4").reshape(len(embeddings), -1)

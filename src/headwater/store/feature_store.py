@@ -17,8 +17,8 @@ from headwater.declarations import (
     graph,
     retriever_decorator,
 )
-from headwater.declarations.drawing import draw
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
+from headwater.declarations.graph import draw
 from headwater.declarations.runtime import runtime_of
 from headwater.features.call_scope import check_not_replaying, loaded_value
 from headwater.features.caller_limits import limited_caller

@@ -15,7 +15,7 @@ from headwater import (
     entity,
     feature,
 )
-from headwater.contexts.recorded.explanation import explained
+from headwater.contexts.recorded.service import explained
 from headwater.core.templates import Template, parse_template
 from headwater.model.lineage import ItemTrace
 from headwater.records.sealing import open_core

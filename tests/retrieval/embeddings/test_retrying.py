@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from headwater.errors import EmbeddingError
-from headwater.retrieval.embeddings.retrying import RequestFailure, pause_before, requested_pause
+from headwater.retrieval.embeddings.remote import RequestFailure, pause_before, requested_pause
 from headwater.testing import ManualClock
 from tests.retrieval.embeddings.provider_server import (
     KEY,

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import msgspec
 
 from headwater.contexts.assembler import Assembler
+from headwater.contexts.budget import added_tokens
 from headwater.contexts.recorded.causes import causes_of
-from headwater.contexts.recorded.explanation import explained
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.histogram import Histograms
 from headwater.contexts.recorded.rerun import Replayer, check_mode
 from headwater.contexts.recorded.search import ContextSearch
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
 from headwater.contexts.recorded.visibility import Visibility
+from headwater.core.tokens import tokenizer_for
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import current_replay
 from headwater.features.reader import Reader
@@ -30,9 +31,10 @@ from headwater.model.contexts import (
 )
 from headwater.model.lineage import Context, ContextTrace, PastContext
 from headwater.records import projection
-from headwater.records.core import Core
+from headwater.records.core import Commitment, Core, Item
 from headwater.records.diff import diff
 from headwater.records.ids import named
+from headwater.records.projection import CountedTokens
 from headwater.records.record import (
     Record,
     encode_disclosures,
@@ -41,6 +43,7 @@ from headwater.records.record import (
 )
 from headwater.records.redaction import redact
 from headwater.records.redaction_search import also_disclosed, copies_in
+from headwater.records.spans import Templates
 from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS
 from headwater.retrieval.retrievers import CACHED_SEARCHES
 
@@ -176,3 +179,49 @@ class RecordedContexts:
         check_mode(mode)
         _, core = await self._opened(ref)
         return await self._replayer.replay(core, mode)
+
+
+def explained(record: Record, core: Core, templates: Templates) -> ContextTrace:
+    """Return the explanation of a record; it blocks, because it counts the tokens of all texts."""
+    counted = CountedTokens(_widths(core), _short_by(core))
+    return projection.explain(record, core, templates, counted)
+
+
+def _widths(core: Core) -> Sequence[int | None]:
+    """Return the tokens that each item adds to the text; None where they cannot be counted."""
+    added = _added(core, [_emitted(item) for item in core.items])
+    if added is None or sum(added) != core.output.tokens:
+        return [None] * len(core.items)
+    decided = zip(core.items, added, strict=True)
+    return [None if item.decision == "dropped" else tokens for item, tokens in decided]
+
+
+def _emitted(item: Item) -> str | Commitment | None:
+    if item.decision == "dropped":
+        return ""
+    return item.emitted if item.decision == "truncated" else item.content
+
+
+def _added(core: Core, texts: Sequence[str | Commitment | None]) -> list[int] | None:
+    """Return the tokens that each text adds; None if one is withheld or the tokenizer changed."""
+    disclosed = [text for text in texts if isinstance(text, str)]
+    tokenizer, recorded = tokenizer_for(core.policy.model), core.tokenizer
+    if len(disclosed) < len(texts) or tokenizer.name != recorded.name:
+        return None
+    return added_tokens(disclosed, core.policy.separator, tokenizer)
+
+
+def _short_by(core: Core) -> int | None:
+    """Return the number of tokens by which the budget was too small to keep all items whole."""
+    budget, tokens = core.policy.max_tokens, core.output.tokens
+    if budget is None:
+        return 0
+    short = [item.short_by for item in core.items if item.short_by]
+    if len(short) > 1 and core.policy.backfill:
+        # Each number assumes the same other items, so all together need more than the largest.
+        added = _added(core, [item.content for item in core.items])
+        if added is None:
+            return None
+        tokens = sum(added)
+    needed = -(-tokens * (100 + core.tokenizer.margin_percent) // 100)
+    return max(0, needed - budget, *short)

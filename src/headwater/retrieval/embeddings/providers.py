@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable, Sequence, Sized
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from headwater.core.batching import batched
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.core.thread_offload import Offload
 from headwater.declarations.embedding_models import dimensions_problem
+from headwater.declarations.function_checks import is_async
 from headwater.declarations.indexes import EmbedFunction
-from headwater.errors import ConfigError, MissingApiKeyError, MissingExtraError
+from headwater.errors import (
+    ConfigError,
+    EmbeddingError,
+    HeadwaterError,
+    MissingApiKeyError,
+    MissingExtraError,
+)
 from headwater.errors.hints import nearest
-from headwater.ports import Cache
+from headwater.features.user_calls import LimitedCalls, Raising
+from headwater.ports import Cache, Embedding
 from headwater.retrieval.embeddings.batched import BatchedEmbedder
 from headwater.retrieval.embeddings.cached import EmbeddingCache
 from headwater.retrieval.embeddings.embedder import (
@@ -21,11 +33,12 @@ from headwater.retrieval.embeddings.embedder import (
     EmbeddingModel,
     TextKind,
 )
-from headwater.retrieval.embeddings.function import FunctionModel
 from headwater.retrieval.embeddings.lexical import LexicalEmbedder
 from headwater.retrieval.embeddings.local import LocalModel, check_model_files
 from headwater.retrieval.embeddings.minilm import model_folder
+from headwater.retrieval.embeddings.vectors import to_embeddings
 from headwater.retrieval.embeddings.wire import FORMATS, ProviderEndpoint, WireFormat
+from headwater.settings.groups import EmbeddingSettings
 from headwater.settings.kinds import rates_of
 from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
@@ -180,3 +193,51 @@ class Providers:
     def _of_queries(self) -> dict[TextKind, timedelta]:
         # A model in this process embeds a document in less time than a durable write takes.
         return {"query": self._settings.embeddings.cache_ttl}
+
+
+class FunctionModel:
+    """Calls a function with a list of texts; a sync one runs in a thread."""
+
+    def __init__(
+        self,
+        function: EmbedFunction,
+        name: str,
+        dimensions: int,
+        offload: Offload,
+        settings: EmbeddingSettings,
+    ) -> None:
+        self.name = name
+        self.dimensions = dimensions
+        self.is_async = is_async(function)
+        self.timeout = None
+        self._function = function
+        self._calls = LimitedCalls(offload, settings.timeout)
+        self._batch_size = settings.batch_size
+
+    def batches(self, texts: Sequence[str]) -> Iterable[Sequence[str]]:
+        return batched(texts, self._batch_size)
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
+        with Raising(partial(_failed, self.name)):
+            call = partial(self._function, list(texts))
+            vectors = await self._calls.call(self, call, _timed_out, _sized)
+        return to_embeddings(self, vectors, len(texts))
+
+
+def _sized(vectors: Any) -> Any:
+    """Return vectors as they are, or those of an iterator; an awaitable stays one."""
+    is_ready = isinstance(vectors, Sized) or inspect.isawaitable(vectors)
+    return vectors if is_ready else list(vectors)
+
+
+def _timed_out(name: str, seconds: float) -> EmbeddingError:
+    return EmbeddingError(
+        name,
+        f"it timed out after {seconds:g} s",
+        "make it faster, or raise HEADWATER_EMBEDDINGS_TIMEOUT",
+    )
+
+
+def _failed(name: str, raised: Exception) -> HeadwaterError:
+    problem = f"it raised {type(raised).__name__}: {raised}"
+    return EmbeddingError(name, problem, "correct the function, or the service that it calls")
