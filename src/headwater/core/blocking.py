@@ -92,6 +92,7 @@ def blocking(
 ) -> Callable[Concatenate[Blocking[V], P], T]:
     """Return the blocking form of an async verb, with the same signature and docstring.
 
+    It runs the verb of that name, which a subclass of the group may have overridden.
     In a sync handler ``at_once`` is tried first: two hops between threads cost more than a read.
     """
 
@@ -101,7 +102,8 @@ def blocking(
             result = at_once(self._verbs, *args, **kwargs)
             if not isinstance(result, msgspec.UnsetType):
                 return result
-        return self._loop.run(verb(self._verbs, *args, **kwargs))
+        method: Callable[P, Coroutine[Any, Any, T]] = getattr(self._verbs, verb.__name__)
+        return self._loop.run(method(*args, **kwargs))
 
     return call
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from headwater.core.json_values import plain
 from headwater.http.routing.responses import NO_CONTENT
 from headwater.http.routing.route import Parameter, Route, RouteSignature
 from headwater.http.routing.streaming import ProgressResponse, Reporter
@@ -69,6 +70,6 @@ def _handler(verb: Verb, group: Verbs, *, private: bool) -> Callable[..., Awaita
         arguments = verb.received(sent if body is None else sent | asdict(body))
         if verb.is_long:
             return await ProgressResponse(follow(arguments), private=private).begun()
-        return verb.answered(arguments, await run(verb, group, arguments))
+        return plain(verb.answered(arguments, await run(verb, group, arguments)))
 
     return handle

@@ -28,6 +28,7 @@ from headwater.http.routing.request_parsing import (
 from headwater.http.routing.responses import NO_CONTENT, ApiResponse
 from headwater.http.routing.uploads import UploadedFile, receive_file
 from headwater.model.callers import AccessScope
+from headwater.store.verbs.verb import filter_fields
 
 JSON_TYPES = ("application/json",)
 
@@ -132,13 +133,12 @@ def _unpacked(
     declared: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
 ) -> dict[str, Parameter]:
     """Return the parameters of ``**filters: Unpack[Filters]``, all of which are optional."""
-    found: dict[str, Parameter] = {}
-    for parameter in declared.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            (filters,) = get_args(hints[parameter.name])
-            kinds = get_type_hints(filters, include_extras=True)
-            found |= {name: Parameter(name, kind, required=False) for name, kind in kinds.items()}
-    return found
+    return {
+        field.name: Parameter(field.name, field.kind, required=False)
+        for parameter in declared.values()
+        if parameter.kind is parameter.VAR_KEYWORD
+        for field in filter_fields(hints[parameter.name])
+    }
 
 
 def _without_none(kind: Any) -> Any:

@@ -199,11 +199,9 @@ class Verb:
                 continue
             kind = self._hints[name]
             if parameter.kind is parameter.VAR_KEYWORD:
-                (filters,) = get_args(kind)
-                for key, value in get_type_hints(filters, include_extras=True).items():
-                    yield _field(key, value, None)
+                yield from filter_fields(kind)
             elif parameter.kind is parameter.VAR_POSITIONAL:
-                yield Field(name, name, _several(kind, self.most), (), list, None)
+                yield _positional_field(name, kind, self.most)
             elif name != "progress":
                 yield _field(name, kind, parameter.default)
 
@@ -289,6 +287,21 @@ def verbs_of(group: type[Verbs]) -> list[Verb]:
     ]
 
 
+def filter_fields(unpacked: Any) -> Iterator[Field]:
+    """Return the arguments of ``**filters: Unpack[Filters]``, all of which are optional."""
+    (filters,) = get_args(unpacked)
+    for name, kind in get_type_hints(filters, include_extras=True).items():
+        yield _field(name, kind, None)
+
+
+def _positional_field(name: str, kind: Any, most: int | None) -> Field:
+    """Return positional arguments as a list: the one that `Sent` has is not empty."""
+    sent = _sent(kind)
+    if sent is not None:
+        return Field(name, name, sent.kind, inspect.Parameter.empty, list, None)
+    return Field(name, name, _several(kind, most), (), list, None)
+
+
 def _several(kind: Any, most: int | None) -> Any:
     """Return the type of positional arguments, with an example of one of them."""
     metas = [meta for meta in get_args(kind)[1:] if isinstance(meta, Meta)]
@@ -300,10 +313,14 @@ def _several(kind: Any, most: int | None) -> Any:
 def _field(name: str, kind: Any, default: Any) -> Field:
     """Return an argument as it is sent: only an absent one is None."""
     kind = _without_none(kind)
-    sent = next((each for each in get_args(kind)[1:] if isinstance(each, Sent)), None)
+    sent = _sent(kind)
     if sent is None:
         return Field(name, name, kind, default, None, None)
     return Field(name, sent.name or name, sent.kind, default, sent.encode, sent.decode)
+
+
+def _sent(kind: Any) -> Sent | None:
+    return next((each for each in get_args(kind)[1:] if isinstance(each, Sent)), None)
 
 
 def _without_none(kind: Any) -> Any:
