@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar
@@ -21,7 +19,7 @@ from headwater.client.problems import error_of
 from headwater.client.stream_lines import OnLine, StreamLine, counted, shown
 from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
-from headwater.core.retry_after import retry_after_seconds
+from headwater.core.retrying import Pause, backoff, retried, retry_after_seconds
 from headwater.errors import (
     ConfigError,
     ConnectionLostError,
@@ -258,16 +256,18 @@ class Server:
         ``retries`` is the number of further attempts, if not that of the server.
         """
         allowed = self.retries if retries is None else retries
-        for attempt in count():
+
+        async def attempt(number: int) -> httpx.Response | Pause:
             outcome = await self._attempt(request, accepted)
             if isinstance(outcome, httpx.Response):
                 return outcome
-            if not outcome.is_retried or attempt >= allowed:
+            is_last = not outcome.is_retried or number >= allowed
+            if is_last or outcome.pause > _LONGEST_PAUSE_SECONDS:
                 raise outcome.error
-            if outcome.pause > _LONGEST_PAUSE_SECONDS:
-                raise outcome.error
-            await self._clock.sleep(max(outcome.pause, _pause(attempt)))
-        raise AssertionError("the loop has no end")
+            pause = backoff(number, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+            return Pause(max(outcome.pause, pause))
+
+        return await retried(attempt, self._clock)
 
     async def _attempt(
         self, request: Request, accepted: Collection[int]
@@ -378,9 +378,3 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)
-
-
-def _pause(attempt: int) -> float:
-    """Return a random pause, so that clients that failed together do not return together."""
-    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt)
-    return random.uniform(longest / 2, longest)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from http.client import responses
-from itertools import count
 from typing import NamedTuple
 
 import httpx
 import msgspec
 
+from headwater.core.by_loop import ByLoop
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.core.prices import cost_nano_usd
-from headwater.core.retry_after import retry_after_seconds
+from headwater.core.retrying import Pause, backoff, retried, retry_after_seconds
 from headwater.errors import EmbeddingError, MissingApiKeyError
 from headwater.ports import Embedding
 from headwater.retrieval.embeddings.embedder import TextKind
@@ -51,7 +50,6 @@ class _Connection(NamedTuple):
 
     client: httpx.AsyncClient
     slots: asyncio.Semaphore
-    lifetime: AsyncGenerator[None, None]
 
 
 class Connections:
@@ -59,42 +57,19 @@ class Connections:
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
-        self._by_loop: dict[asyncio.AbstractEventLoop, _Connection] = {}
+        self._by_loop: ByLoop[_Connection] = ByLoop(lambda connection: connection.client.aclose())
 
     async def of_loop(self) -> _Connection:
         """Return the connection of the running event loop."""
-        loop = asyncio.get_running_loop()
-        connection = self._by_loop.get(loop)
+        connection = self._by_loop.current()
         if connection is None:
-            client = httpx.AsyncClient()
             slots = asyncio.Semaphore(self._concurrency)
-            connection = _Connection(client, slots, _lifetime(client))
-            alive = {used: kept for used, kept in self._by_loop.items() if not used.is_closed()}
-            self._by_loop = {**alive, loop: connection}
-            await anext(connection.lifetime)
+            connection = await self._by_loop.keep(_Connection(httpx.AsyncClient(), slots))
         return connection
 
     async def close(self) -> None:
         """Close the clients of all loops."""
-        by_loop, self._by_loop = self._by_loop, {}
-        for loop, connection in by_loop.items():
-            if loop is asyncio.get_running_loop():
-                await connection.lifetime.aclose()
-            elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(_end(connection), loop)
-                await asyncio.wrap_future(closing)
-
-
-async def _lifetime(client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
-    """Close a client at the end; `asyncio.run` ends the generators that are left."""
-    try:
-        yield
-    finally:
-        await client.aclose()
-
-
-async def _end(connection: _Connection) -> None:
-    await connection.lifetime.aclose()
+        await self._by_loop.close()
 
 
 class RemoteModel:
@@ -158,28 +133,30 @@ class RemoteModel:
     async def _send(self, content: bytes) -> bytes:
         """Return the body of the answer; retry while that can help and there is time."""
         connection, began = await self._connections.of_loop(), self._clock.monotonic()
+
+        async def attempt(number: int) -> bytes | Pause:
+            answer = await self._attempt(connection.client, content)
+            if isinstance(answer, bytes):
+                return answer
+            pause = pause_before(number, answer)
+            elapsed = (self._clock.monotonic() - began) / 1_000_000
+            if (
+                not answer.is_temporary
+                or number == self._settings.max_retries
+                or elapsed + pause > self._settings.retry_budget
+            ):
+                raise self._error(answer, number, pause)
+            log.warning(
+                "embedding request failed; retrying",
+                embedder=self.name,
+                problem=answer.problem,
+                pause_seconds=round(pause, 3),
+            )
+            RETRIES.labels(self.name).inc()
+            return Pause(pause)
+
         async with connection.slots:
-            for attempt in count():
-                answer = await self._attempt(connection.client, content)
-                if isinstance(answer, bytes):
-                    return answer
-                pause = pause_before(attempt, answer)
-                elapsed = (self._clock.monotonic() - began) / 1_000_000
-                if (
-                    not answer.is_temporary
-                    or attempt == self._settings.max_retries
-                    or elapsed + pause > self._settings.retry_budget
-                ):
-                    raise self._error(answer, attempt, pause)
-                log.warning(
-                    "embedding request failed; retrying",
-                    embedder=self.name,
-                    problem=answer.problem,
-                    pause_seconds=round(pause, 3),
-                )
-                RETRIES.labels(self.name).inc()
-                await self._clock.sleep(pause)
-        raise AssertionError("the loop has no end")
+            return await retried(attempt, self._clock)
 
     async def _attempt(self, client: httpx.AsyncClient, content: bytes) -> bytes | RequestFailure:
         wire, endpoint, seconds = self._wire, self._endpoint, self._settings.timeout
@@ -285,10 +262,9 @@ def refused(
 
 def pause_before(attempt: int, failure: RequestFailure) -> float:
     """Return the seconds to wait before the next attempt; the first attempt is 0."""
-    longest: float = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
-    backoff = random.uniform(longest / 2, longest)
+    pause = backoff(attempt, _FIRST_PAUSE, _LONGEST_PAUSE)
     # A server that asks for no pause would be asked in a loop.
-    return backoff if failure.pause is None else max(failure.pause, backoff / 4)
+    return pause if failure.pause is None else max(failure.pause, pause / 4)
 
 
 def requested_pause(headers: Mapping[str, str], now: datetime) -> float | None:
