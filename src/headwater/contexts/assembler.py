@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from itertools import compress
 from typing import Any, get_args
 
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
-from headwater.contexts.freshness import broken_sla_ms, check_freshness
+from headwater.contexts.freshness import judge
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
 from headwater.core.clock import to_micros
@@ -109,11 +108,11 @@ class Assembler:
             if core.freshness.status == "refused":
                 raise await self._refusal(core, reads, revision)
             context = await self._record(core, reads, revision)
-        used = list(compress(reads.features, result.used))
-        moments = reads.current_at(used, result.created_at)
+        judgement = result.judgement
+        moments = judgement.moments
         tracked = TrackedContext(
             *(context, moments.oldest, moments.incomplete, reads.provenance, reads.has_failed),
-            broken_sla_ms=broken_sla_ms(core, reads, used),
+            broken_sla_ms=judgement.broken_sla_ms,
         )
         current_reads().track_context(tracked)
         self._counted(context)
@@ -208,8 +207,11 @@ class Assembler:
             items=items,
             tokenizer=tokenizer,
             fitted=fitted,
-            freshness=check_freshness(
-                *(reads, list(compress(reads.features, used)), request.sla_ms, now),
+            judgement=judge(
+                reads,
+                request.sla_ms,
+                now,
+                used=used,
                 strict=definition.freshness_strict,
                 loss=self._present_loss(definition),
             ),

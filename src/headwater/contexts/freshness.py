@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from headwater.errors import StoreLostError
 from headwater.features.read_tracking import (
@@ -11,43 +12,125 @@ from headwater.features.read_tracking import (
     Reads,
     TrackedContext,
     TrackedRetrieval,
+    imposes,
     judged,
 )
 from headwater.model.lineage import FreshnessStatus, ViolationReason
 from headwater.model.values import FeatureValue, TrackedFeature
-from headwater.records.core import Core, Freshness, Violation
+from headwater.records.core import Freshness, Violation
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def check_freshness(
+class Judgement(NamedTuple):
+    """The freshness of everything that a context read, judged once for all that ask."""
+
+    freshness: Freshness
+    values: Sequence[tuple[datetime | None, bool]]
+    """For each value that was read: the moment from which its age counts, and if it is fresh."""
+    moments: Moments
+    """The moments by which the contexts around this one are judged."""
+    broken_sla_ms: int | None
+    """The shortest SLA of its own that something inside does not meet.
+
+    Such an SLA replaces the one of the context, so it also holds in the contexts around it.
+    """
+
+
+def judge(
     reads: Reads,
-    used: Sequence[TrackedFeature],
     sla_ms: int | None,
     now: datetime,
     *,
-    strict: bool,
+    used: Sequence[bool] | None = None,
+    strict: bool = False,
     loss: StoreLostError | None = None,
-) -> Freshness:
+) -> Judgement:
     """Compare everything that was used with its SLA; without an SLA everything is fresh.
 
-    Values of a store that lost its data, and searches that failed, are never fresh.
+    ``used`` tells which of the values reached the text; without it, all. Values of a store that
+    lost its data, and searches that failed, are never fresh.
     """
+    values = _Values(sla_ms, now, reads.other_moments(), reads.other_moments(now))
+    verdicts = [
+        values.judge(read, is_used=used is None or used[place])
+        for place, read in enumerate(reads.features)
+    ]
     violations = (
         *(() if loss is None else (_lost(loss, sla_ms),)),
-        *feature_violations(used, sla_ms, now),
+        *values.violations.values(),
         *_search_violations(reads, sla_ms, now),
         *_context_violations(reads, sla_ms, now),
     )
     status: FreshnessStatus = "guaranteed"
+    broken: int | None = None
     if violations:
         status = "refused" if strict else "degraded"
-    return Freshness(
-        status=status,
-        sla_ms=sla_ms,
-        stalest_ms=age_ms(_stalest(reads, used), now),
-        violations=violations,
+        broken = min((*values.broken, *_broken_slas(reads, now)), default=None)
+    stalest_ms = age_ms(values.stalest.oldest, now)
+    freshness = Freshness(
+        status=status, sla_ms=sla_ms, stalest_ms=stalest_ms, violations=violations
     )
+    return Judgement(freshness, verdicts, values.current, broken)
+
+
+class _Values:
+    """The values that a context read, judged one by one."""
+
+    def __init__(
+        self, sla_ms: int | None, now: datetime, stalest: Moments, current: Moments
+    ) -> None:
+        self._sla_ms = sla_ms
+        self._now = now
+        self.stalest = stalest
+        self.current = current
+        self.violations: dict[tuple[str, str], Violation] = {}
+        """One for each value that is not fresh, also if several depend on it."""
+        self.broken: list[int] = []
+
+    def judge(self, read: TrackedFeature, *, is_used: bool) -> tuple[datetime | None, bool]:
+        """Return the moment from which the age of a value counts, and whether it is fresh.
+
+        The moment is None if the value, or an input that decides about it, has none.
+        """
+        moments, fresh = Moments(), True
+        for tracked, own_sla_ms in judged(read):
+            moment = tracked.value.moment
+            sla_ms = self._sla_ms if own_sla_ms is None else own_sla_ms
+            why = _value_reason(tracked.value, sla_ms, self._now)
+            moments.add(moment)
+            fresh = fresh and why is None
+            if is_used:
+                self.stalest.add(moment)
+                if imposes(moment, own_sla_ms, self._now):
+                    self.current.add(moment)
+                if why is not None and sla_ms is not None:
+                    self._add(read, tracked, sla_ms, why)
+                    if own_sla_ms is not None:
+                        self.broken.append(own_sla_ms)
+        return None if moments.incomplete else moments.oldest, fresh
+
+    def _add(
+        self, read: TrackedFeature, tracked: TrackedFeature, sla_ms: int, why: ViolationReason
+    ) -> None:
+        key = (tracked.feature, tracked.entity_id)
+        if key not in self.violations:
+            self.violations[key] = Violation(
+                kind="feature",
+                name=tracked.feature,
+                entity_id=tracked.entity_id,
+                age_ms=age_ms(tracked.value.moment, self._now),
+                sla_ms=sla_ms,
+                reason=why,
+                used_by=None if tracked is read else read.feature,
+            )
+
+
+def judge_value(
+    read: TrackedFeature, sla_ms: int | None, now: datetime
+) -> tuple[datetime | None, bool]:
+    """Return the moment from which the age of one value counts, and whether it is fresh."""
+    return _Values(sla_ms, now, Moments(), Moments()).judge(read, is_used=False)
 
 
 def _lost(loss: StoreLostError, sla_ms: int | None) -> Violation:
@@ -57,18 +140,6 @@ def _lost(loss: StoreLostError, sla_ms: int | None) -> Violation:
 def age_ms(moment: datetime | None, now: datetime) -> int | None:
     """Return the milliseconds since a moment, rounded up, so that no age is understated."""
     return None if moment is None else max(0, -((moment - now) // _MILLISECOND))
-
-
-def judge(read: TrackedFeature, sla_ms: int | None, now: datetime) -> tuple[datetime | None, bool]:
-    """Return the moment from which the age of a value counts, and whether the value is fresh.
-
-    The moment is None if the value, or an input that decides about it, has none.
-    """
-    moments, fresh = Moments(), True
-    for tracked, sla in judged(read, sla_ms):
-        moments.add(tracked.value.moment)
-        fresh = fresh and _value_reason(tracked.value, sla, now) is None
-    return None if moments.incomplete else moments.oldest, fresh
 
 
 def reason(moment: datetime | None, sla_ms: int | None, now: datetime) -> ViolationReason | None:
@@ -120,36 +191,6 @@ def _context_reason(
     return None if inner.oldest is None else reason(inner.oldest, sla_ms, now)
 
 
-def _stalest(reads: Reads, used: Sequence[TrackedFeature]) -> datetime | None:
-    moments = reads.other_moments()
-    for read in used:
-        for tracked, _ in judged(read):
-            moments.add(tracked.value.moment)
-    return moments.oldest
-
-
-def feature_violations(
-    used: Sequence[TrackedFeature], sla_ms: int | None, now: datetime
-) -> Iterator[Violation]:
-    """Yield one violation for each value that is not fresh, also if several depend on it."""
-    named: set[tuple[str, str]] = set()
-    for read in used:
-        for tracked, sla in judged(read, sla_ms):
-            why = _value_reason(tracked.value, sla, now)
-            if sla is None or why is None or (tracked.feature, tracked.entity_id) in named:
-                continue
-            named.add((tracked.feature, tracked.entity_id))
-            yield Violation(
-                kind="feature",
-                name=tracked.feature,
-                entity_id=tracked.entity_id,
-                age_ms=age_ms(tracked.value.moment, now),
-                sla_ms=sla,
-                reason=why,
-                used_by=None if tracked is read else read.feature,
-            )
-
-
 def _search_violations(reads: Reads, sla_ms: int | None, now: datetime) -> Iterator[Violation]:
     for search in reads.retrievals:
         why = search_reason(search, sla_ms, now)
@@ -176,17 +217,11 @@ def _context_violations(reads: Reads, sla_ms: int | None, now: datetime) -> Iter
             )
 
 
-def broken_sla_ms(core: Core, reads: Reads, used: Sequence[TrackedFeature]) -> int | None:
-    """Return the shortest SLA of its own that something inside a context does not meet.
-
-    Such an SLA replaces the one of the context, so it also holds in the contexts around it.
-    """
-    if core.freshness.status == "guaranteed":
-        return None
-    alone = check_freshness(reads, used, None, core.created_at, strict=False)
-    return min(
-        (violation.sla_ms for violation in alone.violations if violation.sla_ms), default=None
-    )
+def _broken_slas(reads: Reads, now: datetime) -> Iterator[int]:
+    for search in reads.retrievals:
+        if search.sla_ms and search_reason(search, None, now) is not None:
+            yield search.sla_ms
+    yield from _known(*(inner.broken_sla_ms for inner in reads.contexts))
 
 
 def _known(*slas: int | None) -> Iterator[int]:

@@ -14,7 +14,13 @@ from uuid import UUID
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
-from headwater.contexts.freshness import age_ms, judge, search_reason, search_sla
+from headwater.contexts.freshness import (
+    Judgement,
+    age_ms,
+    judge_value,
+    search_reason,
+    search_sla,
+)
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
 from headwater.core.tokens import Tokenizer
@@ -32,6 +38,7 @@ from headwater.model.lineage import Context
 from headwater.model.values import Part, TrackedFeature
 from headwater.records import core as crs
 
+_Verdict = tuple[datetime | None, bool]
 _SourceFields = tuple[Literal["entity", "index", "other"], str, str | None]
 
 _RECORDED_TYPES = (datetime, date, timedelta, Decimal, UUID, bytes)
@@ -58,7 +65,7 @@ class AssemblyResult(NamedTuple):
     items: Sequence[ContextItem]
     tokenizer: Tokenizer
     fitted: Fitted
-    freshness: crs.Freshness
+    judgement: Judgement
     cost_nano_usd: int | None
     started_at: datetime
     assembly_us: int
@@ -72,8 +79,10 @@ def build_core(
     request, fitted, definition = result.request, result.fitted, result.request.definition
     sla_ms, now = request.sla_ms, result.created_at
     features = [
-        _feature(read, sla_ms, now, used=used)
-        for read, used in zip(result.reads.features, result.used, strict=True)
+        _feature(read, sla_ms, now, verdict, used=used)
+        for read, verdict, used in zip(
+            result.reads.features, result.judgement.values, result.used, strict=True
+        )
     ]
     decisions = [choice.decision for choice in fitted.choices]
     return crs.Core(
@@ -107,7 +116,7 @@ def build_core(
         retrievals=tuple([_retrieval(call, sla_ms, now) for call in result.reads.retrievals]),
         contexts=tuple(map(_nested, result.reads.contexts)),
         sources=tuple(_sources(result.reads, features)),
-        freshness=result.freshness,
+        freshness=result.judgement.freshness,
         output=crs.Output(
             content=fitted.content,
             tokens=fitted.tokens,
@@ -161,9 +170,9 @@ def _source(item: ContextItem) -> crs.ItemSource:
 
 
 def _feature(
-    read: TrackedFeature, sla_ms: int | None, now: datetime, *, used: bool
+    read: TrackedFeature, sla_ms: int | None, now: datetime, verdict: _Verdict, *, used: bool
 ) -> crs.FeatureRead:
-    facts = _value_facts(read, sla_ms, now)
+    facts = _value_facts(read, sla_ms, now, verdict)
     if not read.value.inputs:
         return crs.FeatureRead(**facts, used=used)
     inputs = [crs.FeatureInput(**inner) for inner in _input_facts(read, facts["sla_ms"], now)]
@@ -182,13 +191,15 @@ def _input_facts(
     for tracked, inherited in pending:
         sla = inherited if tracked.sla_ms is None else tracked.sla_ms
         if seen.add(tracked, sla):
-            yield _value_facts(tracked, sla, now)
+            yield _value_facts(tracked, sla, now, judge_value(tracked, sla, now))
             pending += [(inner, sla) for inner in tracked.value.inputs]
 
 
-def _value_facts(read: TrackedFeature, sla_ms: int | None, now: datetime) -> dict[str, Any]:
+def _value_facts(
+    read: TrackedFeature, sla_ms: int | None, now: datetime, verdict: _Verdict
+) -> dict[str, Any]:
     """Return the fields that a value has in a record, read by the context or as an input."""
-    value, (current_at, fresh) = read.value, judge(read, sla_ms, now)
+    value, (current_at, fresh) = read.value, verdict
     return {
         "feature": read.feature,
         "entity": read.entity,

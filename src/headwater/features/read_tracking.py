@@ -108,19 +108,19 @@ class SeenReads:
         return True
 
 
-def judged(
-    read: TrackedFeature, sla_ms: int | None = None
-) -> Iterator[tuple[TrackedFeature, int | None]]:
-    """Yield the values by which the freshness of a value is judged, each once with each SLA.
+def judged(read: TrackedFeature) -> Iterator[tuple[TrackedFeature, int | None]]:
+    """Yield the values by which the freshness of a value is judged, each once with each own SLA.
 
-    These are the value itself, unless its inputs decide alone, and its inputs, unless it was
-    computed on a schedule. A feature's own SLA also applies to its inputs that have none.
+    The SLA is None where that of the context applies. The values are the value itself, unless its
+    inputs decide alone, and its inputs, unless it was computed on a schedule. A feature's own SLA
+    also applies to its inputs that have none.
     """
     if not read.value.inputs:  # most values: this is a hot path
         if read.value.rule != "inputs":
-            yield read, sla_ms if read.sla_ms is None else read.sla_ms
+            yield read, read.sla_ms
         return
-    seen, pending = SeenReads(), [(read, sla_ms)]
+    seen = SeenReads()
+    pending: list[tuple[TrackedFeature, int | None]] = [(read, None)]
     while pending:
         tracked, inherited = pending.pop()
         sla, rule = inherited if tracked.sla_ms is None else tracked.sla_ms, tracked.value.rule
@@ -227,9 +227,8 @@ class Reads:
         moments = self.other_moments(now)
         for feature in features:
             for read, sla_ms in judged(feature):
-                moment = read.value.moment
-                if moment is None or sla_ms is None or now - moment > sla_ms * _MILLISECOND:
-                    moments.add(moment)
+                if imposes(read.value.moment, sla_ms, now):
+                    moments.add(read.value.moment)
         return moments
 
     def other_moments(self, now: datetime | None = None) -> Moments:
@@ -239,7 +238,7 @@ class Reads:
         """
         moments = Moments()
         for retrieval in self.retrievals:
-            if now is None or not _meets_own_sla(retrieval, now):
+            if now is None or imposes(retrieval.oldest, retrieval.sla_ms, now):
                 moments.add(retrieval.oldest)
         for context in self.contexts:
             # A context that read nothing consists of literal text, which has no moment.
@@ -268,9 +267,9 @@ def _found(retrieval: TrackedRetrieval) -> Iterator[Part]:
             yield ("document", "" if index is None else index.name, chunk.document)
 
 
-def _meets_own_sla(retrieval: TrackedRetrieval, now: datetime) -> bool:
-    oldest, sla_ms = retrieval.oldest, retrieval.sla_ms
-    return oldest is not None and sla_ms is not None and now - oldest <= sla_ms * _MILLISECOND
+def imposes(moment: datetime | None, own_sla_ms: int | None, now: datetime) -> bool:
+    """Return whether a read counts in the contexts around its own: unless it meets its own SLA."""
+    return moment is None or own_sla_ms is None or now - moment > own_sla_ms * _MILLISECOND
 
 
 def unshared(value: FeatureValue) -> FeatureValue:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from headwater.contexts.freshness import check_freshness
+from headwater.contexts.freshness import judge
 from headwater.core.clock import from_micros
 from headwater.declarations.contexts import overrides
 from headwater.declarations.runtime import runtime_of
@@ -135,7 +135,7 @@ class StoreTools:
         with tracking(reads):
             rows = await self._store.get_feature_values(features, entity_ids)
         now = self._store.clock.now()
-        freshness = check_freshness(reads, reads.features, None, now, strict=False)
+        freshness = judge(reads, None, now).freshness
         times = [value.as_of for row in rows for value in row.values() if value.as_of is not None]
         return rows, ResultFacts(as_of=min(times, default=None), freshness=freshness.status), now
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from headwater.contexts.freshness import feature_violations
+from headwater.contexts.freshness import judge
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackendError, HeadwaterError
 from headwater.features.call_scope import tracking
@@ -101,11 +101,12 @@ async def _read(
 def _with_freshness(read: ReadOutcome, entity_id: str, now: datetime) -> ReadOutcome:
     if read.value is None:
         return read
-    tracked = tracked_feature(read.feature, entity_id, read.value)
+    tracked, reads = tracked_feature(read.feature, entity_id, read.value), Reads()
+    reads.track_read(tracked)
     return msgspec.structs.replace(
         read,
         has_sla=any(sla is not None for sla in _slas(tracked)),
-        violations=tuple(feature_violations([tracked], None, now)),
+        violations=judge(reads, None, now).freshness.violations,
     )
 
 
