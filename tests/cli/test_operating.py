@@ -13,7 +13,7 @@ import pytest
 from headwater.cli import lag as lag_verb
 from headwater.cli import output
 from headwater.model.admin import ConsumerLag
-from headwater.store.admin import AdminVerbs
+from headwater.store.verbs.admin import AdminVerbs
 from tests.cli.conftest import FEATURES_WITH_RARE_TICKS, Run
 from tests.cli.test_verbs import drain
 

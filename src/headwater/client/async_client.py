@@ -9,7 +9,6 @@ from typing import Self
 
 import httpx
 
-from headwater.client.admin import AdminCalls
 from headwater.client.backfills import BackfillCalls
 from headwater.client.catalog import CatalogCalls
 from headwater.client.contexts import ContextCalls
@@ -26,9 +25,63 @@ from headwater.errors import ConfigError
 from headwater.model.admin import AuditPage
 from headwater.model.callers import CallerReport
 from headwater.model.declarations import Graph, StoreListing
+from headwater.model.health import Alive, Examination, Health, Overview, Readiness, Series
+from headwater.model.problems import UNAVAILABLE
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
+from headwater.store.verbs.admin import AdminVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs
+
+
+class ServerAdmin(AdminVerbs):
+    """``client.admin``: the verbs of ``store.admin``, and those of the server itself."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._server = server
+
+    async def is_alive(self) -> bool:
+        """Return True if the server answers; raise ServerUnreachableError otherwise.
+
+        >>> await client.admin.is_alive()
+        True
+        """
+        return (await self._server.get(Alive, "/healthz")).status == "ok"
+
+    async def readiness(self) -> Readiness:
+        """Return whether the server can serve requests, and the health of each part of its store.
+
+        >>> (await client.admin.readiness()).status
+        'ready'
+        """
+        return await self._server.get_with(Readiness, "/readyz", accepted={UNAVAILABLE})
+
+    async def _health(self) -> list[Health]:
+        return (await self.readiness()).parts
+
+    async def doctor(self) -> Examination:
+        """Examine the installation of the server.
+
+        >>> (await client.admin.doctor()).status
+        'ok'
+        """
+        return await self._server.get(Examination, "/v1/doctor")
+
+    async def overview(self) -> Overview:
+        """Return how the store is and what to look at first, with its workers and parts.
+
+        >>> (await client.admin.overview()).title
+        'Everything works'
+        """
+        return await self._server.get(Overview, "/v1/overview")
+
+    async def series(self) -> Series:
+        """Return the numbers of the last hour, in steps of ten seconds.
+
+        >>> (await client.admin.series()).step_seconds
+        10
+        """
+        return await self._server.get(Series, "/v1/series")
 
 
 class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, SearchCalls):
@@ -86,7 +139,7 @@ class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, 
         self.history = HistoryCalls(self._server)
         self.backfills = BackfillCalls(self._server)
         self.catalog = CatalogCalls(self._server)
-        self.admin = AdminCalls(self._server)
+        self.admin = ServerAdmin(self._server)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self.url}>"

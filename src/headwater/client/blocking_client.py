@@ -7,8 +7,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from headwater.client.admin import AdminCalls
-from headwater.client.async_client import AsyncClient
+from headwater.client.async_client import AsyncClient, ServerAdmin
 from headwater.client.backfills import BackfillCalls
 from headwater.client.catalog import CatalogCalls
 from headwater.client.events import EventCalls
@@ -17,6 +16,7 @@ from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import Publisher
 from headwater.client.records import RecordCalls
 from headwater.core.blocking import Blocking, SyncLoop, blocking
+from headwater.store.verbs.admin import SyncAdminVerbs
 from headwater.store.verbs.dead_letters import SyncDeadLetterVerbs
 
 P = ParamSpec("P")
@@ -80,23 +80,14 @@ class BlockingIndexCalls(Blocking[IndexCalls]):
     drop = blocking(IndexCalls.drop)
 
 
-class BlockingAdminCalls(Blocking[AdminCalls]):
+class BlockingServerAdmin(SyncAdminVerbs[ServerAdmin]):
     """``client.admin``."""
 
-    is_alive = blocking(AdminCalls.is_alive)
-    readiness = blocking(AdminCalls.readiness)
-    overview = blocking(AdminCalls.overview)
-    series = blocking(AdminCalls.series)
-    health = blocking(AdminCalls.health)
-    doctor = blocking(AdminCalls.doctor)
-    lag = blocking(AdminCalls.lag)
-    refresh = blocking(AdminCalls.refresh)
-    groups = blocking(AdminCalls.groups)
-    drop_group = blocking(AdminCalls.drop_group)
-    rebuild = blocking(AdminCalls.rebuild)
-    audit = blocking(AdminCalls.audit)
-    prune = blocking(AdminCalls.prune)
-    forget = blocking(AdminCalls.forget)
+    is_alive = blocking(ServerAdmin.is_alive)
+    readiness = blocking(ServerAdmin.readiness)
+    overview = blocking(ServerAdmin.overview)
+    series = blocking(ServerAdmin.series)
+    doctor = blocking(ServerAdmin.doctor)
 
 
 class BlockingHistoryCalls(Blocking[HistoryCalls]):
@@ -166,7 +157,7 @@ class Client(Blocking[AsyncClient]):
         self.history = BlockingHistoryCalls(client.history, loop)
         self.backfills = BlockingBackfillCalls(client.backfills, loop)
         self.catalog = BlockingCatalogCalls(client.catalog, loop)
-        self.admin = BlockingAdminCalls(client.admin, loop)
+        self.admin = BlockingServerAdmin(client.admin, loop)
 
     def publisher(self, **options: Any) -> BlockingPublisher:
         """Return a publisher for `with`; the options are those of ``AsyncClient.publisher``.

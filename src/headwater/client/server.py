@@ -112,14 +112,17 @@ class Server:
         path = verb.path.format(**{name: quote(str(sent.pop(name)), safe="")
                                    for name in verb.path_names})  # fmt: skip
         body = None if verb.body is None else _encode(sent)
+        kind = verb.answer or verb.returns
         request = Request(
             verb.method,
             path,
             sent if body is None else {},
             body,
-            is_repeatable=verb.changes is None or verb.method in ("PUT", "DELETE"),
+            # What a repetition removes is not what was removed.
+            is_repeatable=verb.changes is None
+            or verb.method == "PUT"
+            or (verb.method == "DELETE" and kind is NoneType),
         )
-        kind = verb.answer or verb.returns
         if verb.is_long:
             progress = arguments.get("progress")
             on_line = counted(progress) if verb.step is ProgressStep else shown(verb.step, progress)

@@ -108,6 +108,7 @@ def routes_of(
         *Indexes(store).routes(),
         *History(store).routes(),
         *Administration(store).routes(),
+        *verb_routes(store.admin, store.settings),
         *verb_routes(store.dead_letters, store.settings),
         *EventTail(store, tails).routes(),
         *Backfills(store).routes(),

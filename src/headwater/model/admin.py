@@ -10,11 +10,6 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.short_repr import short_repr
-from headwater.model.kinds import (
-    EntityId,
-    EntityName,
-    Limit,
-)
 
 Pointers = Annotated[
     Sequence[str],
@@ -59,53 +54,6 @@ class Copies(msgspec.Struct, frozen=True):
     """Where else the values occur: pointers by context id."""
 
     copies: Mapping[str, Sequence[str]]
-
-
-class RebuildBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of a rebuild."""
-
-    adopt: Annotated[
-        bool, Meta(description="Take over the history of another store.", examples=[False])
-    ] = False
-
-
-class AuditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of a comparison of online values with history."""
-
-    limit: Limit = 100
-    records: Annotated[
-        int, Meta(ge=0, le=10_000, description="How many contexts to compare.", examples=[100])
-    ] = 100
-
-
-class PruneBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The ages beyond which rows are removed; without any, those of the settings apply."""
-
-    history: Age | None = None
-    events: Age | None = None
-    records: Age | None = None
-    dry_run: DryRun = False
-
-
-class ForgetBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The entity to erase, and why."""
-
-    entity: EntityName
-    entity_id: EntityId
-    reason: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=1_000,
-            description="The reason; it stays in the records, so it names no person.",
-            examples=["request 12"],
-        ),
-    ]
-    allow_return: Annotated[
-        bool,
-        Meta(description="Whether events of after this begin the entity anew.", examples=[True]),
-    ] = False
-    dry_run: DryRun = False
 
 
 class ServedDifference(msgspec.Struct, frozen=True):

@@ -29,7 +29,6 @@ from headwater.model.values import ServiceEvent, is_whole_number, timing, withou
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
-from headwater.store.admin import AdminVerbs, SyncAdminVerbs
 from headwater.store.audit_log import AuditVerbs
 from headwater.store.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.catalog import CatalogVerbs, SyncCatalogVerbs
@@ -41,6 +40,7 @@ from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
 from headwater.store.record_verbs import RecordVerbs, SyncRecordVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
+from headwater.store.verbs.admin import AdminVerbs, SyncAdminVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
 from headwater.store.writing import set_value
 

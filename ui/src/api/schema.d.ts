@@ -221,7 +221,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Compare online values with history; the lines show the progress, then the result. */
+        /**
+         * Compare online values with history; return at most ``limit`` differences.
+         * @description The values that a sample of ``records`` contexts got are compared with the ones that
+         *     history gives as known at that moment.
+         */
         post: operations["audit"];
         delete?: never;
         options?: never;
@@ -763,7 +767,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Queue a run of a scheduled feature, for the next free worker. */
+        /** Let a worker run a scheduled feature now; when this returns, the run is queued. */
         post: operations["refresh"];
         delete?: never;
         options?: never;
@@ -815,10 +819,14 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Erase an entity for good, or count what it has; the last line has the result.
-         * @description Its values, history, events and dead letters are removed, and records of contexts that read
-         *     it lose all values. Their hashes stay valid. Nothing of before brings it back, and new
-         *     events are refused unless `allow_return` is true.
+         * Erase an entity: values, history, events, dead letters, and its values in records.
+         * @description What was erased stays erased: refreshes, imports, backfills, rebuilds and late events do not
+         *     bring it back, and new events are refused. With ``allow_return``, events of after this begin
+         *     anew; a later call changes that.
+         *
+         *     Records of contexts that read the entity keep their hashes and lose all disclosed values;
+         *     ``reason`` is noted in them. Events of types that trigger features of other entities only
+         *     stay, because ids of two entities may be equal. With ``dry_run`` all this is only counted.
          */
         post: operations["forget"];
         delete?: never;
@@ -834,7 +842,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the consumer groups with their live workers and waiting events. */
+        /** Return each consumer group with its live workers, its waiting events and their age. */
         get: operations["list_groups"];
         put?: never;
         post?: never;
@@ -854,7 +862,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Forget a consumer group without live workers, so that it holds back no event. */
+        /**
+         * Forget a consumer group that has no live workers, so that it holds back no event.
+         * @description If it is used again, it starts at the oldest event that is kept.
+         */
         delete: operations["drop_group"];
         options?: never;
         head?: never;
@@ -1056,7 +1067,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the worker, the waiting events and the oldest of them, for each partition. */
+        /** Return for each partition its worker, its waiting events and the time of the oldest. */
         get: operations["read_lag"];
         put?: never;
         post?: never;
@@ -1112,7 +1123,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Remove old history, events and records, or count them; the last line has the result. */
+        /**
+         * Remove history, events and records that are older; without ages, as the settings say.
+         * @description The current value of every entity stays, however old it is. With ``dry_run`` the rows are
+         *     only counted.
+         */
         post: operations["prune"];
         delete?: never;
         options?: never;
@@ -1129,7 +1144,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Restore online values from history; the lines show the progress, then the result. */
+        /**
+         * Restore online values from history; newer ones stay, so workers may be running.
+         * @description The history of another store is refused unless ``adopt`` is true.
+         */
         post: operations["rebuild"];
         delete?: never;
         options?: never;
@@ -1517,7 +1535,7 @@ export interface components {
         };
         /**
          * AuditBody
-         * @description Options of a comparison of online values with history.
+         * @description Compare online values with history; return at most ``limit`` differences.
          */
         AuditBody: {
             /**
@@ -1739,6 +1757,8 @@ export interface components {
             feature: string;
             /** @default [] */
             former_names: string[];
+            /** @default [] */
+            lifetimes: components["schemas"]["Lifetime"][];
             /** @default [] */
             meanings: components["schemas"]["Meaning"][];
             /** @default null */
@@ -2614,7 +2634,7 @@ export interface components {
         };
         /**
          * ForgetBody
-         * @description The entity to erase, and why.
+         * @description Erase an entity: values, history, events, dead letters, and its values in records.
          */
         ForgetBody: {
             /**
@@ -3052,6 +3072,15 @@ export interface components {
             others: number;
         };
         /**
+         * Lifetime
+         * @description The ttl of the values of a feature that were written from a moment on.
+         */
+        Lifetime: {
+            since: string;
+            /** @default null */
+            ttl: string | null;
+        };
+        /**
          * LoadReport
          * @description How many documents a bulk load has written, how many chunks they have, and how many were
          *         left as they are.
@@ -3095,6 +3124,8 @@ export interface components {
             /** @default null */
             series: string | null;
             since: string;
+            /** @default  */
+            structure: string;
             /** @default null */
             version: number | null;
         };
@@ -3297,7 +3328,7 @@ export interface components {
         };
         /**
          * PruneBody
-         * @description The ages beyond which rows are removed; without any, those of the settings apply.
+         * @description Remove history, events and records that are older; without ages, as the settings say.
          */
         PruneBody: {
             /**
@@ -3347,7 +3378,7 @@ export interface components {
         };
         /**
          * RebuildBody
-         * @description Options of a rebuild.
+         * @description Restore online values from history; newer ones stay, so workers may be running.
          */
         RebuildBody: {
             /**

@@ -1,4 +1,4 @@
-"""Routes for administrators: dead letters, consumer groups, events, versions, redaction, repair."""
+"""Routes for administrators: the audit log, events, versions, redaction."""
 
 from __future__ import annotations
 
@@ -8,23 +8,11 @@ from msgspec import Meta
 
 from headwater.http.routing.responses import NO_CONTENT, ApiResponse
 from headwater.http.routing.route import Route
-from headwater.http.routing.streaming import ProgressResponse
 from headwater.model.admin import (
-    AuditBody,
     AuditPage,
-    AuditReport,
     Copies,
     DryRun,
-    ForgetBody,
-    ForgetReport,
-    GroupList,
-    GroupName,
-    LagList,
     PointersBody,
-    PruneBody,
-    PruneReport,
-    RebuildBody,
-    RebuildReport,
     RedactBody,
 )
 from headwater.model.catalog import Dropped, RenameBody, VersionList, VersionNumber
@@ -41,7 +29,6 @@ from headwater.model.kinds import (
     Moment,
     RecordRef,
 )
-from headwater.model.progress import NDJSON, ActionLine, ProgressStep
 from headwater.records.document import RecordDocument, export
 from headwater.store.feature_store import FeatureStore
 
@@ -54,56 +41,19 @@ class Administration:
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
-        self._private = store.settings.record.is_private
 
     def routes(self) -> list[Route]:
         feature = "/v1/features/{name}"
         return [
             Route("GET", "/v1/audit-log", "admin", self.read_audit_log),
-            Route("GET", "/v1/lag", "metrics", self.read_lag),
-            Route("GET", "/v1/groups", "metrics", self.list_groups),
-            Route("DELETE", "/v1/groups/{name}", "admin", self.drop_group, status=NO_CONTENT),
             Route("GET", "/v1/events", "admin", self.list_events),
             Route("GET", feature + "/versions", "read", self.list_versions),
-            Route("POST", feature + "/refresh", "admin", self.refresh, status=NO_CONTENT),
             Route("POST", feature + "/rename", "admin", self.rename, status=NO_CONTENT),
             Route("DELETE", feature, "admin", self.drop_feature),
             Route("DELETE", "/v1/indexes/{index}", "admin", self.drop_index),
             Route("POST", "/v1/record/{ref}/copies", "records", self.find_copies),
             Route(
                 "POST", "/v1/record/{ref}/redact", "admin", self.redact, documents=RecordDocument
-            ),
-            Route(
-                "POST",
-                "/v1/rebuild",
-                "admin",
-                self.rebuild,
-                returns=NDJSON,
-                documents=ActionLine[ProgressStep, RebuildReport],
-            ),
-            Route(
-                "POST",
-                "/v1/audit",
-                "admin",
-                self.audit,
-                returns=NDJSON,
-                documents=ActionLine[ProgressStep, AuditReport],
-            ),
-            Route(
-                "POST",
-                "/v1/prune",
-                "admin",
-                self.prune,
-                returns=NDJSON,
-                documents=ActionLine[ProgressStep, PruneReport],
-            ),
-            Route(
-                "POST",
-                "/v1/forget",
-                "admin",
-                self.forget,
-                returns=NDJSON,
-                documents=ActionLine[ProgressStep, ForgetReport],
             ),
         ]
 
@@ -120,18 +70,6 @@ class Administration:
         return await self._store.audit_log(
             action=action, actor=actor, since=since, before=before, limit=limit, cursor=cursor
         )
-
-    async def read_lag(self) -> LagList:
-        """Read the worker, the waiting events and the oldest of them, for each partition."""
-        return LagList(await self._store.admin.lag())
-
-    async def list_groups(self) -> GroupList:
-        """List the consumer groups with their live workers and waiting events."""
-        return GroupList(await self._store.admin.groups())
-
-    async def drop_group(self, name: GroupName) -> None:
-        """Forget a consumer group without live workers, so that it holds back no event."""
-        await self._store.admin.drop_group(name)
 
     async def list_events(
         self,
@@ -158,10 +96,6 @@ class Administration:
         """List the versions of a feature, oldest first, with the number of their values."""
         return VersionList(await self._store.catalog.versions(name))
 
-    async def refresh(self, name: FeatureName) -> None:
-        """Queue a run of a scheduled feature, for the next free worker."""
-        await self._store.admin.refresh(name)
-
     async def rename(self, name: FeatureName, body: RenameBody) -> None:
         """Rename a feature with all its values and its history."""
         await self._store.catalog.rename(name, body.new)
@@ -186,50 +120,3 @@ class Administration:
             ref, *body.pointers, reason=body.reason, by=body.by, everywhere=body.everywhere
         )
         return ApiResponse(export(record))
-
-    async def rebuild(self, body: RebuildBody) -> ProgressResponse:
-        """Restore online values from history; the lines show the progress, then the result."""
-        rebuild = self._store.admin.rebuild
-        return ProgressResponse(
-            lambda progress: rebuild(adopt=body.adopt, progress=progress), private=self._private
-        )
-
-    async def audit(self, body: AuditBody) -> ProgressResponse:
-        """Compare online values with history; the lines show the progress, then the result."""
-        audit = self._store.admin.audit
-        return ProgressResponse(
-            lambda progress: audit(limit=body.limit, records=body.records, progress=progress),
-            private=self._private,
-        )
-
-    async def prune(self, body: PruneBody) -> ProgressResponse:
-        """Remove old history, events and records, or count them; the last line has the result."""
-        prune = self._store.admin.prune
-        return ProgressResponse(
-            lambda _: prune(
-                history=body.history,
-                events=body.events,
-                records=body.records,
-                dry_run=body.dry_run,
-            ),
-            private=self._private,
-        )
-
-    async def forget(self, body: ForgetBody) -> ProgressResponse:
-        """Erase an entity for good, or count what it has; the last line has the result.
-
-        Its values, history, events and dead letters are removed, and records of contexts that read
-        it lose all values. Their hashes stay valid. Nothing of before brings it back, and new
-        events are refused unless `allow_return` is true.
-        """
-        forget = self._store.admin.forget
-        return await ProgressResponse(
-            lambda _: forget(
-                body.entity,
-                body.entity_id,
-                reason=body.reason,
-                allow_return=body.allow_return,
-                dry_run=body.dry_run,
-            ),
-            private=self._private,
-        ).begun()
