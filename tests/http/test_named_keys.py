@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headwater.access import key_ring, wrong_keys
+from headwater.access import guard, key_ring
 from headwater.access.key_format import hash_of
 from headwater.access.keys_file import ApiKey, changing_keys
 from headwater.errors import ConfigError
@@ -211,7 +211,7 @@ async def test_wrong_keys_of_an_address_are_slowed_down(
     make_store: MakeStore, make_key: MakeKey, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than all requests of this test take on a busy machine.
-    monkeypatch.setattr(wrong_keys, "_WINDOW_SECONDS", 600.0)
+    monkeypatch.setattr(guard, "_WINDOW_SECONDS", 600.0)
     unused, generated = "written-by-hand-0123", make_key("unused", "read")
     with changing_keys(path) as keys:
         keys["by_hand"] = ApiKey(hash=hash_of(unused), scopes=frozenset({"read"}))

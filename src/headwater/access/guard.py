@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.types import Scope
 
-from headwater.access.errors import KeyRequiredError
+from headwater.access.errors import KeyRequiredError, TooManyWrongKeysError
 from headwater.access.key_format import check_strength, is_generated
 from headwater.access.key_ring import KeyRing, KnownKey, has_api_keys
 from headwater.access.local_requests import check_local, is_loopback
 from headwater.access.rate_limits import BucketTable, TokenBucket
-from headwater.access.wrong_keys import WrongKeys
 from headwater.errors import ConfigError, HeadwaterError
 from headwater.model.callers import Caller
 from headwater.settings.schema import Settings
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 THIS_MACHINE = Caller("this machine")
 """The caller of requests that need no key."""
-
 _DOTS = 2
+_ALLOWED_FAILURES = 10
+_WINDOW_SECONDS = 10.0
+_LARGEST_TABLE = 10_000
 
 
 def check_address(settings: Settings, host: str) -> None:
@@ -145,3 +147,39 @@ def request_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 def _address(scope: Scope) -> str:
     client: tuple[str, int] | None = scope.get("client")
     return client[0] if client else ""
+
+
+class _Failures(NamedTuple):
+    number: int
+    until: float
+
+
+class WrongKeys:
+    """Counts wrong keys by address.
+
+    After ten in ten seconds, an address has to wait for the end of these ten seconds. Keys that
+    were valid in an earlier request are not affected: clients behind a proxy share its address.
+    """
+
+    def __init__(self, size: int = _LARGEST_TABLE) -> None:
+        self._size = size
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+
+    def check(self, address: str, now: float) -> None:
+        """Raise TooManyWrongKeysError if an address has to wait."""
+        failures = self._failures.get(address)
+        if failures is None:
+            return
+        if failures.until <= now:
+            del self._failures[address]
+        elif failures.number >= _ALLOWED_FAILURES:
+            raise TooManyWrongKeysError(failures.until - now)
+
+    def add(self, address: str, now: float) -> None:
+        """Count a wrong key of an address."""
+        failures = self._failures.pop(address, None)
+        if failures is None or failures.until <= now:
+            failures = _Failures(0, now + _WINDOW_SECONDS)
+        if len(self._failures) >= self._size:
+            self._failures.popitem(last=False)
+        self._failures[address] = _Failures(failures.number + 1, failures.until)

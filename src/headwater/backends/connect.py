@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from headwater.backends.copied_catalog import CopiedCatalog
-from headwater.backends.copied_erasures import CopiedErasures
+from headwater.backends.copied import CopiedCatalog, CopiedErasures
 from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.memory import MemoryCache
 from headwater.backends.observed import observed

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from headwater.core.logging import Outage, log
+from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.engine import Engine
 from headwater.engine.worker.backfill_offers import offer_backfills, settle_missed
 from headwater.engine.worker.batch import run_batch
-from headwater.engine.worker.declaration_changes import report_changes
 from headwater.engine.worker.held_partitions import HeldPartitions
 from headwater.engine.worker.joining import Joiner
 from headwater.engine.worker.lag_metrics import update_gauges
@@ -34,18 +39,26 @@ from headwater.errors import (
     TooManyHungThreadsError,
     VersionConflictError,
 )
+from headwater.features.services import Services
 from headwater.model.health import Health
 from headwater.model.values import new_id
-from headwater.ports import Batch
+from headwater.ports import Batch, Cached
 from headwater.retrieval.indexing import preload
 
 T = TypeVar("T")
 Touches = Mapping[str, frozenset[str]]
-
 _MAX_HEARTBEAT_SECONDS = 0.5
 _BACKEND_PAUSE = 1.0
 _JOIN_PAUSE = 0.1
 _CONFLICTS_BETWEEN_WARNINGS = 10
+_KEY = "declared-queries"
+_KEPT = timedelta(days=3650)
+# White space, or a text in which it counts: a literal, a quoted name, a comment.
+_SPACE = re.compile(
+    r"""\s+|'[^']*'|"[^"]*"|(\$\w*\$).*?\1|--[^\n]*\n?""",
+    re.DOTALL,
+)
+_decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Opens(Protocol):
@@ -365,3 +378,34 @@ class Worker:
                 async with asyncio.timeout(interval):
                     await self._held.due.wait()
             self._held.due.clear()
+
+
+async def report_changes(services: Services) -> None:
+    """Log each feature that was declared with another query before."""
+    cache, features = services.backends.notes, services.registry.features
+    stored = await cache.get(_KEY)
+    before = _decode(stored.value) if stored else {}
+    declared = {
+        name: _query(feature) for name, feature in features.items() if feature.sql is not None
+    }
+    for name, query in declared.items():
+        if before.get(name, query) != query:
+            log.warning(
+                "feature has another query",
+                feature=name,
+                remedy="values of the old query stay until the next run; `headwater refresh` "
+                "runs it",
+            )
+    if declared.items() - before.items():
+        queries = msgspec.json.encode(before | declared)
+        await cache.put(_KEY, Cached(queries, services.clock.micros()), _KEPT)
+
+
+def _query(feature: FeatureDef) -> str:
+    """Return a hash of a query, in which white space counts only where it matters."""
+    query = _SPACE.sub(_one_space, feature.sql or "").strip()
+    return sha256(query.encode()).hexdigest()[:16]
+
+
+def _one_space(found: re.Match[str]) -> str:
+    return " " if found[0].isspace() else found[0]
