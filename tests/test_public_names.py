@@ -182,6 +182,14 @@ def test_using_headwater_loads_no_driver_no_web_framework_and_no_duckdb() -> Non
     assert loaded_by("from headwater import *; FeatureStore()") == LOADS | {"prometheus_client"}
 
 
+def test_opening_a_store_without_indexes_loads_neither_numpy_nor_duckdb(tmp_path: Path) -> None:
+    statement = (
+        "import asyncio; from headwater import FeatureStore; "
+        f"asyncio.run(FeatureStore(home={str(tmp_path)!r}).open())"
+    )
+    assert not loaded_by(statement) & {"numpy", "duckdb"}
+
+
 def test_declaring_features_loads_nothing_that_only_an_open_store_needs() -> None:
     declare = "from headwater import FeatureStore, context, entity, feature, retriever"
     assert loaded_by(f"{declare}; FeatureStore()") == LOADS

@@ -14,7 +14,8 @@ from headwater.declarations.runtime import runtime_of
 from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError, RerankFailedError
 from headwater.ports import Hit
-from headwater.retrieval.search import SearchResult, diversified, fuse, scaled
+from headwater.retrieval.diversity import diversified
+from headwater.retrieval.search import SearchResult, fuse, scaled
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.retrieval.support import (

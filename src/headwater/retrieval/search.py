@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from headwater.core.clock import from_micros
@@ -246,7 +245,7 @@ def _at_least(hits: Sequence[Hit], query: Embedding, min_score: float | None) ->
     """Return the hits whose cosine with the query is at least this."""
     if min_score is None:
         return hits
-    from headwater.retrieval.search import cosines  # noqa: PLC0415 - NumPy
+    from headwater.retrieval.diversity import cosines  # noqa: PLC0415 - NumPy
 
     near = cosines(query, [hit.embedding or b"" for hit in hits])
     return [hit for hit, cosine in zip(hits, near, strict=True) if cosine >= min_score]
@@ -258,7 +257,7 @@ async def _diversified(
     hits: Sequence[Hit],
     options: SearchOptions,
 ) -> list[Chunk]:
-    from headwater.retrieval.search import diversified  # noqa: PLC0415 - NumPy
+    from headwater.retrieval.diversity import diversified  # noqa: PLC0415 - NumPy
 
     by_id = {hit.id: hit.embedding or b"" for hit in hits}
     embeddings = [by_id[chunk.id or ""] for chunk in chunks]
@@ -365,36 +364,3 @@ _RETURN = "it must return the chunks, best first, or one finite number for each 
 def _name_of(function: Callable[..., Any]) -> str:
     named = inspect.isfunction(function) or inspect.ismethod(function)
     return function.__name__ if named else type(function).__name__
-
-
-def cosines(query: Embedding, embeddings: Sequence[Embedding]) -> list[float]:
-    """Return the cosine of a query with each embedding."""
-    if not embeddings:
-        return []
-    products = _matrix(embeddings) @ np.frombuffer(query, "<f4")
-    return [float(product) for product in products]
-
-
-def diversified(
-    relevance: Sequence[float], embeddings: Sequence[Embedding], count: int, diversity: float
-) -> list[int]:
-    """Return the places of chunks by maximal marginal relevance.
-
-    Each next chunk has the largest (1 - diversity) × relevance - diversity × similarity to the most
-    similar one before it.
-    """
-    if not embeddings:
-        return []
-    matrix, worth = _matrix(embeddings), np.asarray(relevance, np.float64)
-    nearest = np.full(len(worth), -np.inf)
-    chosen = [int(np.argmax(worth))]
-    while len(chosen) < min(count, len(worth)):
-        nearest = np.maximum(nearest, matrix @ matrix[chosen[-1]])
-        marginal = (1 - diversity) * worth - diversity * nearest
-        marginal[chosen] = -np.inf
-        chosen.append(int(np.argmax(marginal)))
-    return chosen
-
-
-def _matrix(embeddings: Sequence[Embedding]) -> Any:
-    return np.frombuffer(b"".join(embeddings), "<f4").reshape(len(embeddings), -1)
