@@ -9,7 +9,6 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater.client.async_client import AsyncClient, ServerAdmin
 from headwater.client.backfills import BackfillCalls
-from headwater.client.catalog import CatalogCalls
 from headwater.client.events import EventCalls
 from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls
@@ -17,6 +16,7 @@ from headwater.client.publisher import Publisher
 from headwater.client.records import RecordCalls
 from headwater.core.blocking import Blocking, SyncLoop, blocking
 from headwater.store.verbs.admin import SyncAdminVerbs
+from headwater.store.verbs.catalog import SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import SyncDeadLetterVerbs
 
 P = ParamSpec("P")
@@ -107,14 +107,6 @@ class BlockingBackfillCalls(Blocking[BackfillCalls]):
     cancel = blocking(BackfillCalls.cancel)
 
 
-class BlockingCatalogCalls(Blocking[CatalogCalls]):
-    """``client.catalog``."""
-
-    versions = blocking(CatalogCalls.versions)
-    rename = blocking(CatalogCalls.rename)
-    drop = blocking(CatalogCalls.drop)
-
-
 class BlockingPublisher(Blocking[Publisher]):
     """The publisher of a `Client`."""
 
@@ -156,7 +148,7 @@ class Client(Blocking[AsyncClient]):
         self.dead_letters = SyncDeadLetterVerbs(client.dead_letters, loop)
         self.history = BlockingHistoryCalls(client.history, loop)
         self.backfills = BlockingBackfillCalls(client.backfills, loop)
-        self.catalog = BlockingCatalogCalls(client.catalog, loop)
+        self.catalog = SyncCatalogVerbs(client.catalog, loop)
         self.admin = BlockingServerAdmin(client.admin, loop)
 
     def publisher(self, **options: Any) -> BlockingPublisher:

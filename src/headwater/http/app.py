@@ -109,6 +109,7 @@ def routes_of(
         *History(store).routes(),
         *Administration(store).routes(),
         *verb_routes(store.admin, store.settings),
+        *verb_routes(store.catalog, store.settings),
         *verb_routes(store.dead_letters, store.settings),
         *EventTail(store, tails).routes(),
         *Backfills(store).routes(),

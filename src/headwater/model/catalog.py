@@ -22,12 +22,6 @@ class VersionList(msgspec.Struct, frozen=True):
     versions: Sequence[VersionSummary]
 
 
-class RenameBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The new name of a feature."""
-
-    new: Annotated[str, Meta(description="The new name.", examples=["spend"])]
-
-
 VersionState = Literal["building", "joining", "ready", "active", "retired"]
 """How far a version is.
 

@@ -734,7 +734,10 @@ export interface paths {
         get: operations["read_feature"];
         put?: never;
         post?: never;
-        /** Remove a feature with its values and history, or one version that is not served. */
+        /**
+         * Remove a feature with its values and history, or one version that is not served.
+         * @description Raises FeatureInUseError if live workers run it. With ``dry_run`` nothing is removed.
+         */
         delete: operations["drop_feature"];
         options?: never;
         head?: never;
@@ -784,7 +787,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Rename a feature with all its values and its history. */
+        /**
+         * Give a feature another name, with all its values; workers may be running.
+         * @description Processes that declare only the old name go on with it.
+         */
         post: operations["rename"];
         delete?: never;
         options?: never;
@@ -799,7 +805,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the versions of a feature, oldest first, with the number of their values. */
+        /** Return the versions of a feature, oldest first, with the number of their values. */
         get: operations["list_versions"];
         put?: never;
         post?: never;
@@ -3521,7 +3527,7 @@ export interface components {
         };
         /**
          * RenameBody
-         * @description The new name of a feature.
+         * @description Give a feature another name, with all its values; workers may be running.
          */
         RenameBody: {
             /** @description The new name. */

@@ -6,16 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from headwater.http.routing.responses import NO_CONTENT, ApiResponse
+from headwater.http.routing.responses import ApiResponse
 from headwater.http.routing.route import Route
 from headwater.model.admin import (
     AuditPage,
     Copies,
-    DryRun,
     PointersBody,
     RedactBody,
 )
-from headwater.model.catalog import Dropped, RenameBody, VersionList, VersionNumber
 from headwater.model.events import EventList
 from headwater.model.indexes import DroppedIndex
 from headwater.model.kinds import (
@@ -23,7 +21,6 @@ from headwater.model.kinds import (
     EntityIdFilter,
     EventIdFilter,
     EventTypeFilter,
-    FeatureName,
     IndexName,
     Limit,
     Moment,
@@ -43,13 +40,9 @@ class Administration:
         self._store = store
 
     def routes(self) -> list[Route]:
-        feature = "/v1/features/{name}"
         return [
             Route("GET", "/v1/audit-log", "admin", self.read_audit_log),
             Route("GET", "/v1/events", "admin", self.list_events),
-            Route("GET", feature + "/versions", "read", self.list_versions),
-            Route("POST", feature + "/rename", "admin", self.rename, status=NO_CONTENT),
-            Route("DELETE", feature, "admin", self.drop_feature),
             Route("DELETE", "/v1/indexes/{index}", "admin", self.drop_index),
             Route("POST", "/v1/record/{ref}/copies", "records", self.find_copies),
             Route(
@@ -91,20 +84,6 @@ class Administration:
                 limit=limit,
             )
         )
-
-    async def list_versions(self, name: FeatureName) -> VersionList:
-        """List the versions of a feature, oldest first, with the number of their values."""
-        return VersionList(await self._store.catalog.versions(name))
-
-    async def rename(self, name: FeatureName, body: RenameBody) -> None:
-        """Rename a feature with all its values and its history."""
-        await self._store.catalog.rename(name, body.new)
-
-    async def drop_feature(
-        self, name: FeatureName, *, version: VersionNumber | None = None, dry_run: DryRun = False
-    ) -> Dropped:
-        """Remove a feature with its values and history, or one version that is not served."""
-        return await self._store.catalog.drop(name, version=version, dry_run=dry_run)
 
     async def drop_index(self, index: IndexName) -> DroppedIndex:
         """Remove an index with all its documents and past versions."""
