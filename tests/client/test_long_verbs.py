@@ -48,6 +48,13 @@ async def test_a_backfill_is_run_compared_switched_to_and_cancelled(
     assert actions == {(f"backfills.{verb}", "api_key 1") for verb in verbs}
 
 
+async def test_an_argument_that_cannot_be_sent_is_refused_and_not_left_out(
+    client: AsyncClient,
+) -> None:
+    with pytest.raises(InvalidInputError, match="files cannot be sent to a server; leave it out"):
+        await client.backfills.run("total_spend", files=4)
+
+
 async def test_an_entity_is_counted_and_forgotten(client: AsyncClient, store: FeatureStore) -> None:
     await spend(store, "ada", "bob")
     counted = await client.admin.forget("User", "ada", reason="request 12", dry_run=True)

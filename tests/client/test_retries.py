@@ -108,6 +108,19 @@ async def test_an_assembly_that_cannot_have_begun_is_repeated(broken: Broken, fa
     assert len((await client.list_contexts()).contexts) == 1
 
 
+async def test_a_removal_whose_result_was_lost_is_not_repeated(
+    broken: Broken, store: FeatureStore
+) -> None:
+    await store.publish("purchase", "ada", {"amount": 3.0})
+    await store.drain()
+    await store.backfills.run("total_spend")
+    client, network, _ = broken(lost)
+    # A second request would say that there is no backfill, and the first one has cancelled it.
+    with pytest.raises(ServerUnreachableError):
+        await client.backfills.cancel("total_spend")
+    assert len(network.requests) == 1
+
+
 async def test_a_request_waits_as_long_as_the_server_asks(
     broken: Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ from typing import Self
 
 import httpx
 
-from headwater.client.backfills import BackfillCalls
 from headwater.client.contexts import ContextCalls
 from headwater.client.events import EventCalls, PublishCalls
 from headwater.client.features import FeatureReadCalls
@@ -29,6 +28,7 @@ from headwater.model.problems import UNAVAILABLE
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.verbs.admin import AdminVerbs
+from headwater.store.verbs.backfills import BackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs
 
@@ -137,8 +137,8 @@ class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, 
         self.indexes = IndexCalls(self._server)
         self.dead_letters = DeadLetterVerbs(self._server)
         self.history = HistoryCalls(self._server)
-        self.backfills = BackfillCalls(self._server)
         self.catalog = CatalogVerbs(self._server)
+        self.backfills = BackfillVerbs(self._server)
         self.admin = ServerAdmin(self._server)
 
     def __repr__(self) -> str:

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater.client.async_client import AsyncClient, ServerAdmin
-from headwater.client.backfills import BackfillCalls
 from headwater.client.events import EventCalls
 from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls
@@ -16,6 +15,7 @@ from headwater.client.publisher import Publisher
 from headwater.client.records import RecordCalls
 from headwater.core.blocking import Blocking, SyncLoop, blocking
 from headwater.store.verbs.admin import SyncAdminVerbs
+from headwater.store.verbs.backfills import SyncBackfillVerbs
 from headwater.store.verbs.catalog import SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import SyncDeadLetterVerbs
 
@@ -97,16 +97,6 @@ class BlockingHistoryCalls(Blocking[HistoryCalls]):
     export = blocking(HistoryCalls.export)
 
 
-class BlockingBackfillCalls(Blocking[BackfillCalls]):
-    """``client.backfills``."""
-
-    run = blocking(BackfillCalls.run)
-    status = blocking(BackfillCalls.status)
-    compare = blocking(BackfillCalls.compare)
-    switch = blocking(BackfillCalls.switch)
-    cancel = blocking(BackfillCalls.cancel)
-
-
 class BlockingPublisher(Blocking[Publisher]):
     """The publisher of a `Client`."""
 
@@ -147,8 +137,8 @@ class Client(Blocking[AsyncClient]):
         self.indexes = BlockingIndexCalls(client.indexes, loop)
         self.dead_letters = SyncDeadLetterVerbs(client.dead_letters, loop)
         self.history = BlockingHistoryCalls(client.history, loop)
-        self.backfills = BlockingBackfillCalls(client.backfills, loop)
         self.catalog = SyncCatalogVerbs(client.catalog, loop)
+        self.backfills = SyncBackfillVerbs(client.backfills, loop)
         self.admin = BlockingServerAdmin(client.admin, loop)
 
     def publisher(self, **options: Any) -> BlockingPublisher:

@@ -18,7 +18,6 @@ from headwater.engine.last_hour import LastHour
 from headwater.engine.worker.worker import Worker
 from headwater.errors import CallerLimitError
 from headwater.http.routes.admin import Administration
-from headwater.http.routes.backfills import Backfills
 from headwater.http.routes.callers import Callers
 from headwater.http.routes.context_lists import ContextLists
 from headwater.http.routes.contexts import Contexts
@@ -53,6 +52,8 @@ from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of
 
 _UNMATCHED = Resource(UNMATCHED)
+# A backfill whose client has gone ends after the file that is being replayed.
+_FILES_OF_BACKFILL = 16
 
 
 def create_app(
@@ -112,7 +113,7 @@ def routes_of(
         *verb_routes(store.catalog, store.settings),
         *verb_routes(store.dead_letters, store.settings),
         *EventTail(store, tails).routes(),
-        *Backfills(store).routes(),
+        *verb_routes(store.backfills, store.settings, run={"files": _FILES_OF_BACKFILL}),
         *Probes(store, metrics, processes=processes).routes(),
         *Doctor(store, processes).routes(),
         *Callers(store, lambda: routes).routes(),

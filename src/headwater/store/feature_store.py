@@ -30,7 +30,6 @@ from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.audit_log import AuditVerbs
-from headwater.store.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.contexts import ContextVerbs
 from headwater.store.events import EventBus, SyncEventBus
 from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
@@ -40,6 +39,7 @@ from headwater.store.record_verbs import RecordVerbs, SyncRecordVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
 from headwater.store.verbs.admin import AdminVerbs, SyncAdminVerbs
+from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
 from headwater.store.writing import set_value

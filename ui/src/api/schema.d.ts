@@ -257,16 +257,26 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read how far the backfill of a feature is, and the events that failed in it. */
+        /** Return how far the backfill of a feature is, and the events that failed in it. */
         get: operations["read_backfill"];
         put?: never;
         /**
-         * Compute a new version of a feature from stored events.
-         * @description The lines show the progress, then the result. If the client disconnects, the backfill
-         *     stops; the next request continues it.
+         * Compute a new version of a feature from stored events; continue if one is unfinished.
+         * @description Events are replayed through the present function. Then the workers keep the new version
+         *     fresh, next to the one that is served. If none are running, one runs meanwhile in the
+         *     process of the replay. With ``switch``, the new version is served at the end. If the call
+         *     is cancelled or its connection is lost, the backfill stops; the next call continues it.
+         *
+         *     With ``since``, values of before that time are those of the version that is served. With
+         *     ``until``, there is no new version: values of before that time are added to the history of
+         *     the one that is served, for each entity before its first value. An entity without a value is
+         *     served the last one that was added, which does not count the events after that time.
          */
         post: operations["run_backfill"];
-        /** Give up the unfinished backfill of a feature, and remove its values. */
+        /**
+         * Give up the unfinished backfill of a feature, and remove its values.
+         * @description Return the number of the version that was given up. The version that is served stays.
+         */
         delete: operations["cancel_backfill"];
         options?: never;
         head?: never;
@@ -282,7 +292,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Compare the version that is served with the one that a backfill has made. */
+        /**
+         * Compare the version that is served with the one that a backfill has made.
+         * @description All values that are served are compared, and the history of some entities. At most
+         *     ``limit`` examples of different values are returned.
+         */
         post: operations["compare_versions"];
         delete?: never;
         options?: never;
@@ -299,7 +313,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Serve the version that a backfill has made, or another one that is kept fresh. */
+        /**
+         * Serve the version that a backfill has made, or another one that is kept fresh.
+         * @description Other processes follow within about a second. The version that was served until now is kept
+         *     fresh for ten seconds more, in which it can be switched back to.
+         */
         post: operations["switch_version"];
         delete?: never;
         options?: never;
@@ -1609,21 +1627,6 @@ export interface components {
             values: number;
         };
         /**
-         * BackfillBody
-         * @description Options of a backfill.
-         */
-        BackfillBody: {
-            /** @default null */
-            since: string | null;
-            /**
-             * @description Serve the new version when it is ready.
-             * @default false
-             */
-            switch: boolean;
-            /** @default null */
-            until: string | null;
-        };
-        /**
          * BackfillProgress
          * @description How far a phase of a backfill is; the total and the seconds left are None if unknown.
          */
@@ -1841,10 +1844,10 @@ export interface components {
             version: number | null;
         };
         /**
-         * CompareBody
-         * @description Options of a comparison of two versions.
+         * CompareVersionsBody
+         * @description Compare the version that is served with the one that a backfill has made.
          */
-        CompareBody: {
+        CompareVersionsBody: {
             /**
              * @description How many examples at most.
              * @default 10
@@ -3760,6 +3763,21 @@ export interface components {
             sla_ms: number | null;
         };
         /**
+         * RunBackfillBody
+         * @description Compute a new version of a feature from stored events; continue if one is unfinished.
+         */
+        RunBackfillBody: {
+            /** @default null */
+            since: string | null;
+            /**
+             * @description Serve the new version when it is ready.
+             * @default false
+             */
+            switch: boolean;
+            /** @default null */
+            until: string | null;
+        };
+        /**
          * Schedule
          * @description When a scheduled feature was last due, and when it is due again.
          */
@@ -3968,14 +3986,6 @@ export interface components {
             ok: boolean;
         };
         /**
-         * SwitchBody
-         * @description The version to serve; without one, that of the backfill.
-         */
-        SwitchBody: {
-            /** @default null */
-            version: number | null;
-        };
-        /**
          * SwitchReport
          * @description The version of a feature that is served now, and the one that was before.
          */
@@ -3983,6 +3993,14 @@ export interface components {
             before: number;
             feature: string;
             version: number;
+        };
+        /**
+         * SwitchVersionBody
+         * @description Serve the version that a backfill has made, or another one that is kept fresh.
+         */
+        SwitchVersionBody: {
+            /** @default null */
+            version: number | null;
         };
         /**
          * TailGap
@@ -4502,7 +4520,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["BackfillBody"];
+                "application/json": components["schemas"]["RunBackfillBody"];
             };
         };
         responses: {
@@ -4552,7 +4570,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["CompareBody"];
+                "application/json": components["schemas"]["CompareVersionsBody"];
             };
         };
         responses: {
@@ -4579,7 +4597,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["SwitchBody"];
+                "application/json": components["schemas"]["SwitchVersionBody"];
             };
         };
         responses: {

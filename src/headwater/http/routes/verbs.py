@@ -19,10 +19,13 @@ from headwater.store.verbs.verb import Arguments, Verb, Verbs, run, verbs_of
 _lines: Any = ActionLine
 
 
-def verb_routes(group: Verbs, settings: Settings) -> list[Route]:
-    """Return a route for each verb of a group."""
+def verb_routes(group: Verbs, settings: Settings, **given: Arguments) -> list[Route]:
+    """Return a route for each verb of a group; ``given`` are arguments that a server adds."""
     private = settings.record.is_private
-    return [_route(verb, _handler(verb, group, private=private)) for verb in verbs_of(type(group))]
+    return [
+        _route(verb, _handler(verb, group, given.get(verb.name, {}), private=private))
+        for verb in verbs_of(type(group))
+    ]
 
 
 def _route(verb: Verb, handler: Callable[..., Awaitable[Any]]) -> Route:
@@ -55,7 +58,9 @@ def _query(verb: Verb) -> Iterator[Parameter]:
             yield Parameter(field.name, field.kind, field.is_required)
 
 
-def _handler(verb: Verb, group: Verbs, *, private: bool) -> Callable[..., Awaitable[Any]]:
+def _handler(
+    verb: Verb, group: Verbs, given: Arguments, *, private: bool
+) -> Callable[..., Awaitable[Any]]:
     reports = "progress" in verb.signature.parameters
 
     def follow(arguments: Arguments) -> Callable[[Reporter], Awaitable[Any]]:
@@ -67,7 +72,7 @@ def _handler(verb: Verb, group: Verbs, *, private: bool) -> Callable[..., Awaita
         return action
 
     async def handle(*, body: Any = None, **sent: Any) -> Any:
-        arguments = verb.received(sent if body is None else sent | asdict(body))
+        arguments = {**verb.received(sent if body is None else sent | asdict(body)), **given}
         if verb.is_long:
             return await ProgressResponse(follow(arguments), private=private).begun()
         return plain(verb.answered(arguments, await run(verb, group, arguments)))

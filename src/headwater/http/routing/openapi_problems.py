@@ -123,9 +123,6 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "drop_index": (errors.UnknownNameError,),
     "find_copies": _RECORDED,
     "redact": _RECORDED,
-    "read_backfill": (errors.UnknownNameError,),
-    "switch_version": (errors.UnknownNameError,),
-    "cancel_backfill": (errors.UnknownNameError,),
 }
 """Errors of each operation beyond those of every route."""
 
