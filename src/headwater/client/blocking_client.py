@@ -18,6 +18,7 @@ from headwater.store.verbs.admin import SyncAdminVerbs
 from headwater.store.verbs.backfills import SyncBackfillVerbs
 from headwater.store.verbs.catalog import SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import SyncDeadLetterVerbs
+from headwater.store.verbs.indexes import SyncIndexVerbs
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,15 +70,12 @@ class BlockingRecordCalls(Blocking[RecordCalls]):
     copies = blocking(RecordCalls.copies)
 
 
-class BlockingIndexCalls(Blocking[IndexCalls]):
+class BlockingIndexCalls(SyncIndexVerbs[IndexCalls]):
     """``client.indexes``."""
 
-    list = blocking(IndexCalls.list)
     get_document = blocking(IndexCalls.get_document)
     load = blocking(IndexCalls.load)
     retain = blocking(IndexCalls.retain)
-    reindex = blocking(IndexCalls.reindex)
-    drop = blocking(IndexCalls.drop)
 
 
 class BlockingServerAdmin(SyncAdminVerbs[ServerAdmin]):

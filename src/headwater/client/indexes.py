@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from headwater.client.server import Server
-from headwater.client.stream_lines import counted
 from headwater.core.codec import encode_custom
 from headwater.declarations.indexes import IndexRef, index_name
 from headwater.declarations.items import Chunk
@@ -22,14 +21,10 @@ from headwater.model.indexes import (
     Documents,
     DocumentsBody,
     DocumentText,
-    DroppedIndex,
     IndexedDocument,
-    IndexList,
-    IndexStatus,
     LoadReport,
     NewDocument,
     OnLoaded,
-    ReindexedIndex,
     RetainedIndex,
     SearchBody,
     SearchHits,
@@ -37,7 +32,8 @@ from headwater.model.indexes import (
     StoredDocument,
     batches,
 )
-from headwater.model.progress import NDJSON, OnStep
+from headwater.model.progress import NDJSON
+from headwater.store.verbs.indexes import IndexVerbs
 
 _DOCUMENT = "/v1/index/{}/{}"
 # Half of the default limit of servers.
@@ -106,19 +102,12 @@ class SearchCalls:
         return [msgspec.convert(hit, Chunk, from_attributes=True) for hit in found.chunks]
 
 
-class IndexCalls:
-    """``client.indexes``: describe indexes, and read their documents."""
+class IndexCalls(IndexVerbs):
+    """``client.indexes``: load, describe, rebuild and drop indexes."""
 
     def __init__(self, server: Server) -> None:
+        super().__init__(server)
         self._server = server
-
-    async def list(self) -> list[IndexStatus]:
-        """Return all indexes with their contents, by name.
-
-        >>> await client.indexes.list()
-        [<IndexStatus name='docs' documents=1 chunks=1 version='...'>]
-        """
-        return [*(await self._server.get(IndexList, "/v1/indexes")).indexes]
 
     async def get_document(self, index: IndexRef, document_id: str | int) -> StoredDocument | None:
         """Return the current version of a document; None if there is none.
@@ -174,31 +163,6 @@ class IndexCalls:
                 media_type=NDJSON,
             )
         return kept.removed
-
-    async def reindex(self, index: IndexRef, *, progress: OnStep | None = None) -> int:
-        """Split and embed all documents as the index is declared now; return how many were.
-
-        A call that was interrupted is continued by the next one. ``progress`` is called with the
-        number of documents that are done and of all.
-
-        >>> await client.indexes.reindex("docs")
-        0
-        """
-        path = "/v1/indexes/{}/reindex"
-        on_line = counted(progress)
-        done = await self._server.follow(
-            ReindexedIndex, path, index_name(index), body=None, on_line=on_line
-        )
-        return done.documents
-
-    async def drop(self, index: IndexRef) -> int:
-        """Remove an index with all its documents and past versions; return their number.
-
-        >>> await client.indexes.drop("docs")
-        1
-        """
-        path = "/v1/indexes/{}"
-        return (await self._server.remove(DroppedIndex, path, index_name(index))).documents
 
 
 def _new_document(document: Document) -> NewDocument:

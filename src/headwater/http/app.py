@@ -107,6 +107,7 @@ def routes_of(
         *ContextLists(store).routes(),
         *Records(store).routes(),
         *Indexes(store).routes(),
+        *verb_routes(store.indexes, store.settings),
         *History(store).routes(),
         *Administration(store).routes(),
         *verb_routes(store.admin, store.settings),

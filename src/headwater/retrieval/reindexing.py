@@ -14,6 +14,7 @@ from headwater.errors import (
     HeadwaterError,
     UnknownNameError,
 )
+from headwater.features.caller_limits import limited_caller
 from headwater.features.failure_texts import FailureTexts
 from headwater.features.services import Services
 from headwater.model.indexes import Generation, IndexSpec, IndexStatus
@@ -69,14 +70,15 @@ class Reindexer:
         return await self._vectors.drop(name)
 
     async def status(self) -> list[IndexStatus]:
-        """Return all indexes by name, also if they are only declared or only stored."""
+        """Return all indexes by name that the caller may search, declared or only stored."""
         stored: dict[str, list[Generation]] = {}
         for generation in await self._vectors.generations():
             stored.setdefault(generation.index, []).append(generation)
-        declared = self._registry.all_indexes()
+        declared, limited = self._registry.all_indexes(), limited_caller()
         return [
             await self._status(name, declared.get(name), stored.get(name, ()))
             for name in sorted(declared.keys() | stored.keys())
+            if limited is None or limited.may_search(name)
         ]
 
     async def _status(

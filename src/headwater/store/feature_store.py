@@ -34,7 +34,7 @@ from headwater.store.contexts import ContextVerbs
 from headwater.store.events import EventBus, SyncEventBus
 from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
 from headwater.store.history_reads import PastValueVerbs
-from headwater.store.indexes import IndexVerbs, SyncIndexVerbs
+from headwater.store.indexes import StoreIndexes, SyncStoreIndexes
 from headwater.store.record_verbs import RecordVerbs, SyncRecordVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
@@ -76,7 +76,7 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         self.bus = EventBus(runtime)
         self.records = RecordVerbs(runtime)
         self.dead_letters = DeadLetterVerbs(runtime)
-        self.indexes = IndexVerbs(runtime)
+        self.indexes = StoreIndexes(runtime)
         self.history = HistoryVerbs(runtime)
         self.backfills = BackfillVerbs(runtime)
         self.catalog = CatalogVerbs(runtime)
@@ -297,7 +297,7 @@ class SyncStore(Blocking[FeatureStore]):
         self.bus = SyncEventBus(store.bus, loop)
         self.records = SyncRecordVerbs(store.records, loop)
         self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
-        self.indexes = SyncIndexVerbs(store.indexes, loop)
+        self.indexes = SyncStoreIndexes(store.indexes, loop)
         self.history = SyncHistoryVerbs(store.history, loop)
         self.backfills = SyncBackfillVerbs(store.backfills, loop)
         self.catalog = SyncCatalogVerbs(store.catalog, loop)

@@ -1000,7 +1000,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List all indexes with their version and size. */
+        /** Return all indexes with their contents, by name. */
         get: operations["list_indexes"];
         put?: never;
         post?: never;
@@ -1020,7 +1020,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Remove an index with all its documents and past versions. */
+        /**
+         * Remove an index with all its documents and past versions; return their number.
+         * @description An index that is no longer declared can be dropped, too.
+         */
         delete: operations["drop_index"];
         options?: never;
         head?: never;
@@ -1057,8 +1060,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Split and embed all documents as the index is declared now.
-         * @description If the client disconnects, the work stops; the next request continues it.
+         * Split and embed all documents as the index is declared now; return how many were.
+         * @description Searches read the earlier contents until all documents are done. A call that was interrupted
+         *     is continued by the next one. ``progress`` is called with the number of documents that are
+         *     done and of all.
          */
         post: operations["reindex"];
         delete?: never;

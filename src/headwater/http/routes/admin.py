@@ -15,13 +15,11 @@ from headwater.model.admin import (
     RedactBody,
 )
 from headwater.model.events import EventList
-from headwater.model.indexes import DroppedIndex
 from headwater.model.kinds import (
     Cursor,
     EntityIdFilter,
     EventIdFilter,
     EventTypeFilter,
-    IndexName,
     Limit,
     Moment,
     RecordRef,
@@ -43,7 +41,6 @@ class Administration:
         return [
             Route("GET", "/v1/audit-log", "admin", self.read_audit_log),
             Route("GET", "/v1/events", "admin", self.list_events),
-            Route("DELETE", "/v1/indexes/{index}", "admin", self.drop_index),
             Route("POST", "/v1/record/{ref}/copies", "records", self.find_copies),
             Route(
                 "POST", "/v1/record/{ref}/redact", "admin", self.redact, documents=RecordDocument
@@ -84,10 +81,6 @@ class Administration:
                 limit=limit,
             )
         )
-
-    async def drop_index(self, index: IndexName) -> DroppedIndex:
-        """Remove an index with all its documents and past versions."""
-        return DroppedIndex(index, await self._store.indexes.drop(index))
 
     async def find_copies(self, ref: RecordRef, body: PointersBody) -> Copies:
         """Find where else values of a record occur, in it and in the contexts inside it."""

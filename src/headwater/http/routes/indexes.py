@@ -28,9 +28,7 @@ from headwater.model.indexes import (
     DocumentsBody,
     DocumentText,
     IndexedDocument,
-    IndexList,
     LoadReport,
-    ReindexedIndex,
     RetainedIndex,
     RetrieveBody,
     Retrieved,
@@ -77,7 +75,6 @@ class Indexes:
                 status=NO_CONTENT,
                 applies_limits=True,
             ),
-            Route("GET", "/v1/indexes", "read", self.list_indexes, applies_limits=True),
             Route(
                 "POST",
                 "/v1/indexes/{index}/documents",
@@ -94,14 +91,6 @@ class Indexes:
                 accepts=(NDJSON,),
                 returns=NDJSON,
                 documents=ActionLine[ProgressStep, RetainedIndex],
-            ),
-            Route(
-                "POST",
-                "/v1/indexes/{index}/reindex",
-                "admin",
-                self.reindex,
-                returns=NDJSON,
-                documents=ActionLine[ProgressStep, ReindexedIndex],
             ),
         ]
 
@@ -145,10 +134,6 @@ class Indexes:
         """Remove a document and its chunks, if it is there."""
         await self._store.unindex(index, document)
 
-    async def list_indexes(self) -> IndexList:
-        """List all indexes with their version and size."""
-        return IndexList(await self._store.indexes.list())
-
     async def load_documents(self, index: IndexName, body: DocumentsBody) -> ProgressResponse:
         """Index documents, in place of their earlier versions; unchanged ones are left as they are.
 
@@ -173,17 +158,6 @@ class Indexes:
             return RetainedIndex(index, await self._store.indexes.retain(index, ids))
 
         return ProgressResponse(action, private=self._private, closing=body.close)
-
-    async def reindex(self, index: IndexName) -> ProgressResponse:
-        """Split and embed all documents as the index is declared now.
-
-        If the client disconnects, the work stops; the next request continues it.
-        """
-
-        async def action(report: Reporter) -> ReindexedIndex:
-            return ReindexedIndex(index, await self._store.indexes.reindex(index, progress=report))
-
-        return ProgressResponse(action, private=self._private)
 
     async def _read(self, kind: type[D], index: str, document: str) -> D:
         stored = await self._store.indexes.get_document(index, document)

@@ -120,7 +120,6 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "remove_document": _DOCUMENTS,
     "tail_events": (request_errors.TooManyTailsError,),
     "load_documents": (errors.UnknownNameError,),
-    "drop_index": (errors.UnknownNameError,),
     "find_copies": _RECORDED,
     "redact": _RECORDED,
 }
