@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -20,14 +19,13 @@ from headwater.client.records import RecordCalls
 from headwater.client.server import Server
 from headwater.core.clock import SystemClock
 from headwater.errors import ConfigError
-from headwater.model.admin import AuditPage
 from headwater.model.callers import CallerReport
 from headwater.model.declarations import Graph, StoreListing
 from headwater.model.health import Alive, Examination, Health, Overview, Readiness, Series
 from headwater.model.problems import UNAVAILABLE
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
-from headwater.store.verbs.admin import AdminVerbs
+from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs
 from headwater.store.verbs.backfills import BackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs
@@ -84,7 +82,9 @@ class ServerAdmin(AdminVerbs):
         return await self._server.get(Series, "/v1/series")
 
 
-class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, SearchCalls):
+class AsyncClient(
+    PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, SearchCalls, AuditLogVerbs
+):
     """A Headwater server, with the verbs, arguments, results and errors of a ``FeatureStore``.
 
     Args:
@@ -132,6 +132,7 @@ class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, 
             self.clock,
             transport,
         )
+        super().__init__(self._server)
         self.bus = EventCalls(self._server)
         self.records = RecordCalls(self._server, self.settings)
         self.indexes = IndexCalls(self._server)
@@ -199,32 +200,6 @@ class AsyncClient(PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, 
             ...
         """
         return (await self.declarations()).graph
-
-    async def audit_log(
-        self,
-        *,
-        action: str | None = None,
-        actor: str | None = None,
-        since: datetime | None = None,
-        before: datetime | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> AuditPage:
-        """Return administrative actions, newest first: who did what, when, and how it ended.
-
-        >>> await client.audit_log(action="indexes.drop")
-        <AuditPage entries=0, the last page>
-        """
-        return await self._server.get(
-            AuditPage,
-            "/v1/audit-log",
-            action=action,
-            actor=actor,
-            since=since,
-            before=before,
-            limit=limit,
-            cursor=cursor,
-        )
 
     async def close(self) -> None:
         """Close the connections.

@@ -17,12 +17,11 @@ from headwater.model.events import (
     AcceptedEvent,
     AcceptedEvents,
     BatchItem,
-    EventList,
-    LoggedEvent,
     PublishResult,
     payload_of,
 )
 from headwater.model.values import ServiceEvent, is_time_assigned, is_whole_number, timing
+from headwater.store.verbs.events import EventLogVerbs
 
 LARGEST_BODY = 512 * 1024
 """The bytes of events in one request: half of the default limit of a body."""
@@ -30,14 +29,15 @@ LARGEST_BODY = 512 * 1024
 _MOST_EVENTS = 1_000
 
 
-class EventCalls:
-    """``client.bus``: publish events that were built beforehand.
+class EventCalls(EventLogVerbs):
+    """``client.bus``: publish events that were built beforehand, and read the log of events.
 
     Every event has an id, so a request whose outcome is unknown is sent again, and an event counts
     once.
     """
 
     def __init__(self, server: Server) -> None:
+        super().__init__(server)
         self._server = server
 
     async def publish(self, event: ServiceEvent) -> PublishResult:
@@ -87,34 +87,6 @@ class EventCalls:
         if conflicts:
             raise EventConflictError(conflicts, len(events))
         return accepted
-
-    async def list(
-        self,
-        *,
-        event_id: str | None = None,
-        event_type: str | None = None,
-        entity_id: str | int | None = None,
-        since: datetime | None = None,
-        before: datetime | None = None,
-        limit: int = 100,
-    ) -> list[LoggedEvent]:
-        """Return accepted events, the newest first, whether or not they were handled.
-
-        >>> (logged,) = await client.bus.list(entity_id="ada", limit=1)
-        >>> logged.event.payload
-        {'amount': 25.0, 'item': 'book'}
-        """
-        found = await self._server.get(
-            EventList,
-            "/v1/events",
-            event_id=event_id,
-            event_type=event_type,
-            entity_id=entity_id,
-            since=since,
-            before=before,
-            limit=limit,
-        )
-        return [*found.events]
 
 
 class PublishCalls:

@@ -1,23 +1,54 @@
-"""Logging of administrative actions: an entry before an action starts, and its outcome after it."""
+"""The audit log: an entry before an administrative action starts, and its outcome after it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from headwater.core.logging import log
-from headwater.errors import BackendError
-from headwater.model.admin import AuditEntry, AuditOutcome
+from headwater.errors import BackendError, InvalidInputError
+from headwater.model.admin import AuditEntry, AuditOutcome, AuditPage
 from headwater.model.callers import current_actor
 from headwater.model.values import LONGEST_NAME, new_id
+from headwater.ports import AuditQuery
 
 if TYPE_CHECKING:
     from headwater.features.services import Services
+
+
+LARGEST_AUDIT_PAGE = 1_000
+
+
+class AuditLog:
+    """The entries of the audit log of an open store."""
+
+    def __init__(self, services: Services) -> None:
+        self._stored = services.backends.audit_log
+
+    async def page(
+        self, *, since: datetime | None, before: datetime | None, limit: int, **query: Any
+    ) -> AuditPage:
+        """Return a page of the entries of an `AuditQuery`."""
+        if not 1 <= limit <= LARGEST_AUDIT_PAGE:
+            raise InvalidInputError(
+                f"limit is {limit}; it must be between 1 and {LARGEST_AUDIT_PAGE}"
+            )
+        for name, moment in {"since": since, "before": before}.items():
+            if moment is not None and moment.tzinfo is None:
+                raise InvalidInputError(f"{name} has no time zone; pass an aware datetime")
+        entries = await self._stored.entries(
+            AuditQuery(since=since, before=before, limit=limit + 1, **query)
+        )
+        page = entries[:limit]
+        return AuditPage(
+            entries=page, next_cursor=page[-1].id if len(entries) > len(page) else None
+        )
 
 
 @asynccontextmanager

@@ -19,6 +19,8 @@ from headwater.core.thread_offload import Offload, ThreadState
 from headwater.core.tracing import Tracer
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
+from headwater.engine.auditing import AuditLog
+from headwater.engine.event_log import EventLog
 from headwater.engine.letters import Letters
 from headwater.engine.tracing import trace_backends, trace_parts
 from headwater.features.conversions import convert_reads
@@ -70,6 +72,8 @@ class Engine(Services, frozen=True):
     recorded: RecordedContexts
     reconciler: Reconciler
     feature_catalog: FeatureCatalog
+    audit_log: AuditLog
+    events: EventLog
     letters: Letters
     tracer: Tracer | None
 
@@ -136,6 +140,8 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         recorded=RecordedContexts(services, reader, assembler),
         reconciler=Reconciler(registry, backends, clock),
         feature_catalog=FeatureCatalog(services),
+        audit_log=AuditLog(services),
+        events=EventLog(services),
         letters=Letters(services),
         tracer=tracer,
     )

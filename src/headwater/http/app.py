@@ -110,6 +110,8 @@ def routes_of(
         *verb_routes(store.indexes, store.settings),
         *History(store).routes(),
         *Administration(store).routes(),
+        *verb_routes(store, store.settings),
+        *verb_routes(store.bus, store.settings),
         *verb_routes(store.admin, store.settings),
         *verb_routes(store.catalog, store.settings),
         *verb_routes(store.dead_letters, store.settings),

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from headwater.core.blocking import Blocking, blocking
 from headwater.core.logging import log
 from headwater.errors import EventConflict, EventConflictError
-from headwater.features.call_scope import check_not_replaying, track_source, track_sources
+from headwater.features.call_scope import check_not_replaying
 from headwater.features.caller_limits import limited_caller
-from headwater.model.events import EventPage, LoggedEvent, PublishResult
+from headwater.model.events import EventPage, PublishResult
 from headwater.model.values import ServiceEvent
-from headwater.store.event_log import (
-    FOLLOWED,
-    EventQuery,
-    check_limit,
-    find_events,
-    followed,
-)
 from headwater.store.runtime import Runtime
 from headwater.store.validation import check_events
+from headwater.store.verbs.events import EventLogVerbs
 
 _MAX_CHECKED_TYPES = 1_000
 
 
-class EventBus:
+class EventBus(EventLogVerbs):
     """``store.bus``: publish events that were built beforehand, and read the log of events."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+        super().__init__(runtime)
         self._checked_types: set[str] = set()
 
     async def publish(self, event: ServiceEvent) -> PublishResult:
@@ -84,35 +77,6 @@ class EventBus:
                 if hint:
                     log.warning("event type triggers no feature", hint=hint)
 
-    async def list(
-        self,
-        *,
-        event_id: str | None = None,
-        event_type: str | None = None,
-        entity_id: str | int | None = None,
-        since: datetime | None = None,
-        before: datetime | None = None,
-        limit: int = 100,
-    ) -> list[LoggedEvent]:
-        """Return accepted events, the newest first, whether or not they were handled.
-
-        >>> (logged,) = await store.bus.list(entity_id="ada", limit=1)
-        >>> logged.event.payload
-        {'amount': 25.0, 'item': 'book'}
-        """
-        query = EventQuery(
-            event_id=event_id,
-            event_type=event_type,
-            entity_id=None if entity_id is None else str(entity_id),
-            since=since,
-            before=before,
-            limit=limit,
-        )
-        track_source("other", "the log of events")
-        found = await find_events((await self._runtime.open()).backends.offline, query)
-        self._track([each.event for each in found])
-        return found
-
     async def follow(
         self,
         position: str | None = None,
@@ -130,16 +94,8 @@ class EventBus:
         >>> (await store.bus.follow(end)).events
         []
         """
-        check_limit(limit)
-        track_source("other", "the log of events")
-        only = followed(event_type, None if entity_id is None else str(entity_id))
-        offline = (await self._runtime.open()).backends.offline
-        page = await offline.events_after(position, only, within=FOLLOWED, limit=limit)
-        self._track([each.logged.event for each in page.events])
-        return page
-
-    def _track(self, events: Sequence[ServiceEvent]) -> None:
-        track_sources(self._runtime.registry.sources_of(events))
+        entity = None if entity_id is None else str(entity_id)
+        return await (await self._engine()).events.follow(position, event_type, entity, limit)
 
 
 def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:

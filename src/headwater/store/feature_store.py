@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from headwater.declarations import (
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.graph import draw
 from headwater.declarations.runtime import runtime_of
+from headwater.engine.auditing import audited
 from headwater.features.call_scope import check_not_replaying, loaded_value
 from headwater.features.caller_limits import limited_caller
 from headwater.model.callers import current_caller
@@ -29,7 +31,6 @@ from headwater.model.values import ServiceEvent, is_whole_number, timing, withou
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
-from headwater.store.audit_log import AuditVerbs
 from headwater.store.contexts import ContextVerbs
 from headwater.store.events import EventBus, SyncEventBus
 from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
@@ -38,7 +39,7 @@ from headwater.store.indexes import StoreIndexes, SyncStoreIndexes
 from headwater.store.record_verbs import RecordVerbs, SyncRecordVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
-from headwater.store.verbs.admin import AdminVerbs, SyncAdminVerbs
+from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
 from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 Id = TypeVar("Id", str, int)
 
 
-class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
+class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditLogVerbs):
     """Features declared in a file, kept fresh by events and served to applications.
 
     Creating a store opens nothing; its first use does. Keyword arguments take precedence over the
@@ -130,6 +131,22 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditVerbs):
         registry = self._runtime.registry
         graph.check(registry.features)
         return draw(registry)
+
+    @asynccontextmanager
+    async def audited(
+        self, action: str, target: str = "", **parameters: Any
+    ) -> AsyncIterator[None]:
+        """Log the code inside as an administrative action of the current caller.
+
+        The store's own verbs log themselves. If the action cannot be logged, it does not start.
+
+        >>> async with store.audited("keys.rotate", "billing"):
+        ...     pass
+        >>> (await store.audit_log(action="keys.rotate")).entries[0].outcome
+        'done'
+        """
+        async with audited(await self._runtime.open(), action, target, **parameters):
+            yield
 
     async def open(self) -> None:
         """Open the backends now; otherwise the first verb opens them.

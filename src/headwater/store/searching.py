@@ -22,8 +22,7 @@ _OPTIONS = (*SearchOptions.__struct_fields__, "as_of")
 class SearchVerbs:
     """The part of ``FeatureStore`` that indexes and searches documents."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    _runtime: Runtime
 
     async def index(
         self,

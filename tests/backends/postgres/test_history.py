@@ -16,9 +16,9 @@ from headwater.backends.postgres import store
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
 from headwater.core.codec import Kind
+from headwater.engine.event_log import EventQuery, sql_of
 from headwater.errors import InvalidInputError
 from headwater.ports import Change, OfflineStore, Point
-from headwater.store.event_log import EventQuery, sql_of
 from tests.backends.duckdb.embedded import Embedded, embedded
 from tests.backends.postgres.outbox import MemoryOutbox, value_row
 from tests.backends.postgres.story import START, Open, after, change, rows, value_at, values

@@ -240,7 +240,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List administrative actions, newest first: who did what, when, and how it ended. */
+        /**
+         * Return administrative actions, newest first: who did what, when, and how it ended.
+         * @description ``cursor`` is the ``next_cursor`` of the previous page.
+         */
         get: operations["read_audit_log"];
         put?: never;
         post?: never;
@@ -690,7 +693,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List accepted events, newest first, whether or not they were handled. */
+        /** Return accepted events, the newest first, whether or not they were handled. */
         get: operations["list_events"];
         put?: never;
         post?: never;

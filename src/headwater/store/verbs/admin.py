@@ -1,4 +1,4 @@
-"""The administration of a store: health, lag, consumer groups, repair and retention."""
+"""The administration of a store: audit log, health, lag, consumer groups, repair, retention."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from headwater.errors import (
 )
 from headwater.model.admin import (
     Age,
+    AuditPage,
     AuditReport,
     ConsumerGroup,
     ConsumerLag,
@@ -31,7 +32,7 @@ from headwater.model.admin import (
     RebuildReport,
 )
 from headwater.model.health import Health
-from headwater.model.kinds import EntityId, EntityName, FeatureName, Limit
+from headwater.model.kinds import Cursor, EntityId, EntityName, FeatureName, Limit, Moment
 from headwater.model.progress import OnStep
 from headwater.store.verbs.verb import Sent, Verbs, verb
 
@@ -63,6 +64,37 @@ AllowReturn = Annotated[
     bool,
     Meta(description="Whether events of after this begin the entity anew.", examples=[True]),
 ]
+ActionName = Annotated[str, Meta(description="The name of an action.", examples=["records.redact"])]
+Actor = Annotated[str, Meta(description="The name of the key or user.", examples=["ops"])]
+
+
+class AuditLogVerbs(Verbs):
+    """The part of ``FeatureStore`` that reads the audit log."""
+
+    @verb("GET", "/v1/audit-log", scope="admin", operation="read_audit_log")
+    async def audit_log(
+        self,
+        *,
+        action: ActionName | None = None,
+        actor: Actor | None = None,
+        since: Moment | None = None,
+        before: Moment | None = None,
+        limit: Limit = 100,
+        cursor: Cursor | None = None,
+    ) -> AuditPage:
+        """Return administrative actions, newest first: who did what, when, and how it ended.
+
+        ``cursor`` is the ``next_cursor`` of the previous page.
+
+        >>> await store.indexes.drop("docs")
+        1
+        >>> [entry] = (await store.audit_log(action="indexes.drop")).entries
+        >>> entry.target, entry.outcome
+        ('docs', 'done')
+        """
+        return await (await self._engine()).audit_log.page(
+            action=action, actor=actor, since=since, before=before, limit=limit, cursor=cursor
+        )
 
 
 class AdminVerbs(Verbs):

@@ -84,11 +84,8 @@ class Verbs:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-
-    @property
-    def _runtime(self) -> Runtime:
+        self._runtime = cast("Runtime", place)
         """The store in whose process a verb runs."""
-        return cast("Runtime", self._place)
 
     async def _engine(self) -> Engine:
         return await self._runtime.open()
