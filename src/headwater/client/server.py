@@ -163,16 +163,6 @@ class Server:
         """Remove something."""
         await self.send(Request("DELETE", _filled(path, segments), query, None, is_repeatable=True))
 
-    async def remove(self, kind: type[T], path: str, *segments: object, **query: Any) -> T:
-        """Remove something; return the answer."""
-        request = Request("DELETE", _filled(path, segments), query, None, is_repeatable=False)
-        return self.decoded(kind, await self.send(request))
-
-    async def tell(self, path: str, *segments: object, body: object = None) -> None:
-        """Change something; the answer has no body."""
-        content = None if body is None else _encode(body)
-        await self.send(Request("POST", _filled(path, segments), {}, content, is_repeatable=False))
-
     async def follow(
         self,
         kind: type[T],
