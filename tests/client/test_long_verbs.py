@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import httpx
 import pytest
 
-from headwater import Document, FeatureStore
+from headwater import Document, FeatureStore, create_app
 from headwater.client import AsyncClient
 from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.model.backfills import BackfillProgress
 from headwater.model.indexes import LoadReport
+from tests.client.conftest import KEY, URL
 
 
 async def spend(store: FeatureStore, *users: str) -> None:
@@ -46,6 +48,16 @@ async def test_a_backfill_is_run_compared_switched_to_and_cancelled(
     actions = {(each.action, each.actor) for each in (await client.audit_log()).entries}
     verbs = ("run", "switch", "cancel")
     assert actions == {(f"backfills.{verb}", "api_key 1") for verb in verbs}
+
+
+async def test_a_backfill_that_is_refused_at_once_has_its_own_status(store: FeatureStore) -> None:
+    span = {"since": "2026-02-01T00:00:00Z", "until": "2026-01-01T00:00:00Z"}
+    transport = httpx.ASGITransport(create_app(store))
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(transport=transport, base_url=URL, headers=headers) as http:
+        refused = await http.post("/v1/backfills/total_spend", json=span)
+    assert refused.status_code == 422
+    assert "is not before until" in refused.json()["detail"]
 
 
 async def test_an_argument_that_cannot_be_sent_is_refused_and_not_left_out(

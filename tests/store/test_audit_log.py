@@ -15,7 +15,12 @@ from typing import Any
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, entity
-from headwater.errors import BackendError, InvalidInputError, UnknownDeadLetterError
+from headwater.errors import (
+    BackendError,
+    InvalidInputError,
+    UnknownDeadLetterError,
+    UnknownNameError,
+)
 from headwater.model.callers import Caller, set_caller
 from headwater.testing import ManualClock
 
@@ -187,6 +192,14 @@ async def test_an_outcome_that_cannot_be_stored_is_logged_and_the_action_counts(
     with closing(sqlite3.connect(home / "headwater.db")) as database:
         database.execute("ALTER TABLE moved RENAME TO audit_outcomes")
     assert await logged(shop) == [("admin.rebuild", "", "started")]
+
+
+async def test_an_attempt_on_something_unknown_stands_in_the_log(shop: FeatureStore) -> None:
+    for attempt in (shop.backfills.switch, shop.indexes.reindex, shop.indexes.drop):
+        with pytest.raises(UnknownNameError):
+            await attempt("docz")
+    actions = ("backfills.switch", "indexes.reindex", "indexes.drop")
+    assert await logged(shop) == [(action, "docz", "failed") for action in actions]
 
 
 async def test_the_log_is_read_page_by_page(store: FeatureStore, clock: ManualClock) -> None:
