@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 import headwater
 import headwater.errors
 import headwater.testing
-from headwater.model.contexts import ContextFilters, Mode
+from headwater.model.contexts import Mode
 from headwater.model.progress import OnStep
 
 ROOT = Path(__file__).parents[1]
@@ -133,7 +133,7 @@ def test_the_results_of_all_verbs_of_the_store_have_public_names() -> None:
     ]
     # Types that only an open store needs are not in the namespace of the store's modules.
     public = {name: getattr(headwater, name) for name in headwater.__all__}
-    public |= {"ContextFilters": ContextFilters, "Mode": Mode, "OnStep": OnStep}
+    public |= {"Mode": Mode, "OnStep": OnStep}
     results = {
         kind.__name__
         for verb in (*verbs, headwater.verify_record)

@@ -191,7 +191,7 @@ async def test_options_of_one_call_reach_the_context(client: AsyncClient) -> Non
 async def test_lists_are_followed_page_by_page(
     client: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.client.records.LARGEST_PAGE", 2)
+    monkeypatch.setattr("headwater.client.contexts.LARGEST_PAGE", 2)
     made = [(await client.assemble("support", {"user_id": "ada"})).context_id for _ in range(5)]
     assert [each.context_id async for each in client.iter_contexts()] == made[::-1]
     found = [each.context_id async for each in client.records.iter(entity_id="ada")]

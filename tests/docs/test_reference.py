@@ -131,7 +131,7 @@ def test_every_public_name_and_every_verb_of_the_store_is_documented() -> None:
     for name in headwater.__all__:
         assert re.search(rf"\b{name}\b", text), name
     store = FeatureStore(settings=Settings())
-    groups = {"": store, "bus.": store.bus, "records.": store.records}
+    groups: dict[str, object] = {"": store, "bus.": store.bus, "records.": store.records}
     groups |= {"dead_letters.": store.dead_letters, "admin.": store.admin}
     groups |= {"indexes.": store.indexes, "history.": store.history}
     for group, verbs in groups.items():

@@ -8,14 +8,13 @@ from typing import Self
 
 import httpx
 
-from headwater.client.contexts import ContextCalls
+from headwater.client.contexts import ContextCalls, RecordCalls
 from headwater.client.events import EventCalls, PublishCalls
 from headwater.client.features import FeatureReadCalls
 from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls, SearchCalls
 from headwater.client.past_values import PastValueCalls
 from headwater.client.publisher import FailedEvent, Publisher, PublisherOptions
-from headwater.client.records import RecordCalls
 from headwater.client.server import Server
 from headwater.core.clock import SystemClock
 from headwater.errors import ConfigError

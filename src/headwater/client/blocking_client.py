@@ -8,17 +8,18 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater.client.async_client import AsyncClient, ServerAdmin
+from headwater.client.contexts import RecordCalls
 from headwater.client.events import EventCalls
 from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import Publisher
-from headwater.client.records import RecordCalls
 from headwater.core.blocking import Blocking, SyncLoop, blocking
 from headwater.store.verbs.admin import SyncAdminVerbs
 from headwater.store.verbs.backfills import SyncBackfillVerbs
 from headwater.store.verbs.catalog import SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import SyncDeadLetterVerbs
 from headwater.store.verbs.indexes import SyncIndexVerbs
+from headwater.store.verbs.records import SyncRecordVerbs
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,21 +54,10 @@ class BlockingEventCalls(Blocking[EventCalls]):
     list = blocking(EventCalls.list)
 
 
-class BlockingRecordCalls(Blocking[RecordCalls]):
+class BlockingRecordCalls(SyncRecordVerbs[RecordCalls]):
     """``client.records``."""
 
-    get = blocking(RecordCalls.get)
-    find = blocking(RecordCalls.find)
-    histogram = blocking(RecordCalls.histogram)
     iter = iterating(RecordCalls.iter)
-    explain = blocking(RecordCalls.explain)
-    causes = blocking(RecordCalls.causes)
-    verify = blocking(RecordCalls.verify)
-    replay = blocking(RecordCalls.replay)
-    diff = blocking(RecordCalls.diff)
-    inner = blocking(RecordCalls.inner)
-    redact = blocking(RecordCalls.redact)
-    copies = blocking(RecordCalls.copies)
 
 
 class BlockingIndexCalls(SyncIndexVerbs[IndexCalls]):

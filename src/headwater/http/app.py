@@ -17,7 +17,6 @@ from headwater.core.ui_files import UI_FOLDER
 from headwater.engine.last_hour import LastHour
 from headwater.engine.worker.worker import Worker
 from headwater.errors import CallerLimitError
-from headwater.http.routes.admin import Administration
 from headwater.http.routes.callers import Callers
 from headwater.http.routes.context_lists import ContextLists
 from headwater.http.routes.contexts import Contexts
@@ -105,11 +104,11 @@ def routes_of(
         *Ingest(store).routes(),
         *Contexts(store).routes(),
         *ContextLists(store).routes(),
+        *verb_routes(store.records, store.settings),
         *Records(store).routes(),
         *Indexes(store).routes(),
         *verb_routes(store.indexes, store.settings),
         *History(store).routes(),
-        *Administration(store).routes(),
         *verb_routes(store, store.settings),
         *verb_routes(store.bus, store.settings),
         *verb_routes(store.admin, store.settings),

@@ -44,16 +44,10 @@ class RedactBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = False
 
 
-class PointersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Values of a record, as JSON pointers."""
-
-    pointers: Pointers
-
-
 class Copies(msgspec.Struct, frozen=True):
     """Where else the values occur: pointers by context id."""
 
-    copies: Mapping[str, Sequence[str]]
+    copies: dict[str, list[str]]
 
 
 class ServedDifference(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -89,6 +89,7 @@ def assembled(context: Context) -> Assembled:
 
 
 LARGEST_PAGE = 1_000
+MOST_BUCKETS = 500
 
 
 class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,22 +101,6 @@ class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         more = "the last page" if self.next_cursor is None else "more follow"
         return f"<ContextPage contexts={len(self.contexts)}, {more}>"
-
-
-class ContextFilters(TypedDict, total=False):
-    """The filters of a `ContextQuery` as keyword arguments, without the feature."""
-
-    entity: str | None
-    entity_id: str | int | None
-    chunk: str | None
-    document: str | None
-    index: str | None
-    start: datetime | None
-    end: datetime | None
-    name: str | None
-    freshness_status: str | None
-    caller: str | None
-    prefix: str | None
 
 
 class HistogramBucket(msgspec.Struct, frozen=True, kw_only=True):

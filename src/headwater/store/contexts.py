@@ -10,8 +10,8 @@ from headwater.declarations.context_arguments import bind_parameters
 from headwater.features.call_scope import check_allowed_in_handler
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context, PastContext
-from headwater.store.record_verbs import RecordVerbs
 from headwater.store.runtime import Runtime
+from headwater.store.verbs.records import RecordVerbs
 
 if TYPE_CHECKING:
     from headwater.model.contexts import ContextPage, Mode, Replay
@@ -92,10 +92,8 @@ class ContextVerbs:
         >>> await store.list_contexts(limit=10)
         <ContextPage contexts=1, the last page>
         """
-        from headwater.contexts.recorded import ContextQuery  # noqa: PLC0415 - loaded with the engine
-
         recorded = (await self._runtime.open()).recorded
-        query = ContextQuery(
+        query = recorded.query(
             start=start,
             end=end,
             name=name,

@@ -36,13 +36,13 @@ from headwater.store.events import EventBus, SyncEventBus
 from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
 from headwater.store.history_reads import PastValueVerbs
 from headwater.store.indexes import StoreIndexes, SyncStoreIndexes
-from headwater.store.record_verbs import RecordVerbs, SyncRecordVerbs
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
 from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
 from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
+from headwater.store.verbs.records import RecordVerbs, SyncRecordVerbs
 from headwater.store.writing import set_value
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from headwater.contexts.recorded import search as module
 from headwater.contexts.recorder import ProvenanceIndex
 from headwater.declarations.runtime import runtime_of
-from headwater.store.record_verbs import RecordVerbs
+from headwater.store.verbs.records import RecordVerbs
 from tests.contexts.recorded.shop import Shop
 from tests.stored import record
 

@@ -62,7 +62,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Explain the decisions behind a recorded context. */
+        /** Explain a context: which items were kept and why, ages, latencies, tokens and cost. */
         get: operations["explain_context"];
         put?: never;
         post?: never;
@@ -352,7 +352,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the events behind the values that a recorded context read. */
+        /** Return the events behind the values that a context read, as far as history has them. */
         get: operations["read_causes"];
         put?: never;
         post?: never;
@@ -462,9 +462,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List recorded contexts that used all of these inputs, newest first.
-         * @description A page may have fewer contexts than the limit, or none, although more follow: read on while
-         *     there is a ``next_cursor``.
+         * Return the recorded contexts that used all of these inputs, newest first.
+         * @description Indirect use counts: the inputs of computed features, of searches and of inner contexts.
+         *     ``entity`` names the kind of entity that ``entity_id`` belongs to, ``index`` the index of
+         *     the ``document``; alone, it finds the contexts that searched the index. The other filters
+         *     are those of ``list_contexts``. A page may have fewer contexts than the limit, or none,
+         *     although more follow: read on while there is a ``next_cursor``.
          */
         get: operations["find_contexts"];
         put?: never;
@@ -483,9 +486,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Count recorded contexts over time, by freshness status.
-         * @description The widths of buckets are round, so there may be fewer of them. If ``counted_from`` is not
-         *     null, there are too many contexts to count all of them; ask for less time.
+         * Count recorded contexts over time, by freshness status, in intervals of equal width.
+         * @description The filters are those of ``list_contexts`` and ``records.find``. The widths of buckets are
+         *     round, so there may be fewer of them. If ``counted_from`` is not None, there are too many
+         *     contexts to count all of them; ask for less time.
          */
         get: operations["count_contexts"];
         put?: never;
@@ -1230,7 +1234,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Find where else values of a record occur, in it and in the contexts inside it. */
+        /**
+         * Return where else values of a record occur: pointers by context id.
+         * @description The record itself and the records of its inner contexts are searched, before a redaction.
+         */
         post: operations["find_copies"];
         delete?: never;
         options?: never;
@@ -2632,6 +2639,14 @@ export interface components {
             result: components["schemas"]["SentTable"] | null;
         };
         /**
+         * FindCopiesBody
+         * @description Return where else values of a record occur: pointers by context id.
+         */
+        FindCopiesBody: {
+            /** @description JSON pointers of values of the record. */
+            pointers: string[];
+        };
+        /**
          * Finding
          * @description The result of one check: its place, what was found, and the remedy.
          *
@@ -3316,14 +3331,6 @@ export interface components {
          */
         PayloadValue: (null | boolean | number | string) | components["schemas"]["PayloadValue"][] | {
             [key: string]: components["schemas"]["PayloadValue"];
-        };
-        /**
-         * PointersBody
-         * @description Values of a record, as JSON pointers.
-         */
-        PointersBody: {
-            /** @description JSON pointers of values of the record. */
-            pointers: string[];
         };
         /**
          * Problem
@@ -5990,7 +5997,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["PointersBody"];
+                "application/json": components["schemas"]["FindCopiesBody"];
             };
         };
         responses: {

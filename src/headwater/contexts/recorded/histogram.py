@@ -14,11 +14,10 @@ from headwater.contexts.recorded.search import ContextQuery, ContextSearch, List
 from headwater.core.clock import MICROSECOND, from_micros, to_micros
 from headwater.errors import InvalidInputError
 from headwater.features.caller_limits import limited_caller
-from headwater.model.contexts import ContextHistogram, HistogramBucket, RecordSummary
+from headwater.model.contexts import MOST_BUCKETS, ContextHistogram, HistogramBucket, RecordSummary
 from headwater.model.lineage import FreshnessStatus
 from headwater.ports import RecordLog, RecordQuery
 
-MOST_BUCKETS = 500
 # Counting a million takes a tenth of a second.
 _MOST_COUNTED = 1_000_000
 # These are read one by one.

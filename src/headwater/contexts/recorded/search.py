@@ -13,6 +13,7 @@ import msgspec
 from headwater.contexts.recorded.visibility import Visibility
 from headwater.contexts.recorder import ProvenanceIndex, index_of, inherited
 from headwater.core.clock import MICROSECOND
+from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import (
     AmbiguousRefError,
     BackendError,
@@ -44,7 +45,7 @@ class ContextQuery(msgspec.Struct, frozen=True):
     is the beginning of an id or of a record hash.
     """
 
-    feature: str | None = None
+    feature: FeatureRef | None = None
     entity: str | None = None
     entity_id: str | int | None = None
     chunk: str | None = None
@@ -74,7 +75,8 @@ class ContextQuery(msgspec.Struct, frozen=True):
         """Yield the parts that the provenance of a context must contain."""
         entity_id = None if self.entity_id is None else str(self.entity_id)
         if self.feature is not None:
-            yield ("feature", self.feature, *([] if entity_id is None else [entity_id]))
+            ids = () if entity_id is None else (entity_id,)
+            yield ("feature", feature_name(self.feature), *ids)
         if self.entity is not None and entity_id is not None:
             yield ("entity", self.entity, entity_id)
         elif self.feature is None and entity_id is not None:

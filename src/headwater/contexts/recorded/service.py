@@ -13,12 +13,13 @@ from headwater.contexts.recorded.causes import causes_of
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.histogram import Histograms
 from headwater.contexts.recorded.rerun import Replayer, check_mode
-from headwater.contexts.recorded.search import ContextSearch
+from headwater.contexts.recorded.search import ContextQuery, ContextSearch
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
 from headwater.contexts.recorded.visibility import Visibility
 from headwater.core.tokens import tokenizer_for
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import current_replay
+from headwater.features.caller_limits import limited_caller
 from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.model.contexts import (
@@ -70,7 +71,7 @@ class RecordedContexts:
         )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
         self.beginning, self.check_index_key = search.beginning, search.check_index_key
-        self.histogram = Histograms(self._records, search).histogram
+        self.histogram, self.query = Histograms(self._records, search).histogram, ContextQuery
 
     async def record(self, external: ExternalContext) -> Context:
         """Record a text that another program assembled."""
@@ -176,6 +177,9 @@ class RecordedContexts:
 
     async def replay(self, ref: str, mode: Mode) -> Replay:
         """Replay a context."""
+        limited = limited_caller()
+        if limited is not None and mode not in ("show", "reassemble"):
+            raise limited.refuse(f"a replay with the mode {mode!r}")
         check_mode(mode)
         _, core = await self._opened(ref)
         return await self._replayer.replay(core, mode)

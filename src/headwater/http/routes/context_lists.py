@@ -1,99 +1,24 @@
-"""Routes that list, count and export recorded contexts."""
+"""Routes that list and export recorded contexts."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal, TypedDict, Unpack
+from typing import Unpack
 
-import msgspec
 from starlette.responses import Response
 
 from headwater.contexts.recorded import ContextQuery
-from headwater.contexts.recorded.histogram import MOST_BUCKETS
 from headwater.http.routes.exported_contexts import CSV, export_csv, export_ndjson
 from headwater.http.routing.route import Route
-from headwater.model.contexts import ContextHistogram, ContextPage, RecordSummary
-from headwater.model.kinds import (
-    ContextName,
-    Cursor,
-    EntityName,
-    FeatureName,
-    IndexName,
-    Limit,
-    Moment,
-)
-from headwater.model.lineage import FreshnessStatus
+from headwater.model.contexts import ContextPage, RecordSummary
+from headwater.model.kinds import ContextName, Cursor, Limit, Moment
 from headwater.model.progress import NDJSON
-from headwater.model.values import LONGEST_ID
 from headwater.store.feature_store import FeatureStore
-
-Status = Annotated[
-    FreshnessStatus, msgspec.Meta(description="A freshness status.", examples=["guaranteed"])
-]
-SoughtEntity = Annotated[
-    EntityName,
-    msgspec.Meta(description="The name of a declared entity; it needs ``entity_id`` as well."),
-]
-SoughtEntityId = Annotated[
-    str,
-    msgspec.Meta(
-        min_length=1, max_length=LONGEST_ID, description="An entity's id.", examples=["ada"]
-    ),
-]
-SoughtDocument = Annotated[
-    str,
-    msgspec.Meta(
-        min_length=1, max_length=LONGEST_ID, description="A document's id.", examples=["shipping"]
-    ),
-]
-SoughtChunk = Annotated[
-    str, msgspec.Meta(min_length=1, description="A chunk's id.", examples=["shipping#0"])
-]
-
-CallerName = Annotated[
-    str,
-    msgspec.Meta(
-        min_length=1, description="The name of the key that assembled it.", examples=["web"]
-    ),
-]
-Prefix = Annotated[
-    str,
-    msgspec.Meta(
-        min_length=1,
-        description="The beginning of a context id; or of a record hash, with ``sha256:`` or at "
-        "least 8 digits.",
-        examples=["01a1de13"],
-    ),
-]
-Order = Annotated[
-    Literal["newest", "oldest"],
-    msgspec.Meta(description="Which contexts come first.", examples=["oldest"]),
-]
-Buckets = Annotated[
-    int,
-    msgspec.Meta(ge=1, le=MOST_BUCKETS, description="How many buckets at most.", examples=[24]),
-]
-
-
-class SoughtContexts(TypedDict, total=False):
-    """The filters of contexts by what they used, and by their own fields."""
-
-    feature: FeatureName
-    entity: SoughtEntity
-    entity_id: SoughtEntityId
-    chunk: SoughtChunk
-    document: SoughtDocument
-    index: IndexName
-    start: Moment
-    end: Moment
-    name: ContextName
-    freshness_status: Status
-    caller: CallerName
-    prefix: Prefix
+from headwater.store.verbs.records import CallerName, Order, Prefix, SoughtContexts, Status
 
 
 class ContextLists:
-    """Lists, counts and exports recorded contexts."""
+    """Lists and exports recorded contexts."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
@@ -103,8 +28,6 @@ class ContextLists:
         get = partial(Route, "GET", scope="records", applies_limits=True)
         return [
             get("/v1/contexts", function=self.list_contexts),
-            get("/v1/contexts/by-provenance", function=self.find_contexts),
-            get("/v1/contexts/by-time", function=self.count_contexts),
             get(
                 "/v1/contexts/export-ndjson",
                 function=self.export_contexts,
@@ -147,34 +70,6 @@ class ContextLists:
             oldest_first=order == "oldest",
             cursor=cursor,
         )
-
-    async def find_contexts(
-        self,
-        order: Order = "newest",
-        limit: Limit = 100,
-        cursor: Cursor | None = None,
-        **filters: Unpack[SoughtContexts],
-    ) -> ContextPage:
-        """List recorded contexts that used all of these inputs, newest first.
-
-        A page may have fewer contexts than the limit, or none, although more follow: read on while
-        there is a ``next_cursor``.
-        """
-        return await self._store.records.find(
-            oldest_first=order == "oldest", limit=limit, cursor=cursor, **filters
-        )
-
-    async def count_contexts(
-        self,
-        buckets: Buckets = 60,
-        **filters: Unpack[SoughtContexts],
-    ) -> ContextHistogram:
-        """Count recorded contexts over time, by freshness status.
-
-        The widths of buckets are round, so there may be fewer of them. If ``counted_from`` is not
-        null, there are too many contexts to count all of them; ask for less time.
-        """
-        return await self._store.records.histogram(buckets=buckets, **filters)
 
     async def export_contexts(self, **filters: Unpack[SoughtContexts]) -> Response:
         """Export the list of all recorded contexts that match, newest first, as lines of JSON.

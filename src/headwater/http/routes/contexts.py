@@ -17,15 +17,13 @@ from headwater.model.contexts import (
     AssembleBody,
     Assembled,
     AssembleNamedBody,
-    ContextCauses,
-    ContextDiff,
     ExternalBody,
     Replay,
     ReplayBody,
     assembled,
 )
 from headwater.model.kinds import ContextId, ContextName
-from headwater.model.lineage import ContextLineage, ContextTrace, PastContext
+from headwater.model.lineage import ContextLineage, PastContext
 from headwater.store.feature_store import FeatureStore
 
 
@@ -57,9 +55,6 @@ class Contexts:
         return [
             route(one, function=self.read_context, documents=PastContext),
             route(f"{one}/lineage", function=self.read_lineage, documents=ContextLineage),
-            route("/context/{id}/explain", function=self.explain_context, documents=ContextTrace),
-            route(f"{one}/causes", function=self.read_causes),
-            route(f"{one}/diff/{{other}}", function=self.diff_contexts, documents=ContextDiff),
             replay,
         ]
 
@@ -79,18 +74,6 @@ class Contexts:
     async def read_lineage(self, id: ContextId) -> ApiResponse:
         """Read only the lineage of a recorded context."""
         return _json((await self._store.get_context_at(id)).lineage)
-
-    async def explain_context(self, id: ContextId) -> ApiResponse:
-        """Explain the decisions behind a recorded context."""
-        return _json(await self._store.records.explain(id))
-
-    async def read_causes(self, id: ContextId) -> ContextCauses:
-        """Read the events behind the values that a recorded context read."""
-        return await self._store.records.causes(id)
-
-    async def diff_contexts(self, id: ContextId, other: ContextId) -> ApiResponse:
-        """Compare two recorded contexts: items, decisions, values, results, rules and text."""
-        return _json(await self._store.records.diff(id, other))
 
     async def replay_context(self, id: ContextId, body: ReplayBody) -> ApiResponse:
         """Replay a recorded context: show its text, or assemble it again without recording it.

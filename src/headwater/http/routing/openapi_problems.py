@@ -96,11 +96,8 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "ingest_events": _PUBLISHING,
     "assemble_context": _ASSEMBLING,
     "assemble": _ASSEMBLING,
-    "find_contexts": (errors.UnknownNameError,),
     "read_context": _RECORDED,
     "read_lineage": _RECORDED,
-    "explain_context": _RECORDED,
-    "read_causes": _RECORDED,
     "read_record": _RECORDED,
     "replay_context": (*_ASSEMBLING, *_RECORDED),
     "record_external": _ASSEMBLING,
@@ -120,7 +117,6 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "remove_document": _DOCUMENTS,
     "tail_events": (request_errors.TooManyTailsError,),
     "load_documents": (errors.UnknownNameError,),
-    "find_copies": _RECORDED,
     "redact": _RECORDED,
 }
 """Errors of each operation beyond those of every route."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
@@ -255,14 +256,10 @@ class Verb:
 
     def call(self, group: Verbs, arguments: Arguments) -> Coroutine[Any, Any, Any]:
         """Call the function with arguments by name."""
-        args: list[Any] = []
-        named = dict(arguments)
-        for parameter in self.signature.parameters.values():
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                args += named.pop(parameter.name, ())
-            elif parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in named:
-                args.append(named.pop(parameter.name))
-        return self.function(group, *args, **named)
+        named = {name: arguments[name] for name in self.signature.parameters if name in arguments}
+        bound = inspect.BoundArguments(self.signature, OrderedDict(named))
+        filters = {name: arguments[name] for name in arguments.keys() - named.keys()}
+        return self.function(group, *bound.args, **bound.kwargs, **filters)
 
 
 verb = Verb
