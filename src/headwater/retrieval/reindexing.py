@@ -76,7 +76,7 @@ class Reindexer:
             stored.setdefault(generation.index, []).append(generation)
         declared, limited = self._registry.all_indexes(), limited_caller()
         return [
-            await self._status(name, declared.get(name), stored.get(name, ()))
+            await self._status(name, declared.get(name), stored.get(name, []))
             for name in sorted(declared.keys() | stored.keys())
             if limited is None or limited.may_search(name)
         ]
