@@ -25,14 +25,14 @@ from headwater.model.contexts import (
     ReplayBody,
     VerificationReport,
 )
-from headwater.model.lineage import Context, PastContext
+from headwater.model.lineage import Context
 from headwater.records.diff import diff
 from headwater.records.document import RecordDocument, load
 from headwater.records.ids import named
 from headwater.records.record import Record, inner_contexts
 from headwater.records.verify import checked_core, verify_record
 from headwater.settings.schema import Settings
-from headwater.store.verbs.records import RecordVerbs, SoughtContexts
+from headwater.store.verbs.records import ContextReadVerbs, RecordVerbs, SoughtContexts
 
 
 class RecordCalls(RecordVerbs):
@@ -163,7 +163,7 @@ async def all_contexts(
             return
 
 
-class ContextCalls:
+class ContextCalls(ContextReadVerbs):
     """The part of a client that assembles contexts and reads recorded ones."""
 
     _server: Server
@@ -208,48 +208,6 @@ class ContextCalls:
             interaction_ref=None if interaction_ref is None else dict(interaction_ref),
         )
         return await self._server.post(Context, "/v1/record", body=body)
-
-    async def get_context_at(self, context_id: str) -> PastContext:
-        """Return a recorded context with its lineage; withheld values are None.
-
-        >>> (await client.get_context_at(ctx.context_id)).content == ctx.content
-        True
-        """
-        return await self._server.get(PastContext, "/v1/context/{}", context_id)
-
-    async def list_contexts(
-        self,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        limit: int = 100,
-        *,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        caller: str | None = None,
-        prefix: str | None = None,
-        oldest_first: bool = False,
-        cursor: str | None = None,
-    ) -> ContextPage:
-        """Return the recorded contexts from ``start`` to before ``end``, newest first.
-
-        ``cursor`` is the ``next_cursor`` of the previous page; ``iter_contexts`` follows it.
-
-        >>> await client.list_contexts(limit=10)
-        <ContextPage contexts=1, the last page>
-        """
-        return await self._server.get(
-            ContextPage,
-            "/v1/contexts",
-            start=start,
-            end=end,
-            limit=limit,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
-            order="oldest" if oldest_first else None,
-            cursor=cursor,
-        )
 
     def iter_contexts(
         self,

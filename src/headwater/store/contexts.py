@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headwater.declarations.context_arguments import bind_parameters
 from headwater.features.call_scope import check_allowed_in_handler
 from headwater.model.contexts import Overrides
-from headwater.model.lineage import Context, PastContext
-from headwater.store.runtime import Runtime
-from headwater.store.verbs.records import RecordVerbs
+from headwater.model.lineage import Context
+from headwater.store.verbs.records import ContextReadVerbs, RecordVerbs
 
 if TYPE_CHECKING:
-    from headwater.model.contexts import ContextPage, Mode, Replay
+    from headwater.model.contexts import Mode, Replay
     from headwater.records.record import Record
 
 
-class ContextVerbs:
+class ContextVerbs(ContextReadVerbs):
     """The part of ``FeatureStore`` that assembles contexts and reads recorded ones."""
 
-    _runtime: Runtime
     records: RecordVerbs
 
     async def assemble(
@@ -61,47 +58,6 @@ class ContextVerbs:
         recorded = (await self._runtime.open()).recorded
         external = ExternalContext(name, content, inputs or {}, model, version, interaction_ref)
         return await recorded.record(external)
-
-    async def get_context_at(self, context_id: str) -> PastContext:
-        """Return a recorded context with its lineage; withheld values are None.
-
-        >>> (await store.get_context_at(ctx.context_id)).content == ctx.content
-        True
-        """
-        return await (await self._runtime.open()).recorded.context(context_id)
-
-    async def list_contexts(
-        self,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        limit: int = 100,
-        *,
-        name: str | None = None,
-        freshness_status: str | None = None,
-        caller: str | None = None,
-        prefix: str | None = None,
-        oldest_first: bool = False,
-        cursor: str | None = None,
-    ) -> ContextPage:
-        """Return the recorded contexts from ``start`` to before ``end``, newest first.
-
-        ``caller`` is the name of the key that assembled them, ``prefix`` the beginning of a context
-        id or of a record hash. ``cursor`` is the ``next_cursor`` of the previous page; new contexts
-        do not shift pages.
-
-        >>> await store.list_contexts(limit=10)
-        <ContextPage contexts=1, the last page>
-        """
-        recorded = (await self._runtime.open()).recorded
-        query = recorded.query(
-            start=start,
-            end=end,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
-        )
-        return await recorded.contexts(query, limit, cursor, oldest_first=oldest_first)
 
     async def get_record(self, ref: str) -> Record:
         """Return the record of a context: by context id, its first 8 characters or record hash.

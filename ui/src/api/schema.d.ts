@@ -335,7 +335,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read a recorded context with its lineage. */
+        /** Return a recorded context with its lineage; withheld values are None. */
         get: operations["read_context"];
         put?: never;
         post?: never;
@@ -424,9 +424,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List recorded contexts from ``start`` until before ``end``, newest first.
-         * @description A page may have fewer contexts than the limit, or none, although more follow: read on while
-         *     there is a ``next_cursor``.
+         * Return the recorded contexts from ``start`` to before ``end``, newest first.
+         * @description ``caller`` is the name of the key that assembled them, ``prefix`` the beginning of a context
+         *     id or of a record hash. ``cursor`` is the ``next_cursor`` of the previous page; new contexts
+         *     do not shift pages. A page may have fewer contexts than the limit, or none, although more
+         *     follow: read on while there is a ``next_cursor``.
          */
         get: operations["list_contexts"];
         put?: never;

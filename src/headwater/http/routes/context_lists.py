@@ -1,4 +1,4 @@
-"""Routes that list and export recorded contexts."""
+"""Routes that export the list of recorded contexts."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ from starlette.responses import Response
 from headwater.contexts.recorded import ContextQuery
 from headwater.http.routes.exported_contexts import CSV, export_csv, export_ndjson
 from headwater.http.routing.route import Route
-from headwater.model.contexts import ContextPage, RecordSummary
-from headwater.model.kinds import ContextName, Cursor, Limit, Moment
+from headwater.model.contexts import RecordSummary
 from headwater.model.progress import NDJSON
 from headwater.store.feature_store import FeatureStore
-from headwater.store.verbs.records import CallerName, Order, Prefix, SoughtContexts, Status
+from headwater.store.verbs.records import SoughtContexts
 
 
 class ContextLists:
-    """Lists and exports recorded contexts."""
+    """Exports the list of recorded contexts."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
 
     def routes(self) -> list[Route]:
-        # No context has the name of a path below /v1/contexts, because names have no hyphen.
         get = partial(Route, "GET", scope="records", applies_limits=True)
         return [
-            get("/v1/contexts", function=self.list_contexts),
             get(
                 "/v1/contexts/export-ndjson",
                 function=self.export_contexts,
@@ -41,35 +38,6 @@ class ContextLists:
                 documents=str,
             ),
         ]
-
-    async def list_contexts(
-        self,
-        start: Moment | None = None,
-        end: Moment | None = None,
-        limit: Limit = 100,
-        name: ContextName | None = None,
-        freshness_status: Status | None = None,
-        caller: CallerName | None = None,
-        prefix: Prefix | None = None,
-        order: Order = "newest",
-        cursor: Cursor | None = None,
-    ) -> ContextPage:
-        """List recorded contexts from ``start`` until before ``end``, newest first.
-
-        A page may have fewer contexts than the limit, or none, although more follow: read on while
-        there is a ``next_cursor``.
-        """
-        return await self._store.list_contexts(
-            start,
-            end,
-            limit,
-            name=name,
-            freshness_status=freshness_status,
-            caller=caller,
-            prefix=prefix,
-            oldest_first=order == "oldest",
-            cursor=cursor,
-        )
 
     async def export_contexts(self, **filters: Unpack[SoughtContexts]) -> Response:
         """Export the list of all recorded contexts that match, newest first, as lines of JSON.

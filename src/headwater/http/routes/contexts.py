@@ -23,7 +23,7 @@ from headwater.model.contexts import (
     assembled,
 )
 from headwater.model.kinds import ContextId, ContextName
-from headwater.model.lineage import ContextLineage, PastContext
+from headwater.model.lineage import ContextLineage
 from headwater.store.feature_store import FeatureStore
 
 
@@ -53,7 +53,6 @@ class Contexts:
         one = "/v1/context/{id}"
         replay = Route("POST", f"{one}/replay", "records", self.replay_context, documents=Replay)
         return [
-            route(one, function=self.read_context, documents=PastContext),
             route(f"{one}/lineage", function=self.read_lineage, documents=ContextLineage),
             replay,
         ]
@@ -66,10 +65,6 @@ class Contexts:
     async def assemble(self, body: AssembleNamedBody) -> ApiResponse:
         """Assemble and record the context that the body names, for the UI."""
         return await self.assemble_context(body.context, body)
-
-    async def read_context(self, id: ContextId) -> ApiResponse:
-        """Read a recorded context with its lineage."""
-        return _json(await self._store.get_context_at(id))
 
     async def read_lineage(self, id: ContextId) -> ApiResponse:
         """Read only the lineage of a recorded context."""

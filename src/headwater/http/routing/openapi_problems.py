@@ -96,7 +96,6 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "ingest_events": _PUBLISHING,
     "assemble_context": _ASSEMBLING,
     "assemble": _ASSEMBLING,
-    "read_context": _RECORDED,
     "read_lineage": _RECORDED,
     "read_record": _RECORDED,
     "replay_context": (*_ASSEMBLING, *_RECORDED),

@@ -36,7 +36,7 @@ from headwater.model.kinds import (
     Moment,
     RecordRef,
 )
-from headwater.model.lineage import ContextTrace, FreshnessStatus
+from headwater.model.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.model.values import LONGEST_ID
 from headwater.store.verbs.verb import Sent, Verbs, verb
 
@@ -313,6 +313,61 @@ class RecordVerbs(Verbs):
         {'...': [...]}
         """
         return await (await self._engine()).recorded.copies(ref, pointers)
+
+
+class ContextReadVerbs(Verbs):
+    """The part of a store that lists and reads recorded contexts."""
+
+    @verb(
+        "GET",
+        "/v1/context/{id}",
+        scope="records",
+        operation="read_context",
+        raises=_RECORDED,
+        applies_limits=True,
+    )
+    async def get_context_at(self, context_id: Ref) -> PastContext:
+        """Return a recorded context with its lineage; withheld values are None.
+
+        >>> (await store.get_context_at(ctx.context_id)).content == ctx.content
+        True
+        """
+        return await (await self._engine()).recorded.context(context_id)
+
+    @verb("GET", "/v1/contexts", scope="records", operation="list_contexts", applies_limits=True)
+    async def list_contexts(
+        self,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        limit: Limit = 100,
+        *,
+        name: ContextName | None = None,
+        freshness_status: Annotated[str, Sent(Status)] | None = None,
+        caller: CallerName | None = None,
+        prefix: Prefix | None = None,
+        oldest_first: OldestFirst = False,
+        cursor: Cursor | None = None,
+    ) -> ContextPage:
+        """Return the recorded contexts from ``start`` to before ``end``, newest first.
+
+        ``caller`` is the name of the key that assembled them, ``prefix`` the beginning of a context
+        id or of a record hash. ``cursor`` is the ``next_cursor`` of the previous page; new contexts
+        do not shift pages. A page may have fewer contexts than the limit, or none, although more
+        follow: read on while there is a ``next_cursor``.
+
+        >>> await store.list_contexts(limit=10)
+        <ContextPage contexts=1, the last page>
+        """
+        recorded = (await self._engine()).recorded
+        query = recorded.query(
+            start=start,
+            end=end,
+            name=name,
+            freshness_status=freshness_status,
+            caller=caller,
+            prefix=prefix,
+        )
+        return await recorded.contexts(query, limit, cursor, oldest_first=oldest_first)
 
 
 R_co = TypeVar("R_co", bound=RecordVerbs, covariant=True)
