@@ -117,20 +117,28 @@ async def test_a_verb_that_writes_its_own_audit_entry_appends_one(
     assert entry.outcome == "done"
 
 
+class Given:
+    """The arguments of a call."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self.args, self.named = args, named
+
+
 @pytest.fixture
-async def arguments(store: FeatureStore, letter: str) -> dict[str, tuple[Any, ...]]:
+async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
     """Return the arguments of the reading verbs that require some, by their names in the API."""
     made = await store.assemble("support", {"user_id": "ada", "question": "Where?"})
     await store.backfills.run("total_spend")
     return {
-        "read_dead_letter": (letter,),
-        "list_versions": ("total_spend",),
-        "read_backfill": ("total_spend",),
-        "compare_versions": ("total_spend",),
-        "explain_context": (made.context_id,),
-        "read_causes": (made.context_id,),
-        "diff_contexts": (made.context_id, made.context_id),
-        "find_copies": (made.context_id, "/inputs/question"),
+        "read_dead_letter": Given(letter),
+        "list_versions": Given("total_spend"),
+        "read_backfill": Given("total_spend"),
+        "compare_versions": Given("total_spend"),
+        "find_contexts": Given(feature="total_spend"),
+        "explain_context": Given(made.context_id),
+        "read_causes": Given(made.context_id),
+        "diff_contexts": Given(made.context_id, made.context_id),
+        "find_copies": Given(made.context_id, "/inputs/question"),
     }
 
 
@@ -138,11 +146,10 @@ async def arguments(store: FeatureStore, letter: str) -> dict[str, tuple[Any, ..
 async def test_a_reading_verb_returns_over_http_what_it_returns_in_the_process(
     store: FeatureStore,
     client: AsyncClient,
-    arguments: dict[str, tuple[Any, ...]],
+    arguments: dict[str, Given],
     group: str,
     verb: Verb,
 ) -> None:
-    given = arguments.get(verb.operation, ())
-    assert given or not any(field.is_required for field in verb.fields.values())
-    here = await member(store, group, verb)(*given)
-    assert await member(client, group, verb)(*given) == here
+    given = arguments.get(verb.operation, Given())
+    here = await member(store, group, verb)(*given.args, **given.named)
+    assert await member(client, group, verb)(*given.args, **given.named) == here
