@@ -10,7 +10,7 @@ import pytest
 
 from headwater import Document, FeatureStore, create_app
 from headwater.client import AsyncClient
-from headwater.errors import InvalidInputError, UnknownNameError
+from headwater.errors import DurationError, InvalidInputError, UnknownNameError
 from headwater.model.backfills import BackfillProgress
 from headwater.model.indexes import LoadReport
 from tests.client.conftest import KEY, URL
@@ -87,6 +87,29 @@ async def test_rows_are_counted_and_pruned(client: AsyncClient, store: FeatureSt
     assert not (await client.admin.prune(records="2y")).dry_run
     with pytest.raises(InvalidInputError, match="is not a duration"):
         await client.admin.prune(history="soon")
+
+
+@pytest.mark.parametrize("age", ["soon", "", "0ms", timedelta(0)])
+async def test_an_invalid_age_is_refused_and_nothing_is_pruned(
+    client: AsyncClient, store: FeatureStore, age: str | timedelta
+) -> None:
+    for admin in (store.admin, client.admin):
+        with pytest.raises(DurationError):
+            await admin.prune(events=age, records="2y")
+    assert not (await store.audit_log(action="admin.prune")).entries
+
+
+async def test_a_long_verb_that_refuses_its_arguments_has_the_status_of_the_problem(
+    store: FeatureStore,
+) -> None:
+    transport = httpx.ASGITransport(create_app(store))
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(transport=transport, base_url=URL, headers=headers) as http:
+        refused = await http.post("/v1/prune", json={"history": "soon"})
+    assert (refused.status_code, refused.json()["type"]) == (
+        422,
+        "urn:headwater:problem:invalid-duration",
+    )
 
 
 async def test_documents_are_loaded_in_requests_that_servers_accept(

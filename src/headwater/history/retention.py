@@ -28,13 +28,17 @@ class Retention(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, ages: Mapping[str, Duration | None]) -> Retention:
         """Return the retention with these ages, each a timedelta or a text such as ``400d``."""
-        return cls(**{part: to_age(age) for part, age in ages.items() if age})
+        return cls(**{part: to_age(age) for part, age in ages.items() if age is not None})
 
     @classmethod
     def configured(cls, settings: RetentionSettings) -> Retention:
         """Return the retention that the settings state."""
         return cls.of(
-            {"history": settings.history, "events": settings.events, "records": settings.records}
+            {
+                "history": settings.history or None,
+                "events": settings.events or None,
+                "records": settings.records or None,
+            }
         )
 
     def horizons(self, now: datetime) -> Horizons:

@@ -11,6 +11,7 @@ from headwater.core.blocking import Blocking, blocking
 from headwater.core.durations import Duration
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import (
+    DurationError,
     EntityChangedError,
     GroupInUseError,
     StoreMismatchError,
@@ -226,6 +227,7 @@ class AdminVerbs(Verbs):
         changes="admin.prune",
         audits_itself=True,
         is_long=True,
+        raises=(DurationError,),
     )
     async def prune(
         self,
