@@ -135,6 +135,7 @@ async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
         "read_backfill": Given("total_spend"),
         "compare_versions": Given("total_spend"),
         "find_contexts": Given(feature="total_spend"),
+        "read_context": Given(made.context_id),
         "explain_context": Given(made.context_id),
         "read_causes": Given(made.context_id),
         "diff_contexts": Given(made.context_id, made.context_id),
