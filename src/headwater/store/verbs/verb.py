@@ -74,18 +74,18 @@ class Field(NamedTuple):
         return self.default is inspect.Parameter.empty
 
 
-class Place(Protocol):
-    """Where verbs run: in an open store, or on a server."""
+class Executor(Protocol):
+    """Runs verbs: an open store does, and a server that they are sent to."""
 
     async def run(self, verb: Verb, group: Verbs, arguments: Arguments) -> Any: ...
 
 
 class Verbs:
-    """A group of verbs that run at one place."""
+    """A group of verbs."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._runtime = cast("Runtime", place)
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._runtime = cast("Runtime", executor)
         """The store in whose process a verb runs."""
 
     async def _engine(self) -> Engine:
@@ -267,8 +267,8 @@ _DECLARED: dict[Callable[..., Any], Verb] = {}
 
 
 async def run(declared: Verb, group: Verbs, arguments: Arguments) -> Any:
-    """Run a verb of a group at its place."""
-    return await group._place.run(declared, group, arguments)  # noqa: SLF001 - of this module
+    """Run a verb of a group."""
+    return await group._executor.run(declared, group, arguments)  # noqa: SLF001 - of this module
 
 
 def verbs_of(group: type[Verbs]) -> list[Verb]:
