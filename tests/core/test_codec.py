@@ -20,7 +20,7 @@ from headwater.errors import FeatureValueError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
-TEXTS = st.text(st.characters(exclude_characters="\0"))
+TEXTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 # JSON writes an offset in whole minutes.
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 MOMENTS = st.datetimes(timezones=ZONES)

@@ -39,8 +39,8 @@ async def test_letters_that_two_redrive_at_once_are_run_once_and_gone(settings: 
             return_exceptions=True,
         )
         # One that comes after the other's end finds its letter gone, and redrives none.
-        assert all(each is None or isinstance(each, UnknownDeadLetterError) for each in results)
-        assert None in results
+        assert all(isinstance(result, list | UnknownDeadLetterError) for result in results)
+        assert any(isinstance(result, list) for result in results)
         await one.dead_letters.redrive(*[each.id for each in await one.dead_letters.list()])
         assert await one.dead_letters.list() == []
         await one.drain()
