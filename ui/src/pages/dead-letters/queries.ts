@@ -87,7 +87,7 @@ export function letter(id: string) {
 /** Redrive or discard; letters that another call was faster with are `gone`. */
 export async function settle(verb: Verb, target: Target): Promise<readonly Settled[]> {
   const selection = "ids" in target ? { ids: [...target.ids], partial: true } : target;
-  const options = { body: selection as Schema<"DeadLetterSelection"> };
+  const options = { body: selection as Schema<"RedriveDeadLettersBody"> };
   const answer =
     verb === "redrive"
       ? await api.POST("/v1/dead-letters/redrive", options)
