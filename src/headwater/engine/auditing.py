@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LARGEST_AUDIT_PAGE = 1_000
 
 
-class AuditLog:
+class AuditReader:
     """The entries of the audit log of an open store."""
 
     def __init__(self, services: Services) -> None:

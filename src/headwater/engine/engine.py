@@ -19,7 +19,7 @@ from headwater.core.thread_offload import Offload, ThreadState
 from headwater.core.tracing import Tracer
 from headwater.declarations import graph
 from headwater.declarations.registry import Registry
-from headwater.engine.auditing import AuditLog
+from headwater.engine.auditing import AuditReader
 from headwater.engine.event_log import EventLog
 from headwater.engine.letters import Letters
 from headwater.engine.tracing import trace_backends, trace_parts
@@ -72,7 +72,7 @@ class Engine(Services, frozen=True):
     recorded: RecordedContexts
     reconciler: Reconciler
     feature_catalog: FeatureCatalog
-    audit_log: AuditLog
+    audit_log: AuditReader
     events: EventLog
     letters: Letters
     tracer: Tracer | None
@@ -140,7 +140,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         recorded=RecordedContexts(services, reader, assembler),
         reconciler=Reconciler(registry, backends, clock),
         feature_catalog=FeatureCatalog(services),
-        audit_log=AuditLog(services),
+        audit_log=AuditReader(services),
         events=EventLog(services),
         letters=Letters(services),
         tracer=tracer,
