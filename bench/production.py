@@ -89,12 +89,12 @@ def bare_redis_url() -> str:
     return url
 
 
-def new_store(postgres: str | None = None) -> dict[str, str]:
-    """The environment variables of a new, empty store."""
+def new_store(postgres: str | None = None, valkey: str | None = None) -> dict[str, str]:
+    """The environment variables of a new, empty store, on the shared servers or on these."""
     name = f"bench_{secrets.token_hex(4)}"
     settings = {
         "HEADWATER_ENV": "production",
-        "HEADWATER_REDIS_URL": redis_url(),
+        "HEADWATER_REDIS_URL": valkey or redis_url(),
         "HEADWATER_REDIS_PREFIX": name,
         "HEADWATER_POSTGRES_URL": postgres or postgres_url(),
         "HEADWATER_POSTGRES_SCHEMA": name,

@@ -20,6 +20,7 @@ from soak.mix import CALLERS, endless, kinds_of
 from soak.probe import Probe, fill, waiting_events
 from soak.sampling import Sampler
 from soak.verdict import Findings
+from tests.servers import postgres, valkey
 
 FEATURES = "soak.features"
 _WARM_UP_SHARE = 0.02
@@ -119,7 +120,9 @@ def deployed(*, on_servers: bool) -> Iterator[Deployment]:
         keys = ServerKeys(home)
         headers = {name: keys.add(name, *scopes) for name, scopes in CALLERS.items()}
         port = free_port()
-        settings = new_store() if on_servers else {"HEADWATER_HOME": str(home / "store")}
+        settings = {"HEADWATER_HOME": str(home / "store")}
+        if on_servers:
+            settings = new_store(stack.enter_context(postgres()), stack.enter_context(valkey()))
         command: Command = [HEADWATER, "serve", FEATURES, "--port", str(port)]
         pid = stack.enter_context(
             serving(
