@@ -25,8 +25,8 @@ TOKEN_BYTES = 4
 ADD_RECORD = """
     INSERT INTO records
         (context_id, record_hash, content_hash, name, created_at, freshness_status, core,
-         disclosures, redactions)
-    VALUES (?, ?, ?, 'support', ?, 'guaranteed', ?, ?, '[]')
+         disclosures, assembly_us, tokens, items_dropped, is_signed, is_redacted, redactions, keys)
+    VALUES (?, ?, ?, 'support', ?, 'guaranteed', ?, ?, 1, 1, 0, 0, 0, '[]', '[]')
 """
 ADD_KEY = "INSERT INTO waiting_keys (key, created_at, context_id) VALUES (?, ?, ?)"
 
