@@ -17,8 +17,8 @@ from rich.console import Console
 
 from headwater import verify_record
 from headwater.cli.demo import Filling, send, write_shop
+from headwater.cli.demo.shop.week import Event, Question, plan
 from headwater.cli.demo.tour import DemoError, DemoServer, Tour
-from headwater.cli.demo.week import Event, Question, plan
 from headwater.declarations.runtime import runtime_of
 from headwater.store.loader import load_store
 from tests.cli.conftest import Start, wait_until

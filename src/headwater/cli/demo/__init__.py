@@ -20,8 +20,8 @@ import msgspec
 import typer
 from rich.console import Console
 
+from headwater.cli.demo.shop.week import Event, Question, Shop
 from headwater.cli.demo.tour import DemoError, DemoServer, Tour, without_ui
-from headwater.cli.demo.week import Event, Question, Shop
 from headwater.cli.options import AsJson, command_group
 from headwater.cli.output import print_json
 from headwater.http.server.processes import stop_signals
@@ -172,7 +172,7 @@ class Filling:
         self._log = folder / "filling.log"
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "headwater.cli.demo.filling", str(days)],
+                [sys.executable, "-m", "headwater.cli.demo.shop.filling", str(days)],
                 cwd=folder,
                 env=environment_without_settings(),
                 stdout=output,

@@ -6,8 +6,8 @@ import csv
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
@@ -282,4 +282,4 @@ def _rows(name: str) -> list[dict[str, str]]:
 
 
 def _text(name: str) -> str:
-    return (files("headwater.cli.demo") / "shop" / name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Fill the store of the shop with a made-up week, by the public verbs and a clock in the past.
 
-Run in the shop's folder, as a process: `python -m headwater.cli.demo.filling DAYS`.
+Run in the shop's folder, as a process: `python -m headwater.cli.demo.shop.filling DAYS`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.cli.demo.week import Event, Happening, Mail, Milestone, Question, plan
+from headwater.cli.demo.shop.week import Event, Happening, Mail, Milestone, Question, plan
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import FreshnessSLAError
 from headwater.model.contexts import Overrides
