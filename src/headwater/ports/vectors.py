@@ -76,10 +76,6 @@ class DocumentWrite(msgspec.Struct, frozen=True, kw_only=True):
     as_of: int | None = None
     is_ordered: bool = False
 
-    def is_late(self, document_as_of: int) -> bool:
-        """Return whether the write is discarded, because the document is about a later time."""
-        return self.is_ordered and self.as_of is not None and self.as_of < document_as_of
-
 
 class Compare(msgspec.Struct, frozen=True, tag=True):
     """A condition on one field of the metadata.

@@ -75,15 +75,6 @@ class ChunkTable(msgspec.Struct, frozen=True):
         """The operator of the cosine distance."""
         return f"OPERATOR({self.schema}.<=>)"
 
-    def check(self, embedding: bytes) -> None:
-        """Raise InvalidInputError if an embedding has another number of dimensions."""
-        if len(embedding) != 4 * self.dimensions:
-            raise InvalidInputError(
-                f"an embedding has {len(embedding) / 4:g} dimensions, and the generation "
-                f"{self.dimensions}; use the generation's embedder, or create a generation with "
-                "another spec"
-            )
-
 
 def quoted(schema: str) -> str:
     """Return the name of a schema as statements have it."""

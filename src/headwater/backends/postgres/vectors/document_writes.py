@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from headwater.backends.document_plan import (
+    CurrentChunk,
+    DocumentPlan,
+    DocumentState,
+    plan_chunks,
+    plan_document,
+)
 from headwater.backends.postgres.pool import Connection
 from headwater.backends.postgres.vectors.binary_rows import (
     bigint,
@@ -24,6 +31,7 @@ from headwater.backends.postgres.vectors.stored_text import (
     escape,
     fields_json,
     metadata_json,
+    unescape,
 )
 from headwater.core.batching import batched
 from headwater.ports import DocumentWrite, IndexedChunk
@@ -38,15 +46,15 @@ _TABLES = """
 SELECT id, index_id, number, dimensions, is_half FROM _generations
 WHERE index_id = ANY ($1) AND state <> 'retired'
 """
-_KNOWN = """
+_STORED = """
 SELECT d.document, d.id, d.version, d.indexed_at, d.as_of, d.digest,
        ARRAY(SELECT v.generation_id FROM _document_versions AS v
              WHERE v.document_id = d.id ORDER BY v.generation_id) AS generations,
        ARRAY(SELECT v.version FROM _document_versions AS v
              WHERE v.document_id = d.id ORDER BY v.generation_id) AS versions
-FROM unnest($2::text[]) AS wanted (document)
+FROM unnest($2::text[]) AS given (document)
 JOIN _documents AS d ON d.index_id = $1
-    AND left(d.document, 128) = left(wanted.document, 128) AND d.document = wanted.document
+    AND left(d.document, 128) = left(given.document, 128) AND d.document = given.document
 """
 _CURRENT = """
 SELECT document, seq, id, position, metadata::text, length FROM {table}
@@ -108,42 +116,36 @@ _COLUMNS = (
 )
 
 
-class _Known(NamedTuple):
-    """A stored document, and the version of it that each generation has."""
+class _DocumentRow(NamedTuple):
+    """A stored document, and the version of it that each generation has; the default is new."""
 
-    id: int
-    version: int
-    indexed_at: int
-    as_of: int
-    digest: bytes
-    versions: dict[int, int]
-
-    @property
-    def is_removed(self) -> bool:
-        return not self.digest
-
-
-class _Current(NamedTuple):
-    """A current chunk of a generation."""
-
-    seq: int
-    key: tuple[str, int, str]
-    """Its id, position and metadata."""
-    length: int
-
-
-class _Counts:
-    """Changes of the counters of a generation."""
-
-    def __init__(self) -> None:
-        self.documents = 0
-        self.up_to_date = 0
-        self.chunks = 0
-        self.terms = 0
+    id: int = 0
+    version: int = 0
+    digest: bytes = b""
+    state: DocumentState | None = None
+    versions: Mapping[int, int] = {}
 
 
 DatedWrite = tuple[int, DocumentWrite]
 """A write and the time of it, in microseconds."""
+
+
+class PreparedWrite(NamedTuple):
+    """A write with the forms of its parts in which they are stored, and the time of it."""
+
+    write: DocumentWrite
+    document: str
+    metadata: bytes
+    digest: bytes
+    moment: int
+
+
+class PlannedWrite(NamedTuple):
+    """A write, and what it does to the document that is stored."""
+
+    source: PreparedWrite
+    row: _DocumentRow
+    plan: DocumentPlan
 
 
 async def write_documents(connection: Connection, writes: Sequence[DatedWrite]) -> None:
@@ -186,14 +188,12 @@ def _without_repetition(
             if write.document in portion:
                 yield [*portion.values()]
                 portion, moment = {}, moment + 1
-            portion[write.document] = _prepared(write, moment)
+            metadata = metadata_json(write.metadata)
+            digest = digest_of(write.text or "", metadata)
+            portion[write.document] = PreparedWrite(
+                write, escape(write.document), metadata, digest, moment
+            )
     yield [*portion.values()]
-
-
-def _prepared(write: DocumentWrite, moment: int) -> PreparedWrite:
-    metadata = metadata_json(write.metadata)
-    digest = digest_of(write.text or "", metadata)
-    return PreparedWrite(write, escape(write.document), metadata, digest, moment)
 
 
 class _IndexWrite:
@@ -208,288 +208,176 @@ class _IndexWrite:
         self._by_id = {table.generation_id: table for table in tables.values()}
         self._last = last
         self._documents = 0
-        self._counts: defaultdict[int, _Counts] = defaultdict(_Counts)
+        self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        """Changes of the counters of each generation."""
         self._closed: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        self._new_chunks: defaultdict[int, list[tuple[IndexedChunk, DocumentVersion]]] = (
-            defaultdict(list)
+        self._new_chunks: defaultdict[int, list[tuple[IndexedChunk, PlannedWrite]]] = defaultdict(
+            list
         )
-        self._added: list[PreparedWrite] = []
-        self._changed: list[tuple[_Known, PreparedWrite]] = []
-        self._removed: list[tuple[int, int, int, str]] = []
-        self._confirmed: list[tuple[int, int]] = []
-        """Documents that were written with the same text, and are about a later time now."""
-        self._new_versions: list[tuple[DocumentVersion, int]] = []
+        self._new_versions: list[tuple[PlannedWrite, int]] = []
 
     async def run(self, writes: Sequence[PreparedWrite]) -> None:
-        old = await self._known(writes)
-        writes = [prepared for prepared in writes if _applies(prepared, old.get(prepared.document))]
-        current = await self._current(writes, old)
+        rows = await self._rows(writes)
+        planned: list[PlannedWrite] = []
         for prepared in writes:
-            if prepared.write.text is None:
-                self._remove(prepared, old[prepared.document], current)
-            else:
-                self._write(prepared, old.get(prepared.document), current)
-        if self._confirmed:
-            await self._connection.execute(
-                _SET_AS_OF, *map(list, zip(*self._confirmed, strict=True))
-            )
-        if self._counts or self._added or self._changed or self._removed:
-            await self._store({document: stored.id for document, stored in old.items()})
+            row = rows.get(prepared.document, _DocumentRow())
+            is_same = row.digest == prepared.digest
+            plan = plan_document(prepared.write, row.state, prepared.moment, is_same=is_same)
+            if plan is not None:
+                planned.append(PlannedWrite(prepared, row, plan))
+        current = await self._current(planned)
+        for write in planned:
+            self._apply(write, current)
+        await self._store(planned)
 
-    async def _known(self, writes: Sequence[PreparedWrite]) -> dict[str, _Known]:
+    async def _rows(self, writes: Sequence[PreparedWrite]) -> dict[str, _DocumentRow]:
         rows = await self._connection.fetch(
-            _KNOWN, self._index_id, [prepared.document for prepared in writes]
+            _STORED, self._index_id, [prepared.document for prepared in writes]
         )
         return {
-            row["document"]: _Known(
-                *(row["id"], row["version"], row["indexed_at"], row["as_of"], row["digest"]),
-                dict(zip(row["generations"], row["versions"], strict=True)),
+            document: _DocumentRow(
+                *(row_id, version, digest),
+                DocumentState(version, indexed_at, as_of, is_removed=not digest),
+                dict(zip(generations, versions, strict=True)),
             )
-            for row in rows
+            for document, row_id, version, indexed_at, as_of, digest, generations, versions in rows
         }
 
     async def _current(
-        self, writes: Sequence[PreparedWrite], known: dict[str, _Known]
-    ) -> dict[tuple[int, str], list[_Current]]:
+        self, writes: Sequence[PlannedWrite]
+    ) -> dict[tuple[int, str], list[CurrentChunk]]:
         """Return the current chunks of documents in the generations that a write changes."""
         documents_of: defaultdict[int, list[str]] = defaultdict(list)
-        for prepared in writes:
-            if prepared.document in known:
-                for generation_id in self._changed_generations(prepared, known[prepared.document]):
-                    documents_of[generation_id].append(prepared.document)
-        chunks: defaultdict[tuple[int, str], list[_Current]] = defaultdict(list)
+        for source, row, plan in writes:
+            table = self._tables.get(source.write.generation)
+            for generation_id in row.versions:
+                if plan.change == "removed" or (table and table.generation_id == generation_id):
+                    documents_of[generation_id].append(source.document)
+        chunks: defaultdict[tuple[int, str], list[CurrentChunk]] = defaultdict(list)
         for generation_id, documents in documents_of.items():
             statement = _CURRENT.format(table=self._by_id[generation_id].name)
             for document, seq, chunk_id, position, metadata, length in await self._connection.fetch(
                 statement, documents
             ):
-                current = _Current(seq, (chunk_id, position, metadata), length)
-                chunks[generation_id, document].append(current)
+                chunk = CurrentChunk(seq, unescape(chunk_id), position, metadata.encode(), length)
+                chunks[generation_id, document].append(chunk)
         return chunks
 
-    def _changed_generations(self, prepared: PreparedWrite, known: _Known) -> Iterable[int]:
-        if prepared.write.text is None:
-            return known.versions
-        table = self._tables.get(prepared.write.generation)
-        return (
-            ()
-            if table is None or table.generation_id not in known.versions
-            else (table.generation_id,)
-        )
-
-    def _remove(
-        self,
-        prepared: PreparedWrite,
-        known: _Known,
-        current: dict[tuple[int, str], list[_Current]],
+    def _apply(
+        self, write: PlannedWrite, current: dict[tuple[int, str], list[CurrentChunk]]
     ) -> None:
-        self._documents -= 1
-        row = (prepared.moment, _as_of(prepared, known), known.id, escape(prepared.write.cause))
-        self._removed.append(row)
-        for generation_id, version in known.versions.items():
-            self._counts[generation_id].documents -= 1
-            self._counts[generation_id].up_to_date -= version == known.version
-            self._close(
-                generation_id, current.get((generation_id, prepared.document), ()), prepared.moment
-            )
-
-    def _write(
-        self,
-        prepared: PreparedWrite,
-        known: _Known | None,
-        current: dict[tuple[int, str], list[_Current]],
-    ) -> None:
-        version = self._put(prepared, known)
-        table = self._tables.get(prepared.write.generation)
+        """Count what a write changes, and collect the chunks that it ends and adds."""
+        source, row, plan = write
+        self._documents += plan.is_new - (plan.change == "removed")
+        if plan.change in ("replaced", "removed"):
+            for generation_id, version in row.versions.items():
+                self._counts[generation_id]["up_to_date"] -= version == row.version
+        if plan.change == "removed":
+            for generation_id in row.versions:
+                self._counts[generation_id]["documents"] -= 1
+                chunks = current.get((generation_id, source.document), ())
+                self._close(generation_id, chunks, source.moment)
+            return
+        table = self._tables.get(source.write.generation)
         if table is None:
             return
-        had = known.versions.get(table.generation_id) if known else None
-        chunks = current.get((table.generation_id, prepared.document), [])
-        is_changed = self._replace(table, chunks, version)
-        if is_changed or had != version.number:
-            counts = self._counts[table.generation_id]
-            counts.documents += had is None
-            counts.up_to_date += had != version.number
-            self._new_versions.append((version, table.generation_id))
+        generation_id, has_version = table.generation_id, row.versions.get(table.generation_id)
+        ended, added = plan_chunks(
+            current.get((generation_id, source.document), ()),
+            *(source.write.chunks, source.metadata, table.dimensions),
+        )
+        self._close(generation_id, ended, source.moment)
+        self._new_chunks[generation_id] += [(chunk, write) for chunk in added]
+        if ended or added or has_version != plan.version:
+            counts = self._counts[generation_id]
+            counts["chunks"] += len(added)
+            counts["terms"] += sum(len(chunk.terms) for chunk in added)
+            counts["documents"] += has_version is None
+            counts["up_to_date"] += has_version != plan.version
+            self._new_versions.append((write, generation_id))
 
-    def _put(self, prepared: PreparedWrite, known: _Known | None) -> DocumentVersion:
-        """Store the text and metadata unless they are the same; return the version."""
-        if known is not None and known.digest == prepared.digest:
-            if prepared.write.version is None and (as_of := _as_of(prepared, known)) > known.as_of:
-                self._confirmed.append((as_of, known.id))
-            return DocumentVersion(prepared, known.version, known.indexed_at)
-        if known is None:
-            self._documents += 1
-            self._added.append(prepared)
-            return DocumentVersion(prepared, 1, prepared.moment)
-        self._documents += known.is_removed
-        self._changed.append((known, prepared))
-        for generation_id, had in known.versions.items():
-            self._counts[generation_id].up_to_date -= had == known.version
-        return DocumentVersion(prepared, known.version + 1, prepared.moment)
+    def _close(self, generation_id: int, chunks: Sequence[CurrentChunk], moment: int) -> None:
+        if chunks:
+            self._closed[generation_id] += [(chunk.seq, moment) for chunk in chunks]
+            self._counts[generation_id]["chunks"] -= len(chunks)
+            self._counts[generation_id]["terms"] -= sum(chunk.length for chunk in chunks)
 
-    def _replace(
-        self, table: ChunkTable, current: Sequence[_Current], version: DocumentVersion
-    ) -> bool:
-        """Replace the chunks that differ; return whether there are any."""
-        metadata = version.source.metadata.decode()
-        chunks = {
-            (escape(chunk.id), chunk.position, metadata): chunk
-            for chunk in version.source.write.chunks
-        }
-        kept = {chunk.key for chunk in current} & chunks.keys()
-        gone = [chunk for chunk in current if chunk.key not in kept]
-        new = [chunk for key, chunk in chunks.items() if key not in kept]
-        self._close(table.generation_id, gone, version.source.moment)
-        for chunk in new:
-            table.check(chunk.embedding)
-            self._new_chunks[table.generation_id].append((chunk, version))
-            self._counts[table.generation_id].chunks += 1
-            self._counts[table.generation_id].terms += len(chunk.terms)
-        return bool(gone or new)
-
-    def _close(self, generation_id: int, chunks: Iterable[_Current], moment: int) -> None:
-        for chunk in chunks:
-            self._closed[generation_id].append((chunk.seq, moment))
-            self._counts[generation_id].chunks -= 1
-            self._counts[generation_id].terms -= chunk.length
-
-    async def _store(self, ids: dict[str, int]) -> None:
+    async def _store(self, writes: Sequence[PlannedWrite]) -> None:
         execute = self._connection.execute
+        by_change: defaultdict[str, list[PlannedWrite]] = defaultdict(list)
+        for write in writes:
+            by_change["added" if not write.row.id else write.plan.change].append(write)
+        if confirmed := by_change["confirmed"]:
+            rows = [(plan.as_of, row.id) for _, row, plan in confirmed]
+            await execute(_SET_AS_OF, *_columns(rows))
         for generation_id, closed in self._closed.items():
             statement = _CLOSE.format(table=self._by_id[generation_id].name)
-            await execute(statement, *map(list, zip(*closed, strict=True)))
+            await execute(statement, *_columns(closed))
         for generation_id, chunks in self._new_chunks.items():
-            table = self._by_id[generation_id]
-            await copy_chunks(self._connection, table, chunks)
-        if self._removed:
-            await execute(_REMOVE_DOCUMENTS, *map(list, zip(*self._removed, strict=True)))
-        if self._changed:
-            changed = [prepared for _, prepared in self._changed]
-            versions = [known.version + 1 for known, _ in self._changed]
-            known_ids = [known.id for known, _ in self._changed]
-            moments = [prepared.moment for prepared in changed]
-            about = [_as_of(prepared, known) for known, prepared in self._changed]
-            columns = _columns(changed)
-            await execute(_CHANGE_DOCUMENTS, moments, about, known_ids, versions, *columns)
-        if self._added:
-            rows = await self._connection.fetch(
-                _ADD_DOCUMENTS,
-                *(self._index_id, [prepared.moment for prepared in self._added]),
-                [_as_of(prepared, None) for prepared in self._added],
-                [prepared.document for prepared in self._added],
-                *([1] * len(self._added), *_columns(self._added)),
+            await copy_chunks(self._connection, self._by_id[generation_id], chunks)
+        if removed := by_change["removed"]:
+            await execute(
+                _REMOVE_DOCUMENTS,
+                *_columns(
+                    (plan.indexed_at, plan.as_of, row.id, escape(source.write.cause))
+                    for source, row, plan in removed
+                ),
             )
-            ids = {**ids, **dict(map(tuple, rows))}
+        if replaced := by_change["replaced"]:
+            await execute(_CHANGE_DOCUMENTS, *_columns(_document_row(*write) for write in replaced))
+        ids = {write.source.document: write.row.id for write in writes}
+        if added := by_change["added"]:
+            columns = _columns(_document_row(*write) for write in added)
+            inserted = await self._connection.fetch(_ADD_DOCUMENTS, self._index_id, *columns)
+            ids |= dict(map(tuple, inserted))
         if self._new_versions:
             await execute(
                 _SET_VERSIONS,
-                [ids[version.source.document] for version, _ in self._new_versions],
-                [generation_id for _, generation_id in self._new_versions],
-                [version.number for version, _ in self._new_versions],
+                *_columns(
+                    (ids[source.document], generation_id, plan.version)
+                    for (source, _, plan), generation_id in self._new_versions
+                ),
             )
-        await self._count()
-
-    async def _count(self) -> None:
-        counts = [*self._counts.values()]
-        await self._connection.execute(
-            _COUNT,
-            *(self._last, [*self._counts]),
-            [count.documents for count in counts],
-            [count.up_to_date for count in counts],
-            [count.chunks for count in counts],
-            [count.terms for count in counts],
-        )
-        await self._connection.execute(_CHANGED, self._index_id, self._last, self._documents)
+        if self._counts or removed or replaced or added:
+            counts = self._counts.values()
+            counters = ("documents", "up_to_date", "chunks", "terms")
+            columns = ([count[name] for count in counts] for name in counters)
+            await execute(_COUNT, self._last, [*self._counts], *columns)
+            await execute(_CHANGED, self._index_id, self._last, self._documents)
 
 
-def _applies(prepared: PreparedWrite, known: _Known | None) -> bool:
-    """Return whether a write concerns the document as it is now."""
-    if known is not None and prepared.write.version is None and prepared.write.is_late(known.as_of):
-        return False
-    if prepared.write.text is None:
-        return known is not None and not known.is_removed
-    if prepared.write.version is None:
-        return True
+def _columns(rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
+    """Return rows as the columns that ``unnest`` takes."""
+    return map(list, zip(*rows, strict=True))
+
+
+def _document_row(source: PreparedWrite, row: _DocumentRow, plan: DocumentPlan) -> tuple[Any, ...]:
+    """Return the columns of a new or changed document, which has an id already if it is stored."""
     return (
-        known is not None
-        and known.version == prepared.write.version
-        and known.digest == prepared.digest
+        *(plan.indexed_at, plan.as_of, row.id or source.document, plan.version),
+        *(escape(source.write.cause), source.digest, escape(source.write.text or "")),
+        source.metadata.decode(),
     )
-
-
-def _as_of(prepared: PreparedWrite, known: _Known | None) -> int:
-    """Return the time that a document is about after a write."""
-    as_of = prepared.moment if prepared.write.as_of is None else prepared.write.as_of
-    return as_of if known is None else max(as_of, known.as_of)
-
-
-def _columns(
-    writes: Sequence[PreparedWrite],
-) -> tuple[list[str], list[bytes], list[str], list[str]]:
-    """Return cause, digest, text and metadata of each document."""
-    return (
-        [escape(prepared.write.cause) for prepared in writes],
-        [prepared.digest for prepared in writes],
-        [escape(prepared.write.text or "") for prepared in writes],
-        [prepared.metadata.decode() for prepared in writes],
-    )
-
-
-class PreparedWrite(NamedTuple):
-    """A write with the forms of its parts in which they are stored, and the time of it."""
-
-    write: DocumentWrite
-    document: str
-    metadata: bytes
-    digest: bytes
-    moment: int
-
-
-class DocumentVersion(NamedTuple):
-    """A version of a document, and the time of it."""
-
-    source: PreparedWrite
-    number: int
-    indexed_at: int
 
 
 async def copy_chunks(
-    connection: Connection,
-    table: ChunkTable,
-    chunks: Sequence[tuple[IndexedChunk, DocumentVersion]],
+    connection: Connection, table: ChunkTable, chunks: Sequence[tuple[IndexedChunk, PlannedWrite]]
 ) -> None:
     """Add chunks, each with the version that brought it, as of the time of the write."""
-    for portion in batched(chunks, CHUNKS_AT_ONCE):
-        await _copy(connection, table, portion)
-
-
-async def _copy(
-    connection: Connection,
-    table: ChunkTable,
-    chunks: Sequence[tuple[IndexedChunk, DocumentVersion]],
-) -> None:
     encode = half_vector if table.is_half else vector
-    metadata = {version.source.document: version.source.metadata for _, version in chunks}
-    fields = {document: jsonb(fields_json(values)) for document, values in metadata.items()}
-    rows = (
-        (
-            version.source.document.encode(),
-            escape(chunk.id).encode(),
-            integer(chunk.position),
-            escape(chunk.text).encode(),
-            chunk.content_hash.encode(),
-            version.source.metadata,
-            fields[version.source.document],
-            integer(version.number),
-            bigint(version.indexed_at),
-            bigint(version.source.moment),
-            integer(len(chunk.terms)),
-            term_vector(chunk.terms),
-            encode(chunk.embedding),
+    for portion in batched(chunks, CHUNKS_AT_ONCE):
+        metadata = {write.source.document: write.source.metadata for _, write in portion}
+        fields = {document: jsonb(fields_json(values)) for document, values in metadata.items()}
+        rows = (
+            (
+                *(source.document.encode(), escape(chunk.id).encode(), integer(chunk.position)),
+                *(escape(chunk.text).encode(), chunk.content_hash.encode()),
+                *(source.metadata, fields[source.document], integer(plan.version)),
+                *(bigint(plan.indexed_at), bigint(source.moment), integer(len(chunk.terms))),
+                *(term_vector(chunk.terms), encode(chunk.embedding)),
+            )
+            for chunk, (source, _, plan) in portion
         )
-        for chunk, version in chunks
-    )
-    await connection.copy_to_table(
-        table.name, source=copied(rows), columns=_COLUMNS, format="binary"
-    )
+        await connection.copy_to_table(
+            table.name, source=copied(rows), columns=_COLUMNS, format="binary"
+        )

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from headwater.backends.document_plan import check_embedding
 from headwater.backends.postgres.pool import Connection
 from headwater.backends.postgres.vectors.binary_rows import (
     MOST_POSITIONS,
@@ -106,7 +107,7 @@ async def nearest(connection: Connection, table: ChunkTable, query: VectorQuery)
     wanted: the index gives up on filters that few chunks meet.
     """
     assert query.embedding is not None
-    table.check(query.embedding)
+    check_embedding(query.embedding, table.dimensions)
     limit = query.limit + 1
     while True:
         rows = await _fetch(connection, table, query, limit, is_exact=False)

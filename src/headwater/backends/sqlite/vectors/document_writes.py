@@ -8,10 +8,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.backends.document_plan import (
+    CurrentChunk,
+    DocumentPlan,
+    DocumentState,
+    plan_chunks,
+    plan_document,
+)
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.vectors import metadata_values, terms
 from headwater.core.codec import encode_custom
-from headwater.errors import InvalidInputError
 from headwater.model.indexes import IndexSpec
 from headwater.ports import DocumentWrite, IndexedChunk
 
@@ -31,7 +37,7 @@ SELECT id, number, spec, last_seq FROM generations
 WHERE index_id = ? AND state IN ('active', 'building')
 """
 _DOCUMENT = """
-SELECT documents.id, version, metadata_id, metadata, indexed_at, as_of, text
+SELECT documents.id, metadata_id, metadata, text, version, indexed_at, as_of
 FROM documents JOIN document_metadata ON document_metadata.id = metadata_id
 WHERE index_id = ? AND document = ?
 """
@@ -74,16 +80,22 @@ _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_spec = msgspec.json.Decoder(IndexSpec).decode
 
 
-class _Document(NamedTuple):
-    """The current version of a document; without text, it was removed."""
+class _DocumentRow(NamedTuple):
+    """A stored document; the default is a new one. Without text, it was removed."""
 
-    id: int
-    version: int
-    metadata_id: int
-    metadata: bytes
-    indexed_at: int
-    as_of: int
-    text: str | None
+    id: int = 0
+    metadata_id: int = 0
+    metadata: bytes = b""
+    text: str | None = None
+    version: int = 0
+    indexed_at: int = 0
+    as_of: int = 0
+
+    @property
+    def state(self) -> DocumentState | None:
+        if not self.id:
+            return None
+        return DocumentState(self.version, self.indexed_at, self.as_of, self.text is None)
 
 
 class _Target:
@@ -96,7 +108,7 @@ class _Target:
         self.last = self.first | ((1 << SEQ_BITS) - 1)
         self.last_seq = last_seq
         self.written_seq = last_seq
-        self.embedding_size = _decode_spec(spec).dimensions * 4
+        self.dimensions = _decode_spec(spec).dimensions
         self.documents = self.chunks = 0
         self.is_changed = False
 
@@ -154,43 +166,44 @@ class _Application:
 
     def _write(self, index: _Index, write: DocumentWrite) -> None:
         row = self._db.execute(_DOCUMENT, (index.id, write.document)).fetchone()
-        before = _Document(*row) if row else None
-        if write.version is not None:
-            if before is not None and _is_version(before, write):
-                self._fill(index, write, before)
-        elif before is not None and write.is_late(before.as_of):
+        before = _DocumentRow(*row) if row else _DocumentRow()
+        metadata = encode_metadata(write.metadata)
+        is_same = before.text == write.text and before.metadata == metadata
+        plan = plan_document(write, before.state, index.moment, is_same=is_same)
+        if plan is None:
             return
-        elif write.text is not None:
-            self._replace(index, write, before, write.text)
-        elif before is not None and before.text is not None:
-            self._remove(index, write, before)
+        if plan.change == "removed":
+            self._remove(index, write, before, plan)
+        elif plan.change == "replaced":
+            self._replace(index, write, before, plan, metadata)
+        else:
+            for target in index.targets:
+                if target.number == write.generation:
+                    self._put_chunks(index, target, write, before, plan)
+            if plan.change == "confirmed":
+                self._db.execute(_SET_AS_OF, (plan.as_of, before.id))
 
     def _replace(
-        self, index: _Index, write: DocumentWrite, before: _Document | None, text: str
+        self,
+        index: _Index,
+        write: DocumentWrite,
+        before: _DocumentRow,
+        plan: DocumentPlan,
+        metadata: bytes,
     ) -> None:
-        metadata = encode_metadata(write.metadata)
-        if before is not None and before.text == text and before.metadata == metadata:
-            self._fill(index, write, before)
-            if (as_of := _as_of(index, write, before)) > before.as_of:
-                self._db.execute(_SET_AS_OF, (as_of, before.id))
-            return
         index.is_changed = True
-        is_new = before is None or before.text is None
-        if before is not None and before.metadata == metadata:
-            metadata_id = before.metadata_id
-        else:
+        metadata_id = before.metadata_id
+        if before.metadata != metadata:
             metadata_id = self._add_metadata(index, metadata)
-        version = before.version + 1 if before else 1
-        as_of = _as_of(index, write, before)
-        row = (index.id, write.document, version, metadata_id, index.moment, as_of)
-        put = self._db.execute(_PUT_DOCUMENT, (*row, write.cause, text))
+        row = (index.id, write.document, plan.version, metadata_id, plan.indexed_at, plan.as_of)
+        put = self._db.execute(_PUT_DOCUMENT, (*row, write.cause, write.text))
         ((document_id,),) = put.fetchall()
-        after = _Document(document_id, version, metadata_id, metadata, index.moment, as_of, text)
+        after = _DocumentRow(document_id, metadata_id, metadata)
         for target in index.targets:
             if target.number == write.generation:
-                self._put_chunks(index, target, write, after, is_new=is_new)
+                self._put_chunks(index, target, write, after, plan)
             else:
-                self._outdated.append((target.id, write.document, int(is_new)))
+                self._outdated.append((target.id, write.document, int(plan.is_new)))
 
     def _add_metadata(self, index: _Index, metadata: bytes) -> int:
         inserted = self._db.execute(
@@ -201,35 +214,29 @@ class _Application:
         self._values += metadata_values.value_rows(index.id, metadata_id, fields)
         return metadata_id
 
-    def _fill(self, index: _Index, write: DocumentWrite, document: _Document) -> None:
-        """Bring the generation of a write up to the current version of the document."""
-        for target in index.targets:
-            if target.number == write.generation:
-                self._put_chunks(index, target, write, document, is_new=False)
-
     def _put_chunks(
         self,
         index: _Index,
         target: _Target,
         write: DocumentWrite,
-        document: _Document,
-        *,
-        is_new: bool,
+        document: _DocumentRow,
+        plan: DocumentPlan,
     ) -> None:
         """Keep the chunks of a document that stay, end the others and add the new ones."""
-        added = {(chunk.id, chunk.position): chunk for chunk in write.chunks}
+        current: list[CurrentChunk] = []
         was_missing: bool | None = True
-        ended: list[int] = []
-        if not is_new:
+        if not plan.is_new:
             was_missing = self._take_outdated(target, write.document)
-            ended = self._ended(target, document, added)
-            has_version = was_missing is None and document.indexed_at != index.moment
-            if has_version and not ended and not added:
-                return
-        self._db.executemany(_END, [(index.moment, chunk_id) for chunk_id in ended])
-        self._add_chunks(index, target, document, list(added.values()))
+            ids = (document.id, target.first, target.last)
+            current = [CurrentChunk(*row) for row in self._db.execute(_CURRENT, ids)]
+        ended, added = plan_chunks(current, write.chunks, document.metadata, target.dimensions)
+        has_version = was_missing is None and plan.change != "replaced"
+        if has_version and not ended and not added:
+            return
+        self._db.executemany(_END, [(index.moment, chunk.seq) for chunk in ended])
+        self._add_chunks(index, target, document, plan, added)
         target.documents += bool(was_missing)
-        target.chunks -= len(ended)
+        target.chunks += len(added) - len(ended)
         target.is_changed = index.is_changed = True
 
     def _take_outdated(self, target: _Target, document: str) -> bool | None:
@@ -237,47 +244,28 @@ class _Application:
         row = self._db.execute(_TAKE_OUTDATED, (target.id, document)).fetchone()
         return None if row is None else bool(row[0])
 
-    def _ended(
-        self, target: _Target, document: _Document, added: dict[tuple[str, int], IndexedChunk]
-    ) -> list[int]:
-        """Return the current chunks that end, and take the others out of the added ones."""
-        ended = []
-        rows = self._db.execute(_CURRENT, (document.id, target.first, target.last)).fetchall()
-        for id_, chunk_id, position, metadata in rows:
-            if metadata == document.metadata and (chunk_id, position) in added:
-                del added[chunk_id, position]
-            else:
-                ended.append(id_)
-        return ended
-
     def _add_chunks(
-        self, index: _Index, target: _Target, document: _Document, chunks: Sequence[IndexedChunk]
+        self,
+        index: _Index,
+        target: _Target,
+        document: _DocumentRow,
+        plan: DocumentPlan,
+        chunks: Sequence[IndexedChunk],
     ) -> None:
         for id_, chunk in enumerate(chunks, target.first + target.last_seq + 1):
-            if len(chunk.embedding) != target.embedding_size:
-                raise _wrong_size(chunk, target.embedding_size)
             length = len(chunk.terms)
             self._chunks.append((id_, index.moment, length, document.metadata_id, document.id))
-            self._contents.append(
-                (
-                    id_,
-                    chunk.id,
-                    chunk.position,
-                    document.version,
-                    document.indexed_at,
-                    chunk.content_hash,
-                    chunk.text,
-                    terms.joined(chunk.terms),
-                )
-            )
+            version = (chunk.id, chunk.position, plan.version, plan.indexed_at)
+            content = (chunk.content_hash, chunk.text, terms.joined(chunk.terms))
+            self._contents.append((id_, *version, *content))
             self._embeddings.append((id_, chunk.embedding))
         target.last_seq += len(chunks)
-        target.chunks += len(chunks)
 
-    def _remove(self, index: _Index, write: DocumentWrite, before: _Document) -> None:
+    def _remove(
+        self, index: _Index, write: DocumentWrite, before: _DocumentRow, plan: DocumentPlan
+    ) -> None:
         index.is_changed = True
-        as_of = _as_of(index, write, before)
-        self._db.execute(_REMOVE_DOCUMENT, (index.moment, as_of, write.cause, before.id))
+        self._db.execute(_REMOVE_DOCUMENT, (index.moment, plan.as_of, write.cause, before.id))
         for target in index.targets:
             if not self._take_outdated(target, write.document):
                 ids = (index.moment, before.id, target.first, target.last)
@@ -307,25 +295,3 @@ class _Application:
             if target.is_changed:
                 counts = (target.last_seq, target.documents, target.chunks)
                 self._db.execute(_CHANGE_GENERATION, (index.moment, *counts, target.id))
-
-
-def _as_of(index: _Index, write: DocumentWrite, before: _Document | None) -> int:
-    """Return the time that a document is about after a write."""
-    as_of = index.moment if write.as_of is None else write.as_of
-    return as_of if before is None else max(as_of, before.as_of)
-
-
-def _is_version(document: _Document, write: DocumentWrite) -> bool:
-    """Return whether a write is of the current version of the document."""
-    return (
-        document.version == write.version
-        and document.text == write.text
-        and document.metadata == encode_metadata(write.metadata)
-    )
-
-
-def _wrong_size(chunk: IndexedChunk, expected: int) -> InvalidInputError:
-    return InvalidInputError(
-        f"the embedding of chunk {chunk.id!r} has {len(chunk.embedding) / 4:g} dimensions, but its "
-        f"generation has {expected // 4}; embed it with the embedder of the generation"
-    )

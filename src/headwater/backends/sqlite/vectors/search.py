@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from headwater.backends.document_plan import check_embedding
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.vectors import terms
 from headwater.backends.sqlite.vectors.blocks import VectorBlocks
@@ -22,7 +23,7 @@ from headwater.backends.sqlite.vectors.chunk_columns import (
 )
 from headwater.backends.sqlite.vectors.hits import Candidates, Scores, read_hits
 from headwater.backends.sqlite.vectors.metadata_values import conditions
-from headwater.errors import BackendError, InvalidInputError
+from headwater.errors import BackendError
 from headwater.model.indexes import IndexSpec
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Hits, Not, VectorQuery
 
@@ -136,18 +137,14 @@ class VectorSearch:
     def _nearest(
         self, query: VectorQuery, state: GenerationState, view: ColumnsView, moment: int
     ) -> Candidates:
-        if query.embedding is None or len(query.embedding) != state.dimensions * 4:
-            raise InvalidInputError(
-                f"the embedding of the query has {len(query.embedding or b'') / 4:g} dimensions, "
-                f"but generation {query.generation} of index {query.index!r} has "
-                f"{state.dimensions}; use the embedder of the generation"
-            )
+        embedding = query.embedding or b""
+        check_embedding(embedding, state.dimensions)
         searched = view.current(moment)
         if query.filters is not None:
             met = meeting(self._home, state.index_id, query.filters, view.metadata_ids)
             searched = met if searched is None else met & searched
         blocks = self._parts(state).blocks
-        vector = np.frombuffer(query.embedding, "<f4")
+        vector = np.frombuffer(embedding, "<f4")
         return nearest_vectors(blocks, view, vector, searched, query.limit)
 
     def _matching(
