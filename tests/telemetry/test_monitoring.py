@@ -1,16 +1,16 @@
 """The dashboard and the alert rules name metrics that exist, in expressions that parse."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from headwater.cli import app
-from headwater.telemetry.alerts import ALERTS, RUNBOOK, alert_rules
-from headwater.telemetry.dashboard import dashboard
-from headwater.telemetry.panels import ROWS
+from headwater.cli.metrics import FILES
 from tests.docs.pages import DOCS, quoted, rows, sections
 
 ROOT = Path(__file__).parents[2]
@@ -22,9 +22,13 @@ SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",), "gauge
 OF_THE_PROCESS = {"process_resident_memory_bytes": (), "process_open_fds": ()}
 TARGETS = {"instance", "le"}
 
+RUNBOOK = "how-to/alerts.md"
+DASHBOARD = json.loads(FILES.joinpath("dashboard.json").read_text())
+RULES = yaml.safe_load(FILES.joinpath("alerts.yml").read_text())
+ALERTS = RULES["groups"][0]["rules"]
 EXPRESSIONS = [
-    *(expression for row in ROWS for panel in row.panels for _, expression in panel.series),
-    *(alert.expression for alert in ALERTS),
+    *(target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())),
+    *(alert["expr"] for alert in ALERTS),
 ]
 
 
@@ -56,11 +60,11 @@ def test_an_expression_names_metrics_labels_and_functions_that_exist(expression:
 def test_every_metric_of_the_reference_is_on_the_dashboard() -> None:
     shown = " ".join(expression for expression in EXPRESSIONS)
     for name, *_ in rows(sections(DOCS / "reference" / "metrics.md")["Metrics"]):
-        assert quoted(name) in shown, f"add a panel with {name} to telemetry/panels.py"
+        assert quoted(name) in shown, f"add a panel with {name} to telemetry/dashboard.json"
 
 
 def test_panels_do_not_overlap_and_have_different_ids() -> None:
-    panels = dashboard()["panels"]
+    panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = [
         (x, y)
@@ -72,25 +76,42 @@ def test_panels_do_not_overlap_and_have_different_ids() -> None:
     assert max(x for x, _ in cells) < 24
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_every_alert_has_a_paragraph_in_the_how_to_with_its_threshold(alert: object) -> None:
-    assert isinstance(alert, type(ALERTS[0]))
-    text = sections(ROOT / "docs" / RUNBOOK)[alert.name]
+def test_a_panel_has_the_chosen_data_source_a_unit_and_series_with_different_ids() -> None:
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    for panel in DASHBOARD["panels"]:
+        if panel["type"] == "row":
+            continue
+        targets = panel["targets"]
+        assert [target["datasource"] for target in targets] == [source] * len(targets)
+        assert panel["datasource"] == source
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert len({target["refId"] for target in targets}) == len(targets) > 0
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_every_alert_has_a_paragraph_in_the_how_to_with_its_threshold(
+    alert: dict[str, Any],
+) -> None:
+    name, severity = alert["alert"], alert["labels"]["severity"]
+    text = sections(ROOT / "docs" / RUNBOOK)[name]
     for question in ("**Meaning.**", "**Look at.**", "**Do.**"):
         assert question in text
     flat = text.replace(",", "")
-    for threshold in re.findall(r"[<>=]=? (\d[\d.]*)", alert.expression):
+    for threshold in re.findall(r"[<>=]=? (\d[\d.]*)", alert["expr"]):
         assert threshold in ("0", "1") or threshold in flat, threshold
-    assert f"`{alert.lasts}`" in text
-    assert f"`{alert.severity}`" in text
+    assert f"`{alert['for']}`" in text
+    assert f"`{severity}`" in text
+    assert severity in ("critical", "warning")
+    assert alert["annotations"]["summary"]
+    assert alert["annotations"]["runbook_url"] == f"docs/{RUNBOOK}#{name.lower()}"
 
 
 def test_the_commands_print_what_prometheus_and_grafana_load() -> None:
     printed = CliRunner().invoke(app, ["metrics", "alerts"])
-    assert yaml.safe_load(printed.stdout) == alert_rules()
+    assert yaml.safe_load(printed.stdout) == RULES
     printed = CliRunner().invoke(app, ["metrics", "alerts", "--docs-url", "https://docs.example/"])
     rule = yaml.safe_load(printed.stdout)["groups"][0]["rules"][0]
     address = f"https://docs.example/how-to/alerts.md#{rule['alert'].lower()}"
     assert rule["annotations"]["runbook_url"] == address
     printed = CliRunner().invoke(app, ["metrics", "dashboard"])
-    assert yaml.safe_load(printed.stdout) == dashboard()
+    assert json.loads(printed.stdout) == DASHBOARD

@@ -1,16 +1,16 @@
 """`headwater metrics`: print the Grafana dashboard and the Prometheus alert rules."""
 
+from importlib.resources import files
 from typing import Annotated
 
 import typer
 import yaml
 
 from headwater.cli.options import command_group
-from headwater.cli.output import print_json
-from headwater.telemetry.alerts import alert_rules
-from headwater.telemetry.dashboard import dashboard as grafana_dashboard
 
 app = command_group("Print a Grafana dashboard and Prometheus alert rules.")
+
+FILES = files("headwater.telemetry")
 
 
 @app.callback()
@@ -21,7 +21,7 @@ def metrics() -> None:
 @app.command()
 def dashboard() -> None:
     """Print the Grafana dashboard as JSON, for its import page."""
-    print_json(grafana_dashboard())
+    typer.echo(FILES.joinpath("dashboard.json").read_text(), nl=False)
 
 
 @app.command()
@@ -35,4 +35,8 @@ def alerts(
     ] = "docs",
 ) -> None:
     """Print the Prometheus alert rules as YAML, for `rule_files`."""
-    typer.echo(yaml.safe_dump(alert_rules(docs_url), sort_keys=False, width=1_000), nl=False)
+    rules = yaml.safe_load(FILES.joinpath("alerts.yml").read_text())
+    for rule in rules["groups"][0]["rules"]:
+        path = rule["annotations"]["runbook_url"].removeprefix("docs")
+        rule["annotations"]["runbook_url"] = docs_url.rstrip("/") + path
+    typer.echo(yaml.safe_dump(rules, sort_keys=False, width=1_000), nl=False)
