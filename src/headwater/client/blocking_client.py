@@ -9,7 +9,6 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater.client.async_client import AsyncClient, ServerAdmin
 from headwater.client.contexts import RecordCalls
-from headwater.client.events import EventCalls
 from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import Publisher
@@ -18,6 +17,7 @@ from headwater.store.verbs.admin import SyncAdminVerbs
 from headwater.store.verbs.backfills import SyncBackfillVerbs
 from headwater.store.verbs.catalog import SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import SyncDeadLetterVerbs
+from headwater.store.verbs.events import SyncEventVerbs
 from headwater.store.verbs.indexes import SyncIndexVerbs
 from headwater.store.verbs.records import SyncRecordVerbs
 
@@ -44,14 +44,6 @@ async def _next(found: AsyncIterator[T]) -> tuple[T] | None:
     async for each in found:
         return (each,)
     return None
-
-
-class BlockingEventCalls(Blocking[EventCalls]):
-    """``client.bus``."""
-
-    publish = blocking(EventCalls.publish)
-    publish_many = blocking(EventCalls.publish_many)
-    list = blocking(EventCalls.list)
 
 
 class BlockingRecordCalls(SyncRecordVerbs[RecordCalls]):
@@ -120,7 +112,7 @@ class Client(Blocking[AsyncClient]):
         super().__init__(client, loop)
         self.settings = client.settings
         self.url = client.url
-        self.bus = BlockingEventCalls(client.bus, loop)
+        self.bus = SyncEventVerbs(client.bus, loop)
         self.records = BlockingRecordCalls(client.records, loop)
         self.indexes = BlockingIndexCalls(client.indexes, loop)
         self.dead_letters = SyncDeadLetterVerbs(client.dead_letters, loop)

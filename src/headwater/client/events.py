@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from headwater.client.server import Request, Server
+from headwater.client.server import Request, Server, sending
 from headwater.core.clock import Clock
 from headwater.errors import CallerLimitError, EventConflict, EventConflictError, EventError
 from headwater.model.events import (
@@ -18,10 +17,10 @@ from headwater.model.events import (
     AcceptedEvents,
     BatchItem,
     PublishResult,
-    payload_of,
+    new_event,
 )
-from headwater.model.values import ServiceEvent, is_time_assigned, is_whole_number, timing
-from headwater.store.verbs.events import EventLogVerbs
+from headwater.model.values import ServiceEvent, is_time_assigned
+from headwater.store.verbs.events import EventVerbs, PublishVerbs
 
 LARGEST_BODY = 512 * 1024
 """The bytes of events in one request: half of the default limit of a body."""
@@ -29,7 +28,7 @@ LARGEST_BODY = 512 * 1024
 _MOST_EVENTS = 1_000
 
 
-class EventCalls(EventLogVerbs):
+class EventCalls(EventVerbs):
     """``client.bus``: publish events that were built beforehand, and read the log of events.
 
     Every event has an id, so a request whose outcome is unknown is sent again, and an event counts
@@ -40,31 +39,11 @@ class EventCalls(EventLogVerbs):
         super().__init__(server)
         self._server = server
 
-    async def publish(self, event: ServiceEvent) -> PublishResult:
-        """Publish an event; when this returns, the event is durable.
-
-        >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
-        >>> await client.bus.publish(event)
-        PublishResult(event_id='...', duplicate=False)
-        """
-        (published,) = await self.publish_many([event])
-        return published
-
+    @sending(EventVerbs.publish_many)
     async def publish_many(
-        self, events: Sequence[ServiceEvent], *, dedup: bool = True
+        self, events: Sequence[ServiceEvent], **_dedup: bool
     ) -> list[PublishResult]:
-        """Publish events; a repeated event id within the window counts once.
-
-        Many events are sent in several requests, each of which is stored as a whole or not at all.
-        Events that repeat an id of their entity with other content, or whose entity was erased, are
-        an exception: EventConflictError names them, all others are stored. ``dedup`` has no effect
-        here, because every request may have to be repeated.
-
-        >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
-        >>> [result.duplicate for result in await client.bus.publish_many([event, event])]
-        [False, True]
-        """
-        return [result_of(each) for each in await self.send(events)]
+        return [PublishResult(each.event_id, each.duplicate) for each in await self.send(events)]
 
     async def send(self, events: Sequence[ServiceEvent]) -> list[AcceptedEvent]:
         """Publish events; return the server's answer for each."""
@@ -89,36 +68,15 @@ class EventCalls(EventLogVerbs):
         return accepted
 
 
-class PublishCalls:
+class PublishCalls(PublishVerbs):
     """The part of a client that publishes one event."""
 
     bus: EventCalls
     clock: Clock
 
-    async def publish(
-        self,
-        event_type: str,
-        entity_id: str | int,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        timestamp: datetime | None = None,
-        event_id: str | None = None,
-    ) -> ServiceEvent:
-        """Publish an event about an entity; when this returns, the event is durable.
-
-        Without a ``timestamp`` the event gets the time of the server.
-
-        >>> event = await client.publish("purchase", "ada", {"amount": 5.0, "item": "pen"})
-        >>> event.entity_id
-        'ada'
-        """
-        fields = timing(timestamp, self.clock)
-        if event_id is not None:
-            fields["event_id"] = event_id
-        if type(entity_id) is not str and is_whole_number(entity_id):
-            entity_id = str(int(entity_id))
-        # Any other id is refused by the event.
-        event = ServiceEvent(event_type, cast("str", entity_id), payload_of(payload), **fields)
+    @sending(PublishVerbs.publish)
+    async def publish(self, **given: Any) -> ServiceEvent:
+        event = new_event(self.clock, **given)
         (accepted,) = await self.bus.send([event])
         return msgspec.structs.replace(event, timestamp=accepted.timestamp, assigned_time=UNSET)
 
@@ -163,8 +121,3 @@ def encoded(event: ServiceEvent) -> bytes:
         return msgspec.json.encode(item)
     except (TypeError, ValueError, RecursionError) as error:
         raise EventError(f"the payload of event {event.event_id} is not JSON: {error}") from error
-
-
-def result_of(accepted: AcceptedEvent) -> PublishResult:
-    """Return the result of an event that the server accepted."""
-    return PublishResult(accepted.event_id, accepted.duplicate)

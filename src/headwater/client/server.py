@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+import inspect
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -35,7 +37,9 @@ from headwater.model.progress import ProgressStep
 from headwater.settings.masking import mask_address
 from headwater.store.verbs.verb import Arguments, Verb, Verbs
 
+P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V")
 
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -334,6 +338,32 @@ class Server:
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()
+
+
+def sending(
+    verb: Callable[Concatenate[V, P], Coroutine[Any, Any, T]],
+) -> Callable[
+    [Callable[..., Coroutine[Any, Any, T]]], Callable[Concatenate[V, P], Coroutine[Any, Any, T]]
+]:
+    """Make a method the client's form of a verb, with the verb's signature and docstring.
+
+    It is for verbs that are more than one request. The method gets all arguments by their names.
+    """
+    _, *parameters = inspect.signature(verb).parameters.values()
+    signature = inspect.Signature(parameters)
+
+    def mark(
+        send: Callable[..., Coroutine[Any, Any, T]],
+    ) -> Callable[Concatenate[V, P], Coroutine[Any, Any, T]]:
+        @wraps(verb)
+        def call(self: V, /, *args: P.args, **named: P.kwargs) -> Coroutine[Any, Any, T]:
+            given = signature.bind(*args, **named)
+            given.apply_defaults()
+            return send(self, **given.arguments)
+
+        return call
+
+    return mark
 
 
 async def _chunks(file: Path) -> AsyncIterator[bytes]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
 
+from headwater.core.clock import Clock
 from headwater.core.tracing import TRACEPARENT
 from headwater.errors import EventError
 from headwater.model.kinds import EntityId, EventId, EventType, Payload
-from headwater.model.values import ServiceEvent
+from headwater.model.values import ServiceEvent, is_whole_number, timing
 
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 
@@ -131,10 +132,23 @@ class EventList(msgspec.Struct, frozen=True):
     events: Sequence[LoggedEvent]
 
 
-def payload_of(payload: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the payload of an event as a dict."""
+def new_event(
+    clock: Clock,
+    event_type: str,
+    entity_id: str | int,
+    payload: Mapping[str, Any] | None,
+    timestamp: datetime | None,
+    event_id: str | None,
+) -> ServiceEvent:
+    """Return the event of the arguments of ``publish``."""
     if payload is not None and not isinstance(payload, Mapping):
         raise EventError(
             f"payload is a mapping such as {{'amount': 12.5}}, not {reprlib.repr(payload)}"
         )
-    return dict(payload or {})
+    fields = timing(timestamp, clock)
+    if event_id is not None:
+        fields["event_id"] = event_id
+    if type(entity_id) is not str and is_whole_number(entity_id):
+        entity_id = str(int(entity_id))
+    # Any other id is refused by the event.
+    return ServiceEvent(event_type, cast("str", entity_id), dict(payload or {}), **fields)

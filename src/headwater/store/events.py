@@ -1,59 +1,47 @@
-"""``store.bus``: publishing events and reading the log of events."""
+"""Events in the process of a store: check and publish them, and follow their log."""
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from headwater.core.blocking import Blocking, blocking
+import msgspec
+
+from headwater.core.blocking import blocking
+from headwater.core.codec import UnstorableError, encode_exact
 from headwater.core.logging import log
-from headwater.errors import EventConflict, EventConflictError
+from headwater.errors import EventConflict, EventConflictError, EventError
 from headwater.features.call_scope import check_not_replaying
 from headwater.features.caller_limits import limited_caller
 from headwater.model.events import EventPage, PublishResult
-from headwater.model.values import ServiceEvent
-from headwater.store.runtime import Runtime
-from headwater.store.validation import check_events
-from headwater.store.verbs.events import EventLogVerbs
+from headwater.model.values import INTERNAL, REDRIVE, ServiceEvent
+from headwater.store.verbs.events import EventVerbs, SyncEventVerbs
+
+if TYPE_CHECKING:
+    from headwater.store.runtime import Runtime
 
 _MAX_CHECKED_TYPES = 1_000
 
+_decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
 
-class EventBus(EventLogVerbs):
-    """``store.bus``: publish events that were built beforehand, and read the log of events."""
+
+class EventPublisher:
+    """Publishes events of applications."""
 
     def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime)
+        self._runtime = runtime
         self._checked_types: set[str] = set()
 
-    async def publish(self, event: ServiceEvent) -> PublishResult:
-        """Publish an event; when this returns, the event is durable.
-
-        >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
-        >>> await store.bus.publish(event)
-        PublishResult(event_id='...', duplicate=False)
-        """
-        (published,) = await self.publish_many([event])
-        return published
-
-    async def publish_many(
-        self, events: Sequence[ServiceEvent], *, dedup: bool = True
-    ) -> list[PublishResult]:
-        """Publish events together; a repeated event id within the window counts once.
-
-        Either all are stored or none, except events that repeat an id of their entity with another
-        type, payload or given timestamp, and events of an erased entity, unless they are later and
-        it may return: EventConflictError names them, the others are stored.
-
-        >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
-        >>> [result.duplicate for result in await store.bus.publish_many([event, event])]
-        [False, True]
-        """
+    async def publish(self, events: Sequence[ServiceEvent], *, dedup: bool) -> list[PublishResult]:
+        """Check events and what the caller may publish; return when the events are durable."""
         check_not_replaying("publish")
         ingest, clock = self._runtime.settings.ingest, self._runtime.clock
         limited = limited_caller()
         if limited is not None:
             limited.check_events(self._runtime.registry, events)
-        check_events(events, clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
+        _check_events(events, clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
         engine = self._runtime.current() or await self._runtime.open()
         window = ingest.dedup_window if dedup else None
         results = await engine.backends.bus.publish(
@@ -71,11 +59,62 @@ class EventBus(EventLogVerbs):
             event_type = event.event_type
             if event_type in triggers or event_type in checked:
                 continue
-            if len(self._checked_types) < _MAX_CHECKED_TYPES:
-                self._checked_types.add(event_type)
+            if len(checked) < _MAX_CHECKED_TYPES:
+                checked.add(event_type)
                 hint = registry.event_hint(event_type)
                 if hint:
                     log.warning("event type triggers no feature", hint=hint)
+
+
+def _check_events(events: Sequence[ServiceEvent], latest: datetime, largest: int) -> None:
+    """Raise EventError for an event that is invalid, in the future or too large."""
+    if isinstance(events, ServiceEvent):
+        raise EventError("publish_many takes a list; pass [event], or use store.bus.publish(event)")
+    for index, event in enumerate(events):
+        _check_event(event, latest, largest, index if len(events) > 1 else None)
+
+
+def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int | None) -> None:
+    if not isinstance(event, ServiceEvent):
+        raise EventError(f"{reprlib.repr(event)} is not a ServiceEvent", index)
+    if event.event_type.startswith(INTERNAL):
+        raise EventError(f"event types that begin with {INTERNAL!r} are reserved", index)
+    if event.event_id.startswith(REDRIVE):
+        raise EventError(
+            f"event_id {event.event_id!r} is reserved: ids that begin with {REDRIVE!r} belong to "
+            "redriven dead letters; choose another id",
+            index,
+        )
+    if event.timestamp > latest:
+        raise EventError(
+            f"timestamp {event.timestamp.isoformat()} is in the future; check the sender's clock",
+            index,
+        )
+    try:
+        size = len(encode_exact(event.payload, _decode_payload))
+    except UnstorableError as error:
+        raise EventError(f"payload cannot be stored: {error}", index) from error
+    if size > largest:
+        raise EventError(
+            f"payload has {size} bytes, more than the maximum of {largest}; store large "
+            "data elsewhere and send a reference",
+            index,
+        )
+
+
+def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:
+    if not any([result.conflict or result.erased for result in results]):
+        return
+    conflicts = [
+        EventConflict(index, event.entity_id, event.event_id, result.conflict, result.erased)
+        for index, (event, result) in enumerate(zip(events, results, strict=True))
+        if result.conflict or result.erased
+    ]
+    raise EventConflictError(conflicts, len(events))
+
+
+class EventBus(EventVerbs):
+    """``store.bus``, with the verb that only the process of a store has."""
 
     async def follow(
         self,
@@ -98,21 +137,7 @@ class EventBus(EventLogVerbs):
         return await (await self._engine()).events.follow(position, event_type, entity, limit)
 
 
-def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:
-    if not any([result.conflict or result.erased for result in results]):
-        return
-    conflicts = [
-        EventConflict(index, event.entity_id, event.event_id, result.conflict, result.erased)
-        for index, (event, result) in enumerate(zip(events, results, strict=True))
-        if result.conflict or result.erased
-    ]
-    raise EventConflictError(conflicts, len(events))
-
-
-class SyncEventBus(Blocking[EventBus]):
+class SyncEventBus(SyncEventVerbs[EventBus]):
     """``store.sync.bus``."""
 
-    publish = blocking(EventBus.publish)
-    publish_many = blocking(EventBus.publish_many)
-    list = blocking(EventBus.list)
     follow = blocking(EventBus.follow)

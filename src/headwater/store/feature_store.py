@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from headwater.core.blocking import Blocking, T, blocking
 from headwater.core.clock import Clock, SystemClock
@@ -26,8 +26,6 @@ from headwater.features.call_scope import check_not_replaying, loaded_value
 from headwater.features.caller_limits import limited_caller
 from headwater.model.callers import current_caller
 from headwater.model.declarations import Graph
-from headwater.model.events import payload_of
-from headwater.model.values import ServiceEvent, is_whole_number, timing, without_assigned_time
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
@@ -42,6 +40,7 @@ from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerb
 from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
+from headwater.store.verbs.events import PublishVerbs
 from headwater.store.verbs.records import RecordVerbs, SyncRecordVerbs
 from headwater.store.writing import set_value
 
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 Id = TypeVar("Id", str, int)
 
 
-class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditLogVerbs):
+class FeatureStore(PublishVerbs, SearchVerbs, ContextVerbs, PastValueVerbs, AuditLogVerbs):
     """Features declared in a file, kept fresh by events and served to applications.
 
     Creating a store opens nothing; its first use does. Keyword arguments take precedence over the
@@ -62,6 +61,8 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditLogVerbs):
     >>> store
     <FeatureStore in '.headwater': features=0, contexts=0>
     """
+
+    bus: EventBus
 
     def __init__(
         self,
@@ -188,31 +189,6 @@ class FeatureStore(SearchVerbs, ContextVerbs, PastValueVerbs, AuditLogVerbs):
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-    async def publish(
-        self,
-        event_type: str,
-        entity_id: str | int,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        timestamp: datetime | None = None,
-        event_id: str | None = None,
-    ) -> ServiceEvent:
-        """Publish an event about an entity; when this returns, the event is durable.
-
-        >>> event = await store.publish("purchase", "ada", {"amount": 5.0, "item": "pen"})
-        >>> event.entity_id
-        'ada'
-        """
-        fields = timing(timestamp, self._runtime.clock)
-        if event_id is not None:
-            fields["event_id"] = event_id
-        if type(entity_id) is not str and is_whole_number(entity_id):
-            entity_id = str(int(entity_id))
-        # Any other id is refused by the event.
-        event = ServiceEvent(event_type, cast("str", entity_id), payload_of(payload), **fields)
-        await self.bus.publish_many([event], dedup=event_id is not None)
-        return without_assigned_time(event)
 
     def get_feature(self, name: FeatureRef, entity_id: str | int) -> Coroutine[Any, Any, Any]:
         """Return one feature's value for one entity, in its annotated type; None if there is none.

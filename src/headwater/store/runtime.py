@@ -23,6 +23,7 @@ from headwater.features.scope_clock import ScopeClock, real_clock
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
 from headwater.settings.schema import Settings
+from headwater.store.events import EventPublisher
 from headwater.store.verbs.verb import Arguments, Verb, Verbs
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Runtime:
         self.scope_clock = ScopeClock(clock)
         self.registry = Registry()
         self.sync_loop = SyncLoop()
+        self.publisher = EventPublisher(self)
         self._engines = Engines()
 
     def current(self) -> Engine | None:
