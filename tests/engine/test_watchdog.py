@@ -95,6 +95,33 @@ async def test_a_stall_outside_of_handlers_is_logged_with_its_stack(
     assert "blocked.block()" in str(fields["stack"])
 
 
+class StopsAtTheEndOfAPause(threading.Event):
+    """An event that is set when a wait for it has just ended without it."""
+
+    def __init__(self, watchdog: Watchdog) -> None:
+        super().__init__()
+        self._watchdog = watchdog
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.is_set():
+            return True
+        self._watchdog.__exit__()
+        return False
+
+
+async def test_a_watchdog_that_is_stopped_at_the_end_of_a_pause_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watchdog = Watchdog(Deadline(60.0), owns_process=False)
+    monkeypatch.setattr(watchdog, "_is_stopped", StopsAtTheEndOfAPause(watchdog))
+    before = set(threading.enumerate())
+    watchdog.__enter__()
+    # The loop does not run any more, as after `asyncio.run`.
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10.0)
+        assert not thread.is_alive()
+
+
 def test_a_worker_process_whose_handler_blocks_the_loop_exits(tmp_path: Path) -> None:
     (tmp_path / "features.py").write_text(FEATURES)
 

@@ -49,13 +49,16 @@ class Watchdog:
         self._has_run.set()
 
     def _watch(self) -> None:
+        # It is cleared before the pause: what `__exit__` sets meanwhile must not get lost, because
+        # the loop may never run again, and this would end a process that is well.
+        self._has_run.clear()
         while not self._is_stopped.wait(self._interval):
-            self._has_run.clear()
             try:
                 self._loop.call_soon_threadsafe(self._has_run.set)
             except RuntimeError:
                 return  # the loop is closed
             self._wait_for_loop()
+            self._has_run.clear()
 
     def _wait_for_loop(self) -> None:
         """Return when the loop has run; report it if that takes long."""
