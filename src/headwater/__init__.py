@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from headwater.core.durations import format_duration as format_duration
     from headwater.core.durations import parse_duration as parse_duration
     from headwater.declarations.context_decorators import context as context
-    from headwater.declarations.entity_decorator import entity as entity
+    from headwater.declarations.context_decorators import retriever as retriever
+    from headwater.declarations.feature_decorators import entity as entity
     from headwater.declarations.feature_decorators import feature as feature
     from headwater.declarations.feature_handles import Feature as Feature
     from headwater.declarations.indexes import Index as Index
     from headwater.declarations.items import Chunk as Chunk
     from headwater.declarations.items import ContextItem as ContextItem
-    from headwater.declarations.retriever_decorator import retriever as retriever
     from headwater.engine.worker.worker import Worker as Worker
     from headwater.errors import FreshnessSLAError as FreshnessSLAError
     from headwater.errors import HeadwaterError as HeadwaterError
@@ -74,13 +74,11 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "core.durations": ("format_duration", "parse_duration"),
-    "declarations.context_decorators": ("context",),
-    "declarations.entity_decorator": ("entity",),
-    "declarations.feature_decorators": ("feature",),
+    "declarations.context_decorators": ("context", "retriever"),
+    "declarations.feature_decorators": ("entity", "feature"),
     "declarations.feature_handles": ("Feature",),
     "declarations.indexes": ("Index",),
     "declarations.items": ("Chunk", "ContextItem"),
-    "declarations.retriever_decorator": ("retriever",),
     "engine.worker.worker": ("Worker",),
     "errors": ("FreshnessSLAError", "HeadwaterError", "TokenBudgetError"),
     "http.app": ("create_app",),

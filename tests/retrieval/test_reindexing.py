@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from headwater import Document, FeatureStore, Index, ServiceEvent, Worker, entity, feature
+from headwater.declarations.retrievers import SearchOptions
 from headwater.declarations.runtime import runtime_of
-from headwater.declarations.search_options import SearchOptions
 from headwater.engine.worker import maintenance
 from headwater.errors import EmbeddingError, InvalidInputError, UnknownNameError
 from headwater.model.indexes import Generation

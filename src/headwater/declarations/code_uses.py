@@ -7,13 +7,12 @@ import inspect
 import textwrap
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import lru_cache
-from types import FunctionType
 from typing import Any, NamedTuple
 
 from headwater.core.templates import parse_template
 from headwater.declarations.contexts import ContextFunction, RetrieverFunction
+from headwater.declarations.definitions import enclosed_variables
 from headwater.declarations.feature_handles import Feature
 from headwater.declarations.indexes import Index
 from headwater.errors import TemplateError
@@ -52,9 +51,7 @@ def source_of(function: Callable[..., Any]) -> str | None:
         return None
 
 
-def definition_of(
-    function: Callable[..., Any],
-) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def parsed_source(function: Callable[..., Any]) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the parsed source of a function; None without source, and for a lambda."""
     try:
         defined = ast.parse(source_of(function) or "").body[0]
@@ -82,21 +79,11 @@ def uses_of(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     return tuple(dict.fromkeys(uses))
 
 
-def enclosed_variables(function: FunctionType) -> dict[str, Any]:
-    """Return the variables of enclosing functions that a function uses and that have a value."""
-    variables = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # it has no value yet
-            variables[name] = cell.cell_contents
-    return variables
-
-
 @lru_cache(_MOST_FUNCTIONS)
 def _named_in(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     """Return the names in the code of a function: of declarations, and of variables."""
-    defined = definition_of(function)
-    statements = () if defined is None else defined.body
-    uses = (use for statement in statements for use in _names(statement))
+    defined = parsed_source(function)
+    uses = [] if defined is None else [use for part in defined.body for use in _names(part)]
     return tuple(dict.fromkeys(uses))
 
 

@@ -27,7 +27,6 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.meanings import default_text
 from headwater.declarations.series import shape_of
 
 _MOST_FUNCTIONS = 4096
@@ -58,7 +57,7 @@ def definition_of(feature: FeatureDef) -> str:
         (feature.entity.name, shape_of(feature).structure, feature.order, str(feature.ttl)),
         tuple(sorted(feature.triggers)),
         " ".join((feature.sql or "").split()),
-        default_text(feature),
+        feature.default_text,
     )
 
 
@@ -130,7 +129,7 @@ class _Reached:
         # Decorators count by their own code, and the options of a feature that matter themselves.
         plain = None if node is None else _plain(node, decorated=False)
         self.parts[name] = _compiled(code) if plain is None else ast.unparse(plain)
-        for variable, value in _enclosed(function):
+        for variable, value in enclosed_variables(function).items():
             self.add(f"{name}.{variable}", value)
         if plain is not None:
             self._follow(code.co_filename, plain, function.__globals__)
@@ -273,11 +272,13 @@ def _compiled(code: CodeType) -> str:
     return repr((code.co_code.hex(), code.co_names, code.co_varnames, code.co_flags, *parts))
 
 
-def _enclosed(function: FunctionType) -> Iterator[tuple[str, object]]:
-    """Yield the variables of enclosing functions that have a value."""
+def enclosed_variables(function: FunctionType) -> dict[str, Any]:
+    """Return the variables of enclosing functions that a function uses and that have a value."""
+    variables = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it has no value yet
-            yield name, cell.cell_contents
+            variables[name] = cell.cell_contents
+    return variables
 
 
 def _constant(value: object) -> str:

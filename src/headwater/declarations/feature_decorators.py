@@ -1,4 +1,4 @@
-"""The decorator ``feature``.
+"""The decorators ``entity`` and ``feature``.
 
 Declaring runs nothing: it checks the options and the function, reports errors with file and line,
 and adds a declaration to the store.
@@ -8,9 +8,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
-from types import FrameType
-from typing import Any, Concatenate, Never, ParamSpec, get_args, get_type_hints
+from functools import partial, wraps
+from types import FrameType, SimpleNamespace
+from typing import (
+    Any,
+    Concatenate,
+    Never,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_type_hints,
+    overload,
+)
+from weakref import WeakKeyDictionary
+
+import msgspec
 
 from headwater.core.codec import Codec
 from headwater.core.durations import Duration
@@ -18,8 +31,11 @@ from headwater.core.templates import Template, parse_template
 from headwater.declarations.checks import Checks, calling_frame, location_of_frame
 from headwater.declarations.contexts import sla_of
 from headwater.declarations.definitions import remember_source
-from headwater.declarations.entity_decorator import DeclaringStore, declared_entity
-from headwater.declarations.feature_handles import FeatureDecorator, FeatureFunction
+from headwater.declarations.feature_handles import (
+    FeatureAccess,
+    FeatureDecorator,
+    FeatureFunction,
+)
 from headwater.declarations.features import (
     DEFAULT_MAX_RETRIES,
     EntityDef,
@@ -27,12 +43,97 @@ from headwater.declarations.features import (
     FreshnessBy,
     Order,
 )
-from headwater.declarations.runtime import runtime_of
+from headwater.declarations.registry import Registry
+from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.errors import DeclarationError, FeatureValueError
+from headwater.errors.hints import Location
 from headwater.model.declarations import Mode
 from headwater.model.values import INTERNAL
 
 P = ParamSpec("P")
+C = TypeVar("C", bound=type)
+
+
+class Declares(Protocol):
+    """The part of a store's runtime that the decorators need."""
+
+    @property
+    def registry(self) -> Registry: ...
+
+
+class DeclaringStore(HasRuntime[Declares], FeatureAccess, Protocol):
+    """A FeatureStore, as entities and features need it."""
+
+
+class DeclaredEntity(msgspec.Struct, frozen=True):
+    """An entity and the store that it was declared on."""
+
+    store: DeclaringStore
+    entity: EntityDef
+
+
+_entities: WeakKeyDictionary[type, DeclaredEntity] = WeakKeyDictionary()
+
+
+@overload
+def entity(store: DeclaringStore, cls: C, /) -> C: ...
+
+
+@overload
+def entity(store: DeclaringStore, /, *, name: str | None = None) -> Callable[[C], C]: ...
+
+
+def entity(
+    store: DeclaringStore, cls: C | None = None, /, *, name: str | None = None
+) -> C | Callable[[C], C]:
+    """Declare a class with one id field, such as ``user_id: str``, as an entity of the store.
+
+    >>> @store.entity
+    ... class Customer:
+    ...     customer_id: str
+    """
+    caller = calling_frame()
+    location = location_of_frame(caller)
+    if isinstance(store, type):
+        raise DeclarationError(
+            "@entity needs the store; write @entity(store) or @store.entity", location
+        )
+
+    def declare(cls: C) -> C:
+        id_field, id_type = _id_field(cls, location, caller)
+        declared = EntityDef(name or cls.__name__, id_field, id_type, location)
+        runtime_of(store).registry.add_entity(declared)
+        _entities[cls] = DeclaredEntity(store, declared)
+        return cls
+
+    return declare if cls is None else declare(cls)
+
+
+def declared_entity(cls: object) -> DeclaredEntity | None:
+    """Return the entity that a class was declared as, if it was."""
+    return _entities.get(cls) if isinstance(cls, type) else None
+
+
+def _id_field(
+    cls: type, location: Location, caller: FrameType | None
+) -> tuple[str, type[str] | type[int]]:
+    hints = get_type_hints(cls, localns=caller.f_locals if caller else None)
+    fields = list(hints.items())
+    if len(fields) != 1:
+        named = [field for field in fields if field[0].endswith("_id")]
+        fields = named if len(named) == 1 else []
+    if not fields:
+        raise DeclarationError(
+            f"entity {cls.__name__} needs one id field; annotate it, for example "
+            f"`{cls.__name__.lower()}_id: str`",
+            location,
+        )
+    field, kind = fields[0]
+    if kind is not str and kind is not int:
+        raise DeclarationError(
+            f"entity {cls.__name__}: the id field {field!r} must be str or int", location
+        )
+    return field, kind
 
 
 def feature(
@@ -83,67 +184,51 @@ def feature(
     ... def purchases(user_id: str, event: ServiceEvent) -> int:
     ...     return (store.sync.get_feature("purchases", user_id) or 0) + 1
     """
-    caller = calling_frame()
-    declared = declared_entity(entity)
-    if declared is None:
-        problem = "@feature needs the entity; write @feature(entity=User)"
-        if isinstance(entity, type):
-            problem = f"{entity!r} is not an entity; decorate its class with @entity(store) first"
-        raise DeclarationError(problem, location_of_frame(caller))
+    options = SimpleNamespace(**locals())
+    caller, declared = calling_frame(), declared_entity(entity)
+    if declared is not None:
+        return partial(_declare_feature, options, declared, caller)
+    problem = "@feature needs the entity; write @feature(entity=User)"
+    if isinstance(entity, type):
+        problem = f"{entity!r} is not an entity; decorate its class with @entity(store) first"
+    raise DeclarationError(problem, location_of_frame(caller))
 
-    def declare(function: Callable[..., Any], /) -> Any:
-        function = function.function if isinstance(function, FeatureFunction) else function
-        checks = Checks(feature, function, name, unknown, caller)
-        _check_combination(
-            checks,
-            trigger=trigger,
-            refresh=refresh,
-            materialize=materialize or None,
-            max_retries=max_retries,
-            sql=sql,
-            template=template,
-            ttl=ttl,
-            order=None if order == "stream" else order,
-            freshness=None if freshness == "age" else freshness,
-            log=log or None,
-            derived=derived or None,
-            repeatable=repeatable or None,
-            convert=convert,
-        )
-        triggers = _triggers(checks, trigger)
-        _check_arity(checks, function, 2 if triggers else 1, declared.entity)
-        codec = _codec(checks, function, caller, convert)
-        _check_value(checks, codec, default, is_triggered=bool(triggers))
-        definition = FeatureDef(
-            name=checks.name,
-            entity=declared.entity,
-            function=function,
-            is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
-            codec=codec,
-            location=checks.location,
-            description=inspect.getdoc(function) or "",
-            triggers=triggers,
-            refresh=checks.span("refresh", refresh),
-            materialize=materialize,
-            max_retries=_max_retries(checks, max_retries),
-            sql=sql,
-            template=_template(checks, template, codec),
-            default=default,
-            ttl=checks.span("ttl", ttl),
-            order=order,
-            freshness=freshness,
-            freshness_sla=checks.span("freshness_sla", freshness_sla, sla_of),
-            log=log,
-            derived=derived,
-            repeatable=repeatable,
-            mode=_mode(trigger, refresh, template),
-            stored=bool(triggers) or materialize or sql is not None,
-        )
-        remember_source(function)
-        runtime_of(declared.store).registry.add_feature(definition)
-        return FeatureFunction(declared.store, definition)
 
-    return declare
+def _declare_feature(
+    options: SimpleNamespace,
+    declared: DeclaredEntity,
+    caller: FrameType | None,
+    function: Callable[..., Any],
+    /,
+) -> Any:
+    function = function.function if isinstance(function, FeatureFunction) else function
+    checks = Checks(feature, function, options.name, options.unknown, caller)
+    _check_combination(checks, vars(options))
+    triggers = _triggers(checks, options.trigger)
+    _check_arity(checks, function, 2 if triggers else 1, declared.entity)
+    codec = _codec(checks, function, caller, options.convert)
+    _check_value(checks, codec, options.default, is_triggered=bool(triggers))
+    definition = FeatureDef(
+        name=checks.name,
+        entity=declared.entity,
+        function=function,
+        is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
+        codec=codec,
+        location=checks.location,
+        description=inspect.getdoc(function) or "",
+        triggers=triggers,
+        refresh=checks.span("refresh", options.refresh),
+        max_retries=_max_retries(checks, options.max_retries),
+        template=_template(checks, options.template, codec),
+        ttl=checks.span("ttl", options.ttl),
+        freshness_sla=checks.span("freshness_sla", options.freshness_sla, sla_of),
+        mode=_mode(options),
+        stored=bool(triggers) or options.materialize or options.sql is not None,
+        **{option: getattr(options, option) for option in _UNCHANGED},
+    )
+    remember_source(function)
+    runtime_of(declared.store).registry.add_feature(definition)
+    return FeatureFunction(declared.store, definition)
 
 
 def _on_store(
@@ -168,6 +253,12 @@ def _on_store(
 
 store_feature = _on_store(feature)
 
+_UNCHANGED = (
+    *("materialize", "sql", "default", "order", "freshness"),
+    *("log", "derived", "repeatable"),
+)
+"""Options that a definition has as they were passed."""
+_USUAL = {"order": "stream", "freshness": "age"}
 _ONE_WAY = "a feature is computed in one way"
 _EXCLUSIVE = (
     ("sql", "trigger", _ONE_WAY),
@@ -192,21 +283,14 @@ _NEEDS = {
 }
 
 
-def _check_combination(checks: Checks, **options: object) -> None:
+def _check_combination(checks: Checks, options: Mapping[str, object]) -> None:
     for problem in _combination_problems(options):
         raise checks.error(problem)
-    if options["freshness"] and options["trigger"] is None and options["refresh"] is None:
-        raise checks.error(
-            "freshness needs trigger or refresh: a value that is computed when it is read is as "
-            "fresh as its inputs"
-        )
-    stored = (options["trigger"], options["refresh"], options["ttl"], options["log"])
-    if options["convert"] is not None and stored == (None,) * 4:
-        raise checks.error("convert needs stored values: trigger, refresh, ttl or log")
 
 
 def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
-    passed = {option for option, value in options.items() if value is not None}
+    passed = {name for name, value in options.items() if value is not None and value is not False}
+    passed -= {name for name, value in _USUAL.items() if options[name] == value}
     for first, second, why in _EXCLUSIVE:
         if {first, second} <= passed:
             yield f"{first} and {second} cannot be combined; {why}"
@@ -216,16 +300,23 @@ def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
     if {"ttl", "template"} <= passed:
         yield "ttl does not apply to a template, which is composed at every read"
     for option, choices in (("order", get_args(Order)), ("freshness", get_args(FreshnessBy))):
-        if options[option] not in (None, *choices):
+        if options[option] not in choices:
             yield f"{option} must be one of {', '.join(choices)}, not {options[option]!r}"
+    if "freshness" in passed and passed.isdisjoint(("trigger", "refresh")):
+        yield (
+            "freshness needs trigger or refresh: a value that is computed when it is read is as "
+            "fresh as its inputs"
+        )
+    if "convert" in passed and passed.isdisjoint(("trigger", "refresh", "ttl", "log")):
+        yield "convert needs stored values: trigger, refresh, ttl or log"
 
 
-def _mode(trigger: object, refresh: object, template: object) -> Mode:
-    if trigger is not None:
+def _mode(options: SimpleNamespace) -> Mode:
+    if options.trigger is not None:
         return "triggered"
-    if refresh is not None:
+    if options.refresh is not None:
         return "scheduled"
-    return "on_demand" if template is None else "template"
+    return "on_demand" if options.template is None else "template"
 
 
 def _triggers(checks: Checks, trigger: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -169,6 +169,11 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
         return self.default if type(self.default) in _IMMUTABLE else deepcopy(self.default)
 
     @property
+    def default_text(self) -> str | None:
+        """The default as JSON text; None if it has none."""
+        return None if self.default is None else self.codec.encode(self.default).decode()
+
+    @property
     def kept(self) -> bool:
         """Whether a computed value is stored for later reads."""
         return self.stored or self.ttl is not None or self.refresh is not None

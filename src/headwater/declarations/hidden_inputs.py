@@ -20,9 +20,9 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-from headwater.declarations.code_uses import definition_of, enclosed_variables
+from headwater.declarations.code_uses import parsed_source
 from headwater.declarations.contexts import RetrieverFunction
-from headwater.declarations.definitions import OwnCode
+from headwater.declarations.definitions import OwnCode, enclosed_variables
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors.hints import Location
@@ -132,7 +132,7 @@ class _Examined:
     def sources(self, function: FunctionType, owner: object = _UNKNOWN) -> Iterator[HiddenInput]:
         """Yield the sources that a function, or a method of an object, names."""
         key = (function, id(owner))
-        if key in self._seen or (defined := definition_of(function)) is None:
+        if key in self._seen or (defined := parsed_source(function)) is None:
             return
         self._seen.add(key)
         names, code = _Names(function, owner, defined), function.__code__

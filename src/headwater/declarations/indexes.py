@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Never, Protocol, TypeAlias, get_args
 
@@ -10,7 +10,6 @@ import msgspec
 
 from headwater.core.durations import Duration, to_timedelta
 from headwater.declarations.checks import calling_frame, location_of_frame
-from headwater.declarations.embedding_models import dimensions_problem
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.errors import DeclarationError, InvalidInputError
 from headwater.errors.hints import Location, nearest
@@ -30,6 +29,39 @@ _OTHER_SERVERS = (
     "A server with OpenAI's API, such as Ollama, is the provider openai with embeddings.base_url"
 )
 _OPTIONS = ("embedder", "model", "dimensions", "chunk_tokens", "overlap", "keep_versions")
+
+
+_OPENAI = {
+    "text-embedding-3-small": range(1536, 0, -1),
+    "text-embedding-3-large": range(3072, 0, -1),
+    "text-embedding-ada-002": (1536,),
+}
+_VOYAGE = (1024, 256, 512, 2048)
+
+MODELS: Mapping[str, Mapping[str, Sequence[int]]] = {
+    "local": {"all-MiniLM-L6-v2": (384,)},
+    "openai": _OPENAI,
+    "azure": _OPENAI,
+    "cohere": {
+        "embed-v4.0": (1536, 256, 512, 1024),
+        "embed-english-v3.0": (1024,),
+        "embed-multilingual-v3.0": (1024,),
+        "embed-english-light-v3.0": (384,),
+        "embed-multilingual-light-v3.0": (384,),
+    },
+    "voyage": {
+        "voyage-4": _VOYAGE,
+        "voyage-4-large": _VOYAGE,
+        "voyage-4-lite": _VOYAGE,
+        "voyage-3.5": _VOYAGE,
+        "voyage-3.5-lite": _VOYAGE,
+        "voyage-3-large": _VOYAGE,
+        "voyage-code-3": _VOYAGE,
+        "voyage-finance-2": (1024,),
+        "voyage-law-2": (1024,),
+    },
+}
+"""By provider and model: the dimensions that it offers, its usual ones first."""
 
 
 class IndexDef(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +169,18 @@ def index_name(index: IndexRef) -> str:
 def check_index_name(name: str, location: Location) -> None:
     """Raise DeclarationError if a text cannot name an index."""
     _Checks(name, location).check_name()
+
+
+def dimensions_problem(provider: str, model: str, dimensions: int) -> str | None:
+    """Return why a model cannot have these dimensions; None if it can, or is not known."""
+    offered = MODELS.get(provider, {}).get(model)
+    if offered is None or dimensions in offered:
+        return None
+    if isinstance(offered, range):
+        choice = f"at most {offered[0]}"
+    else:
+        choice = " or ".join(map(str, sorted(offered)))
+    return f"{provider}/{model} has {choice} dimensions, not {dimensions}"
 
 
 class _Checks:

@@ -1,4 +1,4 @@
-"""What a feature was at a moment, and which feature a name meant, by the catalog. Pure."""
+"""What a feature and a name meant at a moment, and what is converted, by the catalog. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
+from headwater.declarations.definitions import code_of
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.series import declared_entry, shape_of
+from headwater.declarations.series import declared_entry, shape_of, unused_series
 from headwater.errors import InvalidInputError
-from headwater.model.catalog import CatalogEntry, CatalogState, DroppedFeature, Meaning
+from headwater.model.catalog import (
+    CatalogEntry,
+    CatalogState,
+    DroppedFeature,
+    FeatureVersion,
+    Meaning,
+)
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 Meanings = Sequence[Meaning]
 """What one feature was over time, oldest first."""
-
-
-def default_text(feature: FeatureDef) -> str | None:
-    """Return the default of a feature as JSON text; None if it has none."""
-    return None if feature.default is None else feature.codec.encode(feature.default).decode()
 
 
 def meaning_at(meanings: Meanings, moment: datetime) -> Meaning | None:
@@ -51,7 +53,7 @@ def as_meant(feature: FeatureDef, meaning: Meaning | None) -> FeatureDef:
         return replace(feature, series=f"{feature.name}.none", default=None)
     series = meaning.series or feature.series
     is_converted = _is_converted(feature, series, meaning)
-    if meaning.default == default_text(feature) and not is_converted:
+    if meaning.default == feature.default_text and not is_converted:
         return feature if series == feature.series else replace(feature, series=series)
     default = None
     if meaning.default is not None:
@@ -189,3 +191,36 @@ def _differs(meaning: Meaning, other: Meaning) -> bool:
 
 def _since(meaning: Meaning) -> datetime:
     return meaning.since
+
+
+Lineage = tuple[tuple[str, bool], ...]
+"""Series, the last one first, and whether their values are converted."""
+
+
+def lineage_of(state: CatalogState, entry: CatalogEntry | None, feature: FeatureDef) -> Lineage:
+    """Return the series that a feature is stored in, and those of earlier types; else nothing.
+
+    Before a worker has entered the declared type, a feature with another convert= is read as if it
+    had, from a series that has no values.
+    """
+    if entry is None or entry.active is None:
+        return ()
+    structure, active = shape_of(feature).structure, entry.active
+    fitting = {version.series: version.has_structure(structure) for version in entry.versions}
+    series = [active.series, *active.converts]
+    is_served = fitting[active.series] or not is_converting(feature, active)
+    if is_served and not active.converts:
+        return ()
+    own = series.pop(0) if is_served else unused_series(state, f"{entry.feature}.next")
+    return ((own, False), *((stored, not fitting.get(stored, False)) for stored in series))
+
+
+def is_converting(feature: FeatureDef, version: FeatureVersion) -> bool:
+    """Return whether values of a version have another meaning than those of the declared type.
+
+    A function that converted to the version's own type says nothing about its values.
+    """
+    convert = feature.codec.convert
+    if convert is None:
+        return bool(version.converts)
+    return code_of(convert) != version.conversion

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from datetime import datetime
 from hashlib import sha256
 from itertools import chain
+from typing import TypeVar
 
 import msgspec
 
@@ -15,8 +16,7 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
-from headwater.declarations.lineage import lineage_of
-from headwater.declarations.meanings import PastNames, earlier_ttls
+from headwater.declarations.meanings import PastNames, earlier_ttls, lineage_of
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.run_set import RunSet, declared_as
 from headwater.declarations.series import (
@@ -34,8 +34,10 @@ from headwater.errors import (
 )
 from headwater.errors.hints import Location, closest
 from headwater.model.callers import current_caller
-from headwater.model.catalog import CatalogState, FeatureVersion
+from headwater.model.catalog import CatalogEntry, CatalogState, FeatureVersion
 from headwater.model.values import Part, ServiceEvent
+
+D = TypeVar("D", EntityDef, FeatureDef, RetrieverDef, ContextDef, IndexDef)
 
 SEARCH = "search:"
 """The beginning of the name of a direct search of an index."""
@@ -64,12 +66,12 @@ class Registry:
         self._changes: list[datetime] | None = None
 
     def add_entity(self, entity: EntityDef) -> None:
-        self._check_unique("entity", entity.name, entity.location, self.entities)
+        _check_new("entity", entity, self.entities)
         self.entities[entity.name] = entity
         self.revision += 1
 
     def add_feature(self, feature: FeatureDef) -> None:
-        self._check_unique("feature", feature.name, feature.location, self.features)
+        _check_new("feature", feature, self.features)
         if self._catalog.revision and feature.codec.convert and not self.is_converting:
             raise DeclarationError(
                 f"feature {feature.name!r} declares convert= after the store was opened; declare "
@@ -91,9 +93,9 @@ class Registry:
         """
         self._catalog, self._changes = catalog, None
         for name, feature in self.features.items():
-            lineage = lineage_of(catalog, name, feature, self.features)
+            entry = self._entry(name)
+            lineage = lineage_of(catalog, entry, feature)
             series = lineage[0][0] if lineage else served_series(catalog, name, self.features)
-            entry = declared_entry(catalog, name, self.features)
             served = {
                 "series": series,
                 "lineage": lineage,
@@ -104,6 +106,9 @@ class Registry:
                 self.features[name] = msgspec.structs.replace(feature, **served)
                 self.revision += 1
         self._names = {f.series: f.name for f in self.features.values() if f.series != f.name}
+
+    def _entry(self, name: str) -> CatalogEntry | None:
+        return declared_entry(self._catalog, name, self.features)
 
     def era(self, moment: datetime) -> tuple[int, int]:
         """Return a key of the time around a moment in which every feature was the same."""
@@ -123,7 +128,7 @@ class Registry:
     def versions(self, name: str) -> tuple[FeatureDef, ...]:
         """Return the version of a feature that is served, and the ones kept fresh next to it."""
         feature = self.feature(name)
-        entry = declared_entry(self._catalog, name, self.features)
+        entry = self._entry(name)
         return (feature, *_variants(feature, fresh_series(entry, feature)))
 
     def running(self, group: str) -> dict[str, tuple[FeatureDef, ...]]:
@@ -134,7 +139,7 @@ class Registry:
         variants = {}
         for name, feature in self.features.items():
             if feature.triggers:
-                entry = declared_entry(self._catalog, name, self.features)
+                entry = self._entry(name)
                 unfit = unfit_series(entry, feature)
                 fresh = _variants(feature, fresh_series(entry, feature, group))
                 variants[name] = tuple(f for f in (feature, *fresh) if f.series not in unfit)
@@ -161,14 +166,13 @@ class Registry:
         """
         problems = []
         for name, feature in self.features.items():
-            entry = declared_entry(self._catalog, name, self.features)
-            run = {
-                entry and entry.active and entry.active.series,
-                *fresh_series(entry, feature, group),
-            }
+            entry = self._entry(name)
+            if entry is None or not feature.triggers:
+                continue
+            run = {entry.active and entry.active.series, *fresh_series(entry, feature, group)}
             problems += [
                 version
-                for version in (entry.versions if entry and feature.triggers else ())
+                for version in entry.versions
                 if version.series in run and version.series not in own and version.definition
                 if version.definition != definition_of(feature)
             ]
@@ -176,10 +180,11 @@ class Registry:
 
     def _code(self) -> str:
         """Return a hash of the code of all handlers, whichever versions of them run."""
-        handlers = [
-            feature for feature in self.features.values() if feature.triggers or feature.refresh
+        named = [
+            msgspec.structs.replace(feature, series=feature.name)
+            for feature in self.features.values()
+            if feature.triggers or feature.refresh
         ]
-        named = [msgspec.structs.replace(handler, series=handler.name) for handler in handlers]
         texts = sorted(chain.from_iterable(map(declared_as, named)))
         return sha256("\n".join(texts).encode()).hexdigest()[:16]
 
@@ -193,12 +198,8 @@ class Registry:
 
     def built_series(self) -> set[str]:
         """Return the series of versions that not all workers run, because a backfill makes them."""
-        return {
-            version.series
-            for entry in self._catalog.features.values()
-            for version in entry.versions
-            if version.state in ("building", "joining")
-        }
+        versions = self._catalog.versions()
+        return {version.series for version in versions if version.state in ("building", "joining")}
 
     def names_of(self, series: Iterable[str]) -> tuple[str, ...]:
         """Return the names of features for some series; a version that is not served has none."""
@@ -206,15 +207,15 @@ class Registry:
         return tuple([names.get(name, name) for name in series]) if names else tuple(series)
 
     def add_retriever(self, retriever: RetrieverDef) -> None:
-        self._check_unique("retriever", retriever.name, retriever.location, self.retrievers)
+        _check_new("retriever", retriever, self.retrievers)
         self.retrievers[retriever.name] = retriever
 
     def add_context(self, context: ContextDef) -> None:
-        self._check_unique("context", context.name, context.location, self.contexts)
+        _check_new("context", context, self.contexts)
         self.contexts[context.name] = context
 
     def add_index(self, index: IndexDef) -> None:
-        self._check_unique("index", index.name, index.location, self.indexes)
+        _check_new("index", index, self.indexes)
         self.indexes[index.name] = index
 
     def imply_index(self, name: str, location: Location) -> None:
@@ -236,25 +237,15 @@ class Registry:
 
     def index(self, index: IndexRef) -> IndexDef:
         """Return the definition of an index; raise UnknownNameError if there is none."""
-        name, indexes = index_name(index), self.all_indexes()
-        try:
-            return indexes[name]
-        except KeyError:
-            raise _unknown("index", name, indexes) from None
+        return _declared("index", index_name(index), self.all_indexes())
 
     def context(self, name: str) -> ContextDef:
         """Return the context; raise UnknownNameError if there is none."""
-        try:
-            return self.contexts[name]
-        except KeyError:
-            raise _unknown("context", name, self.contexts) from None
+        return _declared("context", name, self.contexts)
 
     def retriever(self, name: str) -> RetrieverDef:
         """Return the retriever; raise UnknownNameError if there is none."""
-        try:
-            return self.retrievers[name]
-        except KeyError:
-            raise _unknown("retriever", name, self.retrievers) from None
+        return _declared("retriever", name, self.retrievers)
 
     def add_source(self, name: str, location: str) -> None:
         check_name(name)
@@ -291,17 +282,11 @@ class Registry:
 
     def entity(self, name: str) -> EntityDef:
         """Return the entity; raise UnknownNameError if there is none."""
-        try:
-            return self.entities[name]
-        except KeyError:
-            raise _unknown("entity", name, self.entities) from None
+        return _declared("entity", name, self.entities)
 
     def feature(self, name: str) -> FeatureDef:
         """Return the feature; raise UnknownNameError if there is none."""
-        try:
-            return self.features[name]
-        except KeyError:
-            raise _unknown("feature", name, self.features) from None
+        return _declared("feature", name, self.features)
 
     def one_entity(self, names: Sequence[str]) -> EntityDef:
         """Return the entity that all these features belong to."""
@@ -319,16 +304,6 @@ class Registry:
         """Return the features with a refresh interval."""
         return [feature for feature in self.features.values() if feature.refresh]
 
-    @staticmethod
-    def _check_unique(
-        kind: str,
-        name: str,
-        location: Location,
-        existing: Mapping[str, EntityDef | FeatureDef | RetrieverDef | ContextDef | IndexDef],
-    ) -> None:
-        if name in existing:
-            raise DuplicateNameError(kind, name, location, existing[name].location)
-
 
 def _is_run(version: FeatureVersion) -> bool:
     """Return whether workers may have begun to run a version that a backfill made."""
@@ -342,9 +317,19 @@ def _variants(feature: FeatureDef, series: Iterable[str]) -> tuple[FeatureDef, .
     )
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Return the error of an unknown name; a limited caller gets no hint of other names."""
-    return UnknownNameError(kind, name, None if _is_caller_limited() else known)
+def _check_new(kind: str, declared: D, existing: Mapping[str, D]) -> None:
+    if declared.name in existing:
+        first = existing[declared.name].location
+        raise DuplicateNameError(kind, declared.name, declared.location, first)
+
+
+def _declared(kind: str, name: str, existing: Mapping[str, D]) -> D:
+    """Return a declaration by its name; a limited caller gets no hint of other names."""
+    try:
+        return existing[name]
+    except KeyError:
+        hints = None if _is_caller_limited() else existing
+        raise UnknownNameError(kind, name, hints) from None
 
 
 def _is_caller_limited() -> bool:

@@ -102,8 +102,10 @@ def fresh_series(
     Until a version is served, only the group that its backfill was started for runs it. Those of
     another entity than the declared one are left out.
     """
-    for version in entry.versions if entry else ():
-        if entry is None or entry.entity_of(version) != feature.entity.name:
+    if entry is None:
+        return
+    for version in entry.versions:
+        if entry.entity_of(version) != feature.entity.name:
             continue
         is_new = version.backfill is not None and version.activated_at is None
         main_group = version.backfill.main_group if version.backfill and is_new else group
@@ -119,12 +121,10 @@ def unfit_series(entry: CatalogEntry | None, feature: FeatureDef) -> set[str]:
     """
     if entry is None or len(entry.versions) == 1:
         return {series for series, _ in feature.lineage if entry and series == feature.series}
-    structure = shape_of(feature).structure
-    latest = {
-        version.series: (version.structure, *version.earlier_structures)
+    structure, entity = shape_of(feature).structure, feature.entity.name
+    fitting = {
+        version.series
         for version in entry.versions
+        if version.has_structure(structure) and entry.entity_of(version) == entity
     }
-    misfits = {series for series, fitting in latest.items() if structure not in fitting}
-    entity = feature.entity.name
-    misfits |= {version.series for version in entry.versions if entry.entity_of(version) != entity}
-    return misfits if feature.series in latest else {feature.series, *misfits}
+    return {feature.series, *(version.series for version in entry.versions)} - fitting

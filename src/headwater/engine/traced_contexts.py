@@ -18,8 +18,7 @@ from headwater.core.tracing import Attributes, Span
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.items import Chunk
-from headwater.declarations.retrievers import RetrieverDef
-from headwater.declarations.search_options import SearchOptions
+from headwater.declarations.retrievers import RetrieverDef, SearchOptions
 from headwater.model.lineage import Context
 from headwater.ports import Hits, StoredRecord, VectorQuery
 from headwater.retrieval.search import SearchResult

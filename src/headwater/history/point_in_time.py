@@ -18,7 +18,7 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import Session, headline, parquet, session
 from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.meanings import FeatureSince, PastNames, default_text
+from headwater.declarations.meanings import FeatureSince, PastNames
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import MOST_SOURCES, current_scope, track_sources
@@ -327,7 +327,7 @@ def _chosen(
 
 
 def _value(feature: FeatureDef, place: int) -> str:
-    default = default_text(feature)
+    default = feature.default_text
     if default is None:
         return f"v{place}"
     kind = feature.codec.kind

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from headwater.declarations.definitions import code_of, definition_of
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.meanings import default_text
 from headwater.declarations.series import (
     TypeShape,
     declared_entry,
@@ -108,7 +107,7 @@ def meant(entry: CatalogEntry, now: datetime, feature: FeatureDef | None = None)
     default, structure = (last.default, last.structure) if last else (None, "")
     if feature is not None:
         entry = _lasting(entry, now, feature.ttl)
-        default, structure = default_text(feature), shape_of(feature).structure
+        default, structure = feature.default_text, shape_of(feature).structure
     meaning = Meaning(
         since=max(now, last.since) if last else now,
         name=entry.feature,

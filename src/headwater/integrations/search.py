@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headwater.declarations.contexts import RetrieverFunction
 from headwater.declarations.items import Chunk
-from headwater.declarations.retrievers import RetrieverDef
-from headwater.declarations.search_options import SearchOptions
+from headwater.declarations.retrievers import RetrieverDef, SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import current_reads, tracking

@@ -13,8 +13,8 @@ from msgspec import UNSET
 from headwater.contexts.freshness import judge
 from headwater.core.clock import from_micros
 from headwater.declarations.contexts import overrides
+from headwater.declarations.retrievers import SearchOptions
 from headwater.declarations.runtime import runtime_of
-from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import tracking
 from headwater.features.read_tracking import Reads

@@ -70,6 +70,10 @@ class FeatureVersion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     retired_at: datetime | None = None
     backfill: BackfillState | None = None
 
+    def has_structure(self, structure: str) -> bool:
+        """Return whether it is of a type, or was before."""
+        return structure in (self.structure, *self.earlier_structures)
+
 
 class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a feature was from a moment on: its name, the version that was served, its default.

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.registry import Registry
-from headwater.declarations.retrievers import IndexSearch, RetrieverDef
-from headwater.declarations.search_options import SearchOptions
+from headwater.declarations.retrievers import IndexSearch, RetrieverDef, SearchOptions
 from headwater.errors import DeclarationError, IndexVersionGoneError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import (

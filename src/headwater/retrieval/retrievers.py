@@ -20,8 +20,7 @@ from headwater.core.metrics import TallyCounter
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.items import Chunk
 from headwater.declarations.registry import SEARCH
-from headwater.declarations.retrievers import RetrieverDef
-from headwater.declarations.search_options import SearchOptions
+from headwater.declarations.retrievers import RetrieverDef, SearchOptions
 from headwater.errors import (
     HeadwaterError,
     ReplayWriteError,

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from headwater.core.blocking import Blocking, T, blocking
 from headwater.core.clock import Clock, SystemClock
-from headwater.declarations import (
-    context_decorators,
-    entity_decorator,
-    feature_decorators,
-    graph,
-    retriever_decorator,
-)
+from headwater.declarations import context_decorators, feature_decorators, graph
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.graph import draw
 from headwater.declarations.runtime import runtime_of
@@ -87,9 +81,9 @@ class FeatureStore(PublishVerbs, SearchVerbs, ContextVerbs, PastValueVerbs, Audi
         for name, location in chosen.sources.items():
             self.source(name, location)
 
-    entity = entity_decorator.entity
+    entity = feature_decorators.entity
     feature = feature_decorators.store_feature
-    retriever = retriever_decorator.retriever
+    retriever = context_decorators.retriever
     context = context_decorators.context
 
     def __repr__(self) -> str:

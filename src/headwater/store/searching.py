@@ -8,7 +8,7 @@ from typing import Any, Never
 
 from headwater.declarations.indexes import IndexRef
 from headwater.declarations.items import Chunk
-from headwater.declarations.search_options import Rerank, SearchOptions
+from headwater.declarations.retrievers import Rerank, SearchOptions
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import check_allowed_in_handler, check_not_replaying

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from headwater.core.logging import Outage, log
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.lineage import is_converting
+from headwater.declarations.meanings import is_converting
 from headwater.declarations.run_set import RunSet, without_code
 from headwater.declarations.series import declared_entry, shape_of
 from headwater.engine.engine import Engine

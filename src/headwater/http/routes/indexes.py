@@ -14,8 +14,8 @@ from headwater.contexts.freshness import age_ms, search_reason
 from headwater.core.codec import encode_custom
 from headwater.core.json_values import plain
 from headwater.declarations.items import Chunk
+from headwater.declarations.retrievers import SearchOptions
 from headwater.declarations.runtime import runtime_of
-from headwater.declarations.search_options import SearchOptions
 from headwater.errors import InvalidInputError, UnknownDocumentError
 from headwater.features.read_tracking import IndexSearched, TrackedRetrieval
 from headwater.http.routing.responses import NO_CONTENT, ApiResponse

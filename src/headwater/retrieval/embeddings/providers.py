@@ -12,9 +12,8 @@ from headwater.core.batching import batched
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.core.thread_offload import Offload
-from headwater.declarations.embedding_models import dimensions_problem
 from headwater.declarations.function_checks import is_async
-from headwater.declarations.indexes import EmbedFunction
+from headwater.declarations.indexes import EmbedFunction, dimensions_problem
 from headwater.errors import (
     ConfigError,
     EmbeddingError,

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import msgspec
 import numpy as np
 
-from headwater.declarations.embedding_models import MODELS
+from headwater.declarations.indexes import MODELS
 from headwater.retrieval.embeddings.embedder import TextKind
 
 
