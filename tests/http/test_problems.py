@@ -192,6 +192,8 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "store-mismatch": 503,
         "too-many-connections": 503,
         "too-many-tails": 503,
+        "too-many-calls": 503,
+        "slow-call": 504,
         "retriever-timeout": 504,
         "context-timeout": 504,
     }

@@ -14,6 +14,7 @@ from headwater.http.app import create_app
 from headwater.http.routing.disconnects import Disconnects
 from headwater.http.routing.request_errors import MalformedError
 from headwater.http.routing.route import Endpoint, Route, RouteTree
+from headwater.settings.groups import HttpSettings
 from tests.http.conftest import client_of
 
 
@@ -43,10 +44,12 @@ ROUTES = RouteTree(
         Route("GET", "/books/{name}/new", "any", latest),
         Route("DELETE", "/books/{name}", "any", remove, status=204),
     ],
-    max_body=100,
+    HttpSettings(),
 )
 ROUTES.add(
-    "GET", "/files/*", Endpoint(Route("GET", "/files/{name}", "any", latest), 0, 0, Disconnects())
+    "GET",
+    "/files/*",
+    Endpoint(Route("GET", "/files/{name}", "any", latest), HttpSettings(), Disconnects()),
 )
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, get_args
+from typing import Any, Never, get_args
 
+import httpx
+import msgspec
 import pytest
 
 from headwater import FeatureStore
+from headwater.access.errors import SlowCallError, TooManyCallsError
 from headwater.client import AsyncClient, Client
+from headwater.http.app import create_app
+from headwater.http.routes.verbs import verb_routes
 from headwater.http.routing.problems import RULES
 from headwater.model.callers import AccessScope
 from headwater.settings.schema import Settings
-from headwater.store.verbs.verb import Verb, Verbs, verbs_of
+from headwater.store.verbs.verb import LONG_AT_ONCE, Field, Verb, Verbs, verbs_of
+from tests.client.conftest import KEY, URL
 from tests.client.conftest import client as client
 from tests.client.conftest import connect as connect
 from tests.client.conftest import store as store
@@ -77,6 +84,128 @@ def test_no_two_verbs_have_one_route_or_one_name_in_the_api() -> None:
     verbs = [verb for _, verb in declared()]
     assert len({verb.operation for verb in verbs}) == len(verbs)
     assert len({(verb.method, verb.path) for verb in verbs}) == len(verbs)
+
+
+# As long as there are declarations, partitions or groups of workers, or one of them has versions.
+LISTS_WITHOUT_A_LIMIT = {"list_indexes", "list_versions", "read_lag", "list_groups"}
+
+
+def schema_of(field: Field) -> dict[str, Any]:
+    """Return the JSON schema of an argument."""
+    (schema,), _ = msgspec.json.schema_components([field.kind])
+    return schema
+
+
+def bounded_fields(verb: Verb) -> dict[str, Any]:
+    """Return a value beyond the bound of each argument that names or asks for many rows."""
+    beyond: dict[str, Any] = {}
+    for name, field in verb.fields.items():
+        schema = schema_of(field)
+        if schema.get("maxItems") == verb.most:
+            beyond[name] = ["x"] * (verb.most + 1)
+        elif schema.get("maximum") == verb.most:
+            beyond[name] = verb.most + 1
+    return beyond
+
+
+@pytest.mark.parametrize(("group", "verb"), VERBS)
+def test_a_verb_bounds_the_rows_that_a_call_names_and_returns(group: str, verb: Verb) -> None:
+    schemas = {name: schema_of(field) for name, field in verb.fields.items()}
+    assert all("maxItems" in each for each in schemas.values() if each.get("type") == "array")
+    assert all("maximum" in schemas[name] for name in schemas.keys() & {"limit", "top_k"})
+    returns_rows = getattr(verb.returns, "__origin__", None) in (list, dict)
+    if returns_rows and verb.operation not in LISTS_WITHOUT_A_LIMIT:
+        assert bounded_fields(verb), "declare an argument with ROWS, or a list of arguments"
+
+
+def request_of(verb: Verb, sent: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a request for a verb, with examples for those that it requires."""
+    named = {
+        name: schema_of(field).get("examples", ["x"])[0]
+        for name, field in verb.fields.items()
+        if field.is_required
+    } | sent
+    path = verb.path.format(**{name: named.pop(name) for name in verb.path_names})
+    place = "params" if verb.body is None else "json"
+    return {"method": verb.method, "url": path, place: named}
+
+
+BOUNDED = [each for each in VERBS if bounded_fields(each.values[1])]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("group", "verb"), BOUNDED)
+async def test_a_request_for_more_rows_than_a_verb_may_have_is_refused(
+    store: FeatureStore, group: str, verb: Verb
+) -> None:
+    async with over_http(store) as http:
+        for name, value in bounded_fields(verb).items():
+            response = await http.request(**request_of(verb, {name: value}))
+            assert response.status_code == 422
+            assert str(verb.most) in response.json()["detail"]
+
+
+WITH_BODY = [each for each in VERBS if each.values[1].body is not None]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("group", "verb"), WITH_BODY)
+async def test_a_body_that_is_larger_than_a_verb_may_have_is_refused(
+    store: FeatureStore, group: str, verb: Verb
+) -> None:
+    largest = getattr(store.settings.http, verb.max_bytes)
+    async with over_http(store) as http:
+        request = request_of(verb, {})
+        del request["json"]
+        response = await http.request(**request, content=b" " * (largest + 1))
+        assert response.status_code == 413
+
+
+def over_http(store: FeatureStore) -> httpx.AsyncClient:
+    """Return a client of a server of a store."""
+    transport = httpx.ASGITransport(create_app(store))
+    return httpx.AsyncClient(transport=transport, base_url=URL, headers={"x-api-key": KEY})
+
+
+class Stuck:
+    """Runs verbs that never end."""
+
+    async def run(self, verb: Verb, group: Verbs, arguments: Any) -> Never:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def stuck_route(verb: Verb, owner: type[Verbs]) -> Callable[..., Awaitable[Any]]:
+    """Return the function of the route of a verb that never ends."""
+    declaring = next(kind for kind in owner.__mro__ if verb.name in vars(kind))
+    routes = verb_routes(declaring(Stuck()), Settings())
+    return next(each.function for each in routes if each.function.__name__ == verb.operation)
+
+
+@pytest.mark.parametrize(("group", "verb"), VERBS)
+async def test_a_verb_runs_as_often_at_the_same_time_as_it_may(
+    monkeypatch: pytest.MonkeyPatch, store: FeatureStore, group: str, verb: Verb
+) -> None:
+    assert 1 <= verb.at_once <= (LONG_AT_ONCE if verb.is_long else 256)
+    monkeypatch.setitem(vars(verb), "at_once", 2)
+    call = stuck_route(verb, type(groups_of(store)[group]))
+    running = [asyncio.ensure_future(call()) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyCallsError, match=f"2 requests run {verb.operation}"):
+        await call()
+    for task in running:
+        task.cancel()
+
+
+CUT_OFF = [each for each in VERBS if each.values[1].is_cut_off]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("group", "verb"), CUT_OFF)
+async def test_a_verb_that_reads_ends_after_its_time(
+    monkeypatch: pytest.MonkeyPatch, store: FeatureStore, group: str, verb: Verb
+) -> None:
+    assert 0 < verb.seconds <= 3_600
+    monkeypatch.setitem(vars(verb), "seconds", 0.001)
+    with pytest.raises(SlowCallError, match=r"0\.001 s"):
+        await stuck_route(verb, type(groups_of(store)[group]))()
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ HeadwaterError
     ├── ScopeError            the key does not have the scope of the route
     ├── TooManyRequestsError  a rate limit is exceeded
     ├── TooManyWrongKeysError  an address has sent too many wrong keys
+    ├── TooManyCallsError     a process runs as many calls of a verb as it may
+    ├── SlowCallError         a call took longer than its verb may take
     └── TokenKeysUnavailableError  the keys that verify tokens could not be fetched
 """
 
@@ -79,6 +81,24 @@ class TooManyWrongKeysError(RequestError):
             "this address has sent too many wrong API keys; wait and retry with a valid key",
             retry_after=str(max(1, math.ceil(seconds))),
         )
+
+
+class TooManyCallsError(RequestError):
+    """A call of a verb that as many requests run as one process may run at the same time."""
+
+    def __init__(self, operation: str, limit: int) -> None:
+        super().__init__(
+            f"{limit} requests run {operation}, as many as one process may run at the same time; "
+            "wait and retry"
+        )
+
+
+class SlowCallError(RequestError):
+    """A call that took longer than its verb may take."""
+
+    def __init__(self, operation: str, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"{operation} took longer than {seconds:g} s; ask for less at once")
 
 
 class TokenKeysUnavailableError(RequestError):

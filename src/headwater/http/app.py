@@ -161,8 +161,7 @@ class App(Router):
         self._ids = RequestIds()
         origins = store.settings.http.cors_origins
         self._cors = Cors(origins) if origins else None
-        http = store.settings.http
-        self.tree = RouteTree(typed, http.max_body_bytes, http.max_upload_bytes)
+        self.tree = RouteTree(typed, store.settings.http)
         self._running = [mount.running for mount in mounts] + ([hour.running] if hour else [])
         for mount in mounts:
             self.tree.add("POST", mount.path, MountEndpoint(mount))

@@ -15,7 +15,6 @@ Pointers = Annotated[
     Sequence[str],
     Meta(
         min_length=1,
-        max_length=1_000,
         description="JSON pointers of values of the record.",
         examples=[["/inputs/question"]],
     ),

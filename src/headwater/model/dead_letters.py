@@ -72,11 +72,6 @@ MOST_LETTERS = 10_000
 LetterId = Annotated[str, Meta(description="The id of a dead letter.", examples=["17"])]
 
 
-LetterLimit = Annotated[
-    int, Meta(ge=1, le=MOST_LETTERS, description="How many at most.", examples=[20])
-]
-
-
 LetterIdList = Annotated[
     str, Meta(description="Only the letters with these ids, by comma.", examples=["17,18"])
 ]

@@ -71,7 +71,9 @@ Moment = Annotated[
         examples=["2026-01-15T09:23:12Z"],
     ),
 ]
-Limit = Annotated[int, Meta(ge=1, le=1_000, description="How many at most.", examples=[20])]
+ROWS = "rows"
+"""Marks a number of rows; the verb that takes it declares how many it may be."""
+Limit = Annotated[int, ROWS, Meta(ge=1, description="How many at most.", examples=[20])]
 Cursor = Annotated[
     str,
     Meta(

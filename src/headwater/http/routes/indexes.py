@@ -89,6 +89,7 @@ class Indexes:
                 "admin",
                 self.retain_documents,
                 accepts=(NDJSON,),
+                max_bytes="max_upload_bytes",
                 returns=NDJSON,
                 documents=ActionLine[ProgressStep, RetainedIndex],
             ),

@@ -8,13 +8,15 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from headwater.access.bounded_verbs import BoundedVerb
+from headwater.access.errors import SlowCallError, TooManyCallsError
 from headwater.core.json_values import plain
 from headwater.http.routing.responses import NO_CONTENT
 from headwater.http.routing.route import Parameter, Route, RouteSignature
 from headwater.http.routing.streaming import ProgressResponse, Reporter
 from headwater.model.progress import NDJSON, ActionLine, ProgressStep
 from headwater.settings.schema import Settings
-from headwater.store.verbs.verb import Arguments, Verb, Verbs, run, verbs_of
+from headwater.store.verbs.verb import Arguments, Verb, Verbs, verbs_of
 
 _lines: Any = ActionLine
 
@@ -41,7 +43,8 @@ def _route(verb: Verb, handler: Callable[..., Awaitable[Any]]) -> Route:
         returns=NDJSON if verb.is_long else "application/json",
         documents=_lines[verb.step, answer] if verb.is_long else None,
         applies_limits=verb.applies_limits,
-        raises=verb.raises,
+        raises=(*verb.raises, TooManyCallsError, *((SlowCallError,) if verb.is_cut_off else ())),
+        max_bytes=verb.max_bytes,
         signature=RouteSignature(
             tuple(Parameter(name, verb.fields[name].kind, required=True)
                   for name in verb.path_names),
@@ -61,13 +64,14 @@ def _query(verb: Verb) -> Iterator[Parameter]:
 def _handler(
     verb: Verb, group: Verbs, given: Arguments, *, private: bool
 ) -> Callable[..., Awaitable[Any]]:
+    bounded = BoundedVerb(verb, group)
     reports = "progress" in verb.signature.parameters
 
     def follow(arguments: Arguments) -> Callable[[Reporter], Awaitable[Any]]:
         async def action(report: Reporter) -> Any:
             progress = report if verb.step is ProgressStep else report.show
             shown = {"progress": progress} if reports else {}
-            return verb.answered(arguments, await run(verb, group, {**arguments, **shown}))
+            return verb.answered(arguments, await bounded.run({**arguments, **shown}))
 
         return action
 
@@ -75,6 +79,6 @@ def _handler(
         arguments = {**verb.received(sent if body is None else sent | asdict(body)), **given}
         if verb.is_long:
             return await ProgressResponse(follow(arguments), private=private).begun()
-        return plain(verb.answered(arguments, await run(verb, group, arguments)))
+        return plain(verb.answered(arguments, await bounded.run(arguments)))
 
     return handle

@@ -25,6 +25,8 @@ _RETRY_AFTER = {
 
 # Of a path that has no such route, of some routes only, or never sent.
 _NOT_OF_EVERY_ROUTE = (
+    access_errors.TooManyCallsError,
+    access_errors.SlowCallError,
     request_errors.NoRouteError,
     request_errors.MethodError,
     request_errors.TooLargeError,

@@ -214,6 +214,13 @@ HELP: dict[str, Help] = {
         "reserve for the store, or the address has its share of them",
         f"{_RETRY}, reuse connections, or raise `ulimit -n`.",
     ),
+    "too-many-calls": Help(
+        "the process runs as many requests for this operation as it may",
+        f"{_RETRY}, or start more processes.",
+    ),
+    "slow-call": Help(
+        "the operation took longer than it may take", "Ask for less, or for a shorter time."
+    ),
     "too-many-tails": Help(
         "the process serves as many live tails of the event log as it may",
         f"{_RETRY}, close tails that are not needed, or list events instead.",

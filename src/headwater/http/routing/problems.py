@@ -57,6 +57,8 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.TooManyConnectionsError: Rule(
         UNAVAILABLE, "too-many-connections", "Too many connections"
     ),
+    access_errors.TooManyCallsError: Rule(UNAVAILABLE, "too-many-calls", "Too many calls at once"),
+    access_errors.SlowCallError: Rule(504, "slow-call", "Call took too long", ("seconds",)),
     request_errors.TooManyTailsError: Rule(UNAVAILABLE, "too-many-tails", "Too many live tails"),
     request_errors.BacklogError: Rule(UNAVAILABLE, "backlog", "Event backlog full"),
     **STORE_RULES,

@@ -28,7 +28,8 @@ from headwater.http.routing.request_parsing import (
 from headwater.http.routing.responses import NO_CONTENT, ApiResponse
 from headwater.http.routing.uploads import UploadedFile, receive_file
 from headwater.model.callers import AccessScope
-from headwater.store.verbs.verb import filter_fields
+from headwater.settings.groups import HttpSettings
+from headwater.store.verbs.verb import BodyLimit, filter_fields
 
 JSON_TYPES = ("application/json",)
 
@@ -103,6 +104,8 @@ class Route(msgspec.Struct, frozen=True):
     """For OpenAPI: the errors beyond those of every route."""
     signature: RouteSignature | None = None
     """The source of each argument, if not the signature of the function."""
+    max_bytes: BodyLimit = "max_body_bytes"
+    """The setting with the largest size of the body."""
     has_etag: bool = False
     """For OpenAPI: whether the response has an ETag, and is 304 if the client has it."""
 
@@ -169,9 +172,7 @@ class AnyEndpoint(Protocol):
 class Endpoint:
     """A route that is ready to be called."""
 
-    def __init__(
-        self, route: Route, max_body: int, max_upload: int, disconnects: Disconnects
-    ) -> None:
+    def __init__(self, route: Route, settings: HttpSettings, disconnects: Disconnects) -> None:
         signature = signature_of(route)
         self.scope = route.scope
         self.applies_limits = route.applies_limits
@@ -180,7 +181,7 @@ class Endpoint:
         self._status = route.status
         self._accepts = route.accepts
         self._is_file = signature.body is UploadedFile
-        self._max_body = max_upload if self._is_file else max_body
+        self._max_body: int = getattr(settings, route.max_bytes)
         self._path = tuple(_as_text(each, shortest=1) for each in signature.path)
         self._query = {each.name: _as_text(each, shortest=0) for each in signature.query}
         self._required = frozenset(p.name for p in signature.query if p.required)
@@ -255,12 +256,12 @@ class RouteTree:
     Starlette's router tries a regular expression for each route, which makes reads 5 % slower.
     """
 
-    def __init__(self, routes: Iterable[Route], max_body: int, max_upload: int = 0) -> None:
+    def __init__(self, routes: Iterable[Route], settings: HttpSettings) -> None:
         self._root = Resource("")
         self._below: dict[str, Resource] = {}
         disconnects = Disconnects()
         for route in routes:
-            self.add(route.method, route.path, Endpoint(route, max_body, max_upload, disconnects))
+            self.add(route.method, route.path, Endpoint(route, settings, disconnects))
 
     def add(self, method: str, path: str, endpoint: AnyEndpoint) -> None:
         """Add the endpoint of a method at a path, or with ``/*`` at all paths below one."""

@@ -35,7 +35,7 @@ from headwater.model.admin import (
 from headwater.model.health import Health
 from headwater.model.kinds import Cursor, EntityId, EntityName, FeatureName, Limit, Moment
 from headwater.model.progress import OnStep
-from headwater.store.verbs.verb import Sent, Verbs, verb
+from headwater.store.verbs.verb import LONG_AT_ONCE, Sent, Verbs, verb
 
 if TYPE_CHECKING:
     from headwater.engine.administration import Administration
@@ -177,6 +177,7 @@ class AdminVerbs(Verbs):
         changes="admin.rebuild",
         notes=("adopt",),
         is_long=True,
+        at_once=LONG_AT_ONCE,
         raises=(StoreMismatchError, EntityChangedError),
     )
     async def rebuild(
@@ -198,6 +199,7 @@ class AdminVerbs(Verbs):
         operation="audit",
         reads="an audit",
         is_long=True,
+        at_once=LONG_AT_ONCE,
         raises=(StoreMismatchError, EntityChangedError),
     )
     async def audit(
@@ -227,6 +229,7 @@ class AdminVerbs(Verbs):
         changes="admin.prune",
         audits_itself=True,
         is_long=True,
+        at_once=LONG_AT_ONCE,
         raises=(DurationError,),
     )
     async def prune(
@@ -257,6 +260,7 @@ class AdminVerbs(Verbs):
         changes="admin.forget",
         audits_itself=True,
         is_long=True,
+        at_once=LONG_AT_ONCE,
         raises=(UnknownNameError, EntityChangedError),
     )
     async def forget(

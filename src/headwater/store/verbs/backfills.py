@@ -17,8 +17,8 @@ from headwater.model.backfills import (
     OnProgress,
     SwitchReport,
 )
-from headwater.model.kinds import FeatureName, Moment
-from headwater.store.verbs.verb import Sent, Verbs, verb
+from headwater.model.kinds import ROWS, FeatureName, Moment
+from headwater.store.verbs.verb import LONG_AT_ONCE, Sent, Verbs, verb
 
 if TYPE_CHECKING:
     from headwater.history.backfill.job import StoreSource
@@ -29,9 +29,7 @@ Feature = Annotated[FeatureRef, Sent(FeatureName, feature_name, name="name")]
 Switch = Annotated[
     bool, Meta(description="Serve the new version when it is ready.", examples=[False])
 ]
-Examples = Annotated[
-    int, Meta(ge=0, le=1_000, description="How many examples at most.", examples=[10])
-]
+Examples = Annotated[int, ROWS, Meta(ge=0, description="How many examples at most.", examples=[10])]
 Version = Annotated[int, Meta(ge=1, description="The version to serve.", examples=[2])]
 
 
@@ -51,6 +49,7 @@ class BackfillVerbs(Verbs):
         changes="backfills.run",
         audits_itself=True,
         is_long=True,
+        at_once=LONG_AT_ONCE,
         local=("source", "runner", "files"),
     )
     async def run(
@@ -140,6 +139,7 @@ class BackfillVerbs(Verbs):
         scope="admin",
         operation="compare_versions",
         is_long=True,
+        at_once=LONG_AT_ONCE,
     )
     async def compare(self, feature: Feature, *, limit: Examples = 10) -> Comparison:
         """Compare the version that is served with the one that a backfill has made.

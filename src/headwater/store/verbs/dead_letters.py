@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Annotated, TypedDict, Unpack
 
 from msgspec import Meta
@@ -19,12 +20,11 @@ from headwater.model.dead_letters import (
     LetterGroups,
     LetterId,
     LetterIdList,
-    LetterLimit,
     NewestFirst,
     SettledLetter,
     SettledLetters,
 )
-from headwater.model.kinds import EntityIdFilter, EventTypeFilter, FeatureFilter, Moment
+from headwater.model.kinds import EntityIdFilter, EventTypeFilter, FeatureFilter, Limit, Moment
 from headwater.store.verbs.verb import Sent, Verbs, verb
 
 Partial = Annotated[
@@ -49,6 +49,17 @@ class LetterFilters(TypedDict, total=False):
     error: ErrorFilter | None
 
 
+_settling = partial(
+    verb,
+    "POST",
+    scope="admin",
+    audits_itself=True,
+    answer=SettledLetters,
+    raises=(UnknownNameError, UnknownDeadLetterError),
+    most=MOST_LETTERS,
+)
+
+
 class DeadLetterVerbs(Verbs):
     """``store.dead_letters``: events that could not be handled."""
 
@@ -60,6 +71,7 @@ class DeadLetterVerbs(Verbs):
         reads="dead letters",
         answer=DeadLetterList,
         raises=(UnknownNameError,),
+        most=MOST_LETTERS,
     )
     async def list(
         self,
@@ -68,7 +80,7 @@ class DeadLetterVerbs(Verbs):
         | None = None,
         after: LetterCursor | None = None,
         newest_first: NewestFirst = False,
-        limit: LetterLimit = 100,
+        limit: Limit = 100,
         **filters: Unpack[LetterFilters],
     ) -> LetterPage:
         """Return dead letters, oldest first, each with its event and its error.
@@ -117,22 +129,16 @@ class DeadLetterVerbs(Verbs):
         """
         return await (await self._engine()).letters.get(id)
 
-    @verb(
-        "POST",
-        "/v1/dead-letters/redrive",
-        scope="admin",
+    @_settling(
+        path="/v1/dead-letters/redrive",
         operation="redrive_dead_letters",
         changes="dead_letters.redrive",
-        audits_itself=True,
-        answer=SettledLetters,
-        raises=(UnknownNameError, UnknownDeadLetterError),
-        most=MOST_LETTERS,
     )
     async def redrive(
         self,
         *ids: LetterId,
         partial: Partial = False,
-        limit: LetterLimit = MOST_LETTERS,
+        limit: Limit = MOST_LETTERS,
         **filters: Unpack[LetterFilters],
     ) -> Settled:
         """Run dead letters again, each for the failed feature only.
@@ -147,22 +153,16 @@ class DeadLetterVerbs(Verbs):
         letters = (await self._engine()).letters
         return await letters.settle("redrive", ids, partial=partial, limit=limit, **filters)
 
-    @verb(
-        "POST",
-        "/v1/dead-letters/discard",
-        scope="admin",
+    @_settling(
+        path="/v1/dead-letters/discard",
         operation="discard_dead_letters",
         changes="dead_letters.discard",
-        audits_itself=True,
-        answer=SettledLetters,
-        raises=(UnknownNameError, UnknownDeadLetterError),
-        most=MOST_LETTERS,
     )
     async def discard(
         self,
         *ids: LetterId,
         partial: Partial = False,
-        limit: LetterLimit = MOST_LETTERS,
+        limit: Limit = MOST_LETTERS,
         **filters: Unpack[LetterFilters],
     ) -> Settled:
         """Delete dead letters permanently, but not their events; the selection is that of redrive.

@@ -10,7 +10,7 @@ from headwater.errors import UnknownNameError
 from headwater.model.indexes import DroppedIndex, IndexList, IndexStatus, ReindexedIndex
 from headwater.model.kinds import IndexName
 from headwater.model.progress import OnStep
-from headwater.store.verbs.verb import Sent, Verbs, verb
+from headwater.store.verbs.verb import LONG_AT_ONCE, Sent, Verbs, verb
 
 AnyIndex = Annotated[IndexRef, Sent(IndexName, index_name)]
 # Inside the class, `list` is the verb.
@@ -49,6 +49,7 @@ class IndexVerbs(Verbs):
         target="index",
         answer=ReindexedIndex,
         is_long=True,
+        at_once=LONG_AT_ONCE,
     )
     async def reindex(self, index: AnyIndex, *, progress: OnStep | None = None) -> int:
         """Split and embed all documents as the index is declared now; return how many were.

@@ -26,6 +26,7 @@ from headwater.model.contexts import (
     VerificationReport,
 )
 from headwater.model.kinds import (
+    ROWS,
     ContextId,
     ContextName,
     Cursor,
@@ -79,9 +80,7 @@ Order = Annotated[
     Literal["newest", "oldest"],
     Meta(description="Which contexts come first.", examples=["oldest"]),
 ]
-Buckets = Annotated[
-    int, Meta(ge=1, le=MOST_BUCKETS, description="How many buckets at most.", examples=[24])
-]
+Buckets = Annotated[int, ROWS, Meta(ge=1, description="How many buckets at most.", examples=[24])]
 OldestFirst = Annotated[
     bool,
     Sent(
@@ -164,6 +163,7 @@ class RecordVerbs(Verbs):
         scope="records",
         operation="count_contexts",
         applies_limits=True,
+        most=MOST_BUCKETS,
     )
     async def histogram(
         self, *, buckets: Buckets = 60, **filters: Unpack[SoughtContexts]

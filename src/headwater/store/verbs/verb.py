@@ -1,4 +1,4 @@
-"""Verbs: a signature with its route, scope, audit action and errors, declared once.
+"""Verbs: a signature with its route, scope, audit action, bounds and errors, declared once.
 
 A store runs a verb, a client sends it, and its route, its part of the OpenAPI document, its entry
 in the audit log and its refusal during a replay are derived from the declaration.
@@ -34,6 +34,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.model.callers import AccessScope
+from headwater.model.kinds import ROWS
 from headwater.model.progress import ProgressStep
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ T = TypeVar("T")
 G = TypeVar("G", bound="Verbs")
 
 Arguments = Mapping[str, Any]
+LONG_AT_ONCE = 16
+"""How many requests for a long verb one process runs at the same time."""
+BodyLimit = Literal["max_body_bytes", "max_upload_bytes"]
+"""The settings of ``http`` that limit bodies."""
 
 
 class Sent(NamedTuple):
@@ -123,8 +128,18 @@ class Verb:
     applies_limits: bool = False
     is_long: bool = False
     """Whether it may take minutes: its response is lines with the progress, then the result."""
-    most: int | None = None
-    """How many positional arguments it takes."""
+    max_bytes: BodyLimit = "max_body_bytes"
+    """The setting with the largest size of a body."""
+    most: int = 1_000
+    """The most rows of one call: of a list of arguments, and of an argument that has `ROWS`."""
+    seconds: float = 60.0
+    """How long a request may take, unless it is long or changes something.
+
+    A long one ends with its connection, and a change goes on to its end, so that no half of it
+    stays.
+    """
+    at_once: int = 256
+    """How many requests one process runs at the same time."""
     local: tuple[str, ...] = ()
     """The arguments that only callers in the process can give."""
     function: Callable[..., Coroutine[Any, Any, Any]] = field(init=False)
@@ -140,6 +155,11 @@ class Verb:
 
         _DECLARED[call] = self
         return call
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it ends after its seconds."""
+        return not self.is_long and self.changes is None
 
     @property
     def name(self) -> str:
@@ -201,7 +221,7 @@ class Verb:
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 yield _positional_field(name, kind, self.most)
             elif name != "progress":
-                yield _field(name, kind, parameter.default)
+                yield _field(name, kind, parameter.default, self.most)
 
     @cached_property
     def body(self) -> type[msgspec.Struct] | None:
@@ -288,15 +308,16 @@ def filter_fields(unpacked: Any) -> Iterator[Field]:
         yield _field(name, kind, None)
 
 
-def _positional_field(name: str, kind: Any, most: int | None) -> Field:
+def _positional_field(name: str, kind: Any, most: int) -> Field:
     """Return positional arguments as a list: the one that `Sent` has is not empty."""
     sent = _sent(kind)
     if sent is not None:
-        return Field(name, name, sent.kind, inspect.Parameter.empty, list, None)
+        several = _bounded(sent.kind, Meta(max_length=most))
+        return Field(name, name, several, inspect.Parameter.empty, list, None)
     return Field(name, name, _several(kind, most), (), list, None)
 
 
-def _several(kind: Any, most: int | None) -> Any:
+def _several(kind: Any, most: int) -> Any:
     """Return the type of positional arguments, with an example of one of them."""
     metas = [meta for meta in get_args(kind)[1:] if isinstance(meta, Meta)]
     examples = [[example] for meta in metas for example in meta.examples or ()]
@@ -304,13 +325,21 @@ def _several(kind: Any, most: int | None) -> Any:
     return Annotated[kinds, Meta(max_length=most, examples=examples)]
 
 
-def _field(name: str, kind: Any, default: Any) -> Field:
+def _field(name: str, kind: Any, default: Any, most: int | None = None) -> Field:
     """Return an argument as it is sent: only an absent one is None."""
     kind = _without_none(kind)
+    if ROWS in get_args(kind)[1:]:
+        kind = _bounded(kind, Meta(le=most))
     sent = _sent(kind)
     if sent is None:
         return Field(name, name, kind, default, None, None)
     return Field(name, sent.name or name, sent.kind, default, sent.encode, sent.decode)
+
+
+def _bounded(kind: Any, bound: Meta) -> Any:
+    """Return a type with a bound, and without `ROWS`."""
+    plain, *metas = get_args(kind)
+    return Annotated[(plain, *(meta for meta in metas if meta is not ROWS), bound)]
 
 
 def _sent(kind: Any) -> Sent | None:

@@ -1,0 +1,35 @@
+"""Verbs that run for requests, within the bounds that they declare."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headwater.access.errors import SlowCallError, TooManyCallsError
+from headwater.store.verbs.verb import Arguments, Verb, Verbs, run
+
+
+class BoundedVerb:
+    """Runs a verb of a group, as long and as often at the same time as it may."""
+
+    def __init__(self, verb: Verb, group: Verbs) -> None:
+        self._verb = verb
+        self._group = group
+        self._seconds = verb.seconds if verb.is_cut_off else None
+        self._running = 0
+
+    async def run(self, arguments: Arguments) -> Any:
+        """Return the result; raise TooManyCallsError or SlowCallError beyond the bounds."""
+        verb = self._verb
+        if self._running >= verb.at_once:
+            raise TooManyCallsError(verb.operation, verb.at_once)
+        self._running += 1
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                return await run(verb, self._group, arguments)
+        except TimeoutError:
+            if limit.expired():
+                raise SlowCallError(verb.operation, verb.seconds) from None
+            raise
+        finally:
+            self._running -= 1
