@@ -23,7 +23,7 @@ The suites in ``conformance/`` have a test for each promise, in the same words. 
 batches; a single item is a batch of one.
 """
 
-from headwater.ports.audit import AuditLog, AuditQuery, unknown_cursor
+from headwater.ports.audit import AuditLog, AuditQuery
 from headwater.ports.catalog import Catalog, NamedSpan, decode_catalog, encode_catalog, named_spans
 from headwater.ports.environment import Backends, HealthCheck, Lifecycle
 from headwater.ports.erasures import (
@@ -196,5 +196,4 @@ __all__ = [
     "no_subjects",
     "position_order",
     "publish_result",
-    "unknown_cursor",
 ]

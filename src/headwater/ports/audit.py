@@ -41,11 +41,3 @@ class AuditLog(Protocol):
         ``cursor`` is the id of the last entry of the previous page; entries appended meanwhile do
         not shift the pages. Raises InvalidInputError if it is unknown.
         """
-
-
-def unknown_cursor(cursor: str) -> str:
-    """Return the message for a cursor that is not the id of an entry."""
-    return (
-        f"no audit entry has the id {cursor!r}, so the next page cannot be found; pass the "
-        "next_cursor of the previous page"
-    )

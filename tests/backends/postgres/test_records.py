@@ -359,7 +359,7 @@ async def plan(database: Connection, sql: str, *wanted: Any) -> str:
 async def test_a_list_is_one_range_of_an_index(
     database: Connection, index: str, wanted: dict[str, Any]
 ) -> None:
-    said = await plan(database, module.records_where(wanted), *wanted.values())
+    said = await plan(database, module.RECORDS.sql(wanted), *wanted.values())
     assert f"Index Scan Backward using {index} " in said
     assert "Sort" not in said
 

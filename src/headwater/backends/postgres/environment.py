@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from headwater.backends.postgres.audit import PostgresAuditLog
 from headwater.backends.postgres.catalog import CatalogCopy
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.erasures import PostgresErasures
@@ -12,7 +11,7 @@ from headwater.backends.postgres.errors import REFUSED
 from headwater.backends.postgres.migrate import check_version, installed_version, migrate
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.records import PostgresRecordLog
+from headwater.backends.postgres.records import PostgresAuditLog, PostgresRecordLog
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.backends.postgres.vectors.committed_documents import CommittedDocuments

@@ -8,9 +8,9 @@ from importlib.resources import files
 
 import asyncpg
 
-from headwater.backends.postgres.audit import append_entry
 from headwater.backends.postgres.partition_tables import extend
 from headwater.backends.postgres.pool import Connection, address, session_settings, translated
+from headwater.backends.postgres.records import append_entry
 from headwater.core.clock import SystemClock
 from headwater.core.logging import log
 from headwater.errors import BackendError, SchemaError

@@ -1,4 +1,4 @@
-"""The log of sealed records in Postgres."""
+"""The logs of sealed records and of administrative actions in Postgres."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from secrets import token_bytes
-from typing import NamedTuple
+from typing import Any
 
 import asyncpg
+import msgspec
 
 from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.errors import ROW_ERRORS
 from headwater.backends.postgres.page_ranges import pages_of
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
+from headwater.backends.sql_lists import (
+    NEWEST_FIRST,
+    SUMMARY,
+    ListOrder,
+    SqlList,
+    SqlRecordReads,
+    audit_entries,
+    audit_list,
+)
 from headwater.core.clock import in_range
 from headwater.errors import (
     ClosedError,
     ErasedMeanwhileError,
     HeadwaterError,
     ImmutableRecordError,
-    InvalidInputError,
 )
-from headwater.errors.hints import quoted
+from headwater.model.admin import AuditEntry
 from headwater.model.contexts import RecordSummary
-from headwater.ports import HASH_PREFIX, RecordQuery, StoredRecord
+from headwater.ports import AuditQuery, RecordQuery, StoredRecord, is_storable
 
 _COLUMNS = StoredRecord.__struct_fields__
 _ALL = ", ".join(_COLUMNS)
@@ -72,7 +81,6 @@ _EXISTING = """
 SELECT context_id, record_hash FROM _records
 WHERE context_id = ANY ($1::text[]) OR record_hash = ANY ($2::text[])
 """
-_GET = f"SELECT {_ALL} FROM _records WHERE context_id = $1 OR record_hash = $1"
 _REDACT = """
 UPDATE _records SET disclosures = $3, redactions = $4, is_redacted = true
 WHERE context_id = $1 AND redactions = $2
@@ -104,36 +112,41 @@ _CLOSING_SECONDS = 10.0
 RECORDS_AT_ONCE = 500
 # Far below the gigabyte that Postgres accepts in one message.
 BYTES_AT_ONCE = 16 << 20
-_SUMMARY = ", ".join(RecordSummary.__struct_fields__)
-_BEGINNING = f"""
-SELECT {_SUMMARY} FROM _records WHERE context_id >= $1 AND context_id < $2
-ORDER BY context_id DESC LIMIT $3
-"""
-# Only some, so that a short prefix does not collect all records.
-_WITH_HASH = f"""
-SELECT {_SUMMARY} FROM _records WHERE context_id = ANY (ARRAY (
-    SELECT context_id FROM _records WHERE record_hash >= $1 AND record_hash < $2 LIMIT 10000
-)) AND context_id < $4 ORDER BY context_id DESC LIMIT $3
-"""
-_LIST = """
-SELECT {columns} FROM {table}
-WHERE (created_at, context_id) {after} ($1, $2) AND created_at {until} $3 AND {wanted}
-ORDER BY created_at {order}, context_id {order} LIMIT $4
-"""
 # One range of an index for each interval; a single scan for all would have to sort.
 _COUNT_IN_INTERVALS = """
 SELECT (
     SELECT count(*) FROM (
-        SELECT FROM {table} WHERE created_at >= first AND created_at < last AND {wanted} LIMIT $3
+        SELECT FROM {table} WHERE created_at >= first AND created_at < last{tests} LIMIT $3
     ) AS counted
 )
 FROM unnest($1::timestamptz[], $2::timestamptz[]) WITH ORDINALITY AS intervals (first, last, number)
 ORDER BY number
 """
-_CREATED_AT = "SELECT created_at FROM _records WHERE context_id = $1"
-_LAST_CHARACTER = "\U0010ffff"
-_FIRST = datetime.min.replace(tzinfo=UTC)
-_LAST = datetime.max.replace(tzinfo=UTC)
+RECORDS = SqlList(SUMMARY, "_records", "created_at", "context_id")
+_KEYED = SqlList("context_id", "_record_keys", "created_at", "context_id")
+_ENTRIES = audit_list("_")
+_ADD_ENTRY = "INSERT INTO _audit_log VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING"
+_ADD_OUTCOME = "INSERT INTO _audit_outcomes VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
+
+
+class _Lists:
+    """The database as lists read it."""
+
+    earliest = datetime.min.replace(tzinfo=UTC)
+    latest = datetime.max.replace(tzinfo=UTC)
+    stored = staticmethod(in_range)
+
+    def __init__(self, postgres: Postgres, store: StoreCheck | None = None) -> None:
+        self._postgres = postgres
+        self._store = store
+
+    def time(self, stored: datetime) -> datetime:
+        return stored
+
+    async def rows(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
+        if self._store is not None:
+            self._store.raise_known_mismatch()
+        return await self._postgres.run(lambda connection: connection.fetch(sql, *arguments))
 
 
 class _Append:
@@ -156,18 +169,16 @@ class _Append:
             self.result.set_exception(error)
 
 
-class PostgresRecordLog:
+class PostgresRecordLog(SqlRecordReads):
     """A log of records in which concurrent appends share a transaction."""
 
     def __init__(
         self, connection: DedicatedConnection, postgres: Postgres, store: StoreCheck
     ) -> None:
+        super().__init__(_Lists(postgres, store), RECORDS.table)
         self._connection = connection
         self._postgres = postgres
         self._check_same_store = store.raise_known_mismatch
-        lists = RecordLists(postgres, store)
-        self.beginning, self.records, self.find = lists.beginning, lists.records, lists.find
-        self.count, self.count_found = lists.count, lists.count_found
         self._waiting: list[_Append] = []
         self._writing: asyncio.Task[None] | None = None
         self._index_key: bytes | None = None
@@ -223,12 +234,35 @@ class PostgresRecordLog:
             for append in appends:
                 append.settle(_conflict(append.record, existing))
 
-    async def get(self, ref: str) -> StoredRecord | None:
-        self._check_same_store()
-        if not is_possible_ref(ref):
-            return None
-        row = await self._postgres.run(lambda connection: connection.fetchrow(_GET, ref))
-        return None if row is None else StoredRecord(**dict(row))
+    async def find(
+        self,
+        key: bytes,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        before: str | None = None,
+        oldest_first: bool = False,
+        limit: int = 100,
+    ) -> list[RecordSummary]:
+        order, bounds = await self._list.bounds(
+            self._database, start, end, before, oldest_first=oldest_first
+        )
+        return await self._summaries(records_found(order), *bounds, limit, key)
+
+    async def count(self, query: RecordQuery, edges: Sequence[datetime], most: int) -> list[int]:
+        texts = query.texts()
+        if texts is None:
+            return [0] * (len(edges) - 1)
+        sql = count_where("_records", texts)
+        return await self._counts(sql, edges, most, *texts.values())
+
+    async def count_found(self, key: bytes, edges: Sequence[datetime], most: int) -> list[int]:
+        return await self._counts(count_where("_record_keys", ["key"]), edges, most, key)
+
+    async def _counts(self, sql: str, edges: Sequence[datetime], *arguments: object) -> list[int]:
+        moments = [in_range(edge) for edge in edges]
+        rows = await self._database.rows(sql, moments[:-1], moments[1:], *arguments)
+        return [count for (count,) in rows]
 
     async def index_key(self) -> bytes:
         self._check_same_store()
@@ -248,7 +282,7 @@ class PostgresRecordLog:
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
     ) -> bool:
         self._check_same_store()
-        if not is_possible_ref(context_id):
+        if not is_storable(context_id):
             return False
 
         async def update(connection: Connection) -> bool:
@@ -344,150 +378,47 @@ def _portions(appends: Sequence[_Append]) -> Iterator[list[_Append]]:
         yield portion
 
 
-class ListOrder(NamedTuple):
-    """The order of a list: how its page starts after a position, and where it ends."""
-
-    after: str
-    until: str
-    order: str
-
-
-NEWEST_FIRST = ListOrder("<", ">=", "DESC")
-
-OLDEST_FIRST = ListOrder(">", "<", "ASC")
-
-
-class RecordLists:
-    """Reads pages of records by a range of an index."""
-
-    def __init__(self, postgres: Postgres, store: StoreCheck) -> None:
-        self._postgres = postgres
-        self._check_same_store = store.raise_known_mismatch
-
-    async def beginning(
-        self, prefix: str, *, before: str | None = None, limit: int = 100
-    ) -> list[RecordSummary]:
-        last = _LAST_CHARACTER if before is None else (await self._position(before))[1]
-        if not is_possible_ref(prefix):
-            return []
-        end = prefix + _LAST_CHARACTER
-        if prefix.startswith(HASH_PREFIX):
-            return await self._list(_WITH_HASH, prefix, end, limit, last)
-        return await self._list(_BEGINNING, prefix, min(end, last), limit)
-
-    async def records(self, query: RecordQuery) -> list[RecordSummary]:
-        order, bounds = await self._bounds(
-            query.start, query.end, query.before, is_reversed=query.oldest_first
-        )
-        texts = query.texts()
-        if texts is None:
-            return []
-        return await self._list(records_where(texts, order), *bounds, query.limit, *texts.values())
-
-    async def find(
-        self,
-        key: bytes,
-        *,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        before: str | None = None,
-        oldest_first: bool = False,
-        limit: int = 100,
-    ) -> list[RecordSummary]:
-        order, bounds = await self._bounds(start, end, before, is_reversed=oldest_first)
-        return await self._list(records_found(order), *bounds, limit, key)
-
-    async def count(self, query: RecordQuery, edges: Sequence[datetime], most: int) -> list[int]:
-        texts = query.texts()
-        if texts is None:
-            return [0] * (len(edges) - 1)
-        sql = count_where("_records", texts)
-        return await self._counts(sql, edges, most, *texts.values())
-
-    async def count_found(self, key: bytes, edges: Sequence[datetime], most: int) -> list[int]:
-        return await self._counts(count_where("_record_keys", ["key"]), edges, most, key)
-
-    async def _counts(self, sql: str, edges: Sequence[datetime], *arguments: object) -> list[int]:
-        self._check_same_store()
-        moments = [in_range(edge) for edge in edges]
-        most, *texts = arguments
-        rows = await self._postgres.run(
-            lambda connection: connection.fetch(sql, moments[:-1], moments[1:], most, *texts)
-        )
-        return [count for (count,) in rows]
-
-    async def _list(self, sql: str, *arguments: object) -> list[RecordSummary]:
-        self._check_same_store()
-        rows = await self._postgres.run(lambda connection: connection.fetch(sql, *arguments))
-        return [RecordSummary(**dict(row)) for row in rows]
-
-    async def _bounds(
-        self,
-        start: datetime | None,
-        end: datetime | None,
-        before: str | None,
-        *,
-        is_reversed: bool,
-    ) -> tuple[ListOrder, tuple[datetime, str, datetime]]:
-        """Return the order of a list, where its page starts, and where the list ends.
-
-        The start of the page is one bound: with two, Postgres may scan from the wrong one.
-        """
-        first = (_FIRST if start is None else in_range(start), "")
-        last = (_LAST, _LAST_CHARACTER) if end is None else (in_range(end), "")
-        if is_reversed:
-            page = first if before is None else max(first, await self._position(before))
-            return OLDEST_FIRST, (*page, last[0])
-        page = last if before is None else min(last, await self._position(before))
-        return NEWEST_FIRST, (*page, first[0])
-
-    async def _position(self, before: str) -> tuple[datetime, str]:
-        """Return the position of a record in lists."""
-        created_at = None
-        if is_possible_ref(before):
-            created_at = await self._postgres.run(
-                lambda connection: connection.fetchval(_CREATED_AT, before)
-            )
-        if created_at is None:
-            raise InvalidInputError(
-                f"no record has the id {quoted(before)}, so a list cannot continue after it; pass "
-                "the id of the last record of the previous list"
-            )
-        return created_at, before
-
-
-def records_where(columns: Iterable[str], order: ListOrder = NEWEST_FIRST) -> str:
-    """Return the query for a list of records with given texts in columns."""
-    return _LIST.format(
-        columns=_SUMMARY, table="_records", wanted=_tests(columns, 5), **order._asdict()
-    )
-
-
 def records_found(order: ListOrder = NEWEST_FIRST) -> str:
     """Return the query for a list of records with a key.
 
     The page is chosen by the keys alone, so that only the listed records are looked up.
     """
-    page = _LIST.format(
-        columns="context_id", table="_record_keys", wanted=_tests(["key"], 5), **order._asdict()
-    )
+    page = _KEYED.sql(["key"], order)
     return f"""
-        SELECT {_SUMMARY} FROM ({page}) AS page JOIN _records USING (context_id)
+        SELECT {SUMMARY} FROM ({page}) AS page JOIN _records USING (context_id)
         ORDER BY created_at {order.order}, context_id {order.order}
     """
 
 
 def count_where(table: str, columns: Iterable[str]) -> str:
     """Return the query that counts rows with given values in columns, between edges."""
-    return _COUNT_IN_INTERVALS.format(table=table, wanted=_tests(columns, 4))
+    tests = [f" AND {column} = ${number}" for number, column in enumerate(columns, 4)]
+    return _COUNT_IN_INTERVALS.format(table=table, tests="".join(tests))
 
 
-def is_possible_ref(ref: str) -> bool:
-    """Return whether a text may be (part of) an id or hash; Postgres refuses some other texts."""
-    return ref.isascii() and "\0" not in ref
+class PostgresAuditLog:
+    """The audit log of a schema; entries of a store stay when another one adopts its history."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+        self._lists = _Lists(postgres)
+
+    async def append(self, entry: AuditEntry) -> None:
+        async def add(connection: Connection) -> None:
+            async with connection.transaction():
+                await append_entry(connection, entry)
+
+        await self._postgres.run(add)
+
+    async def entries(self, query: AuditQuery) -> list[AuditEntry]:
+        return await audit_entries(self._lists, _ENTRIES, query)
 
 
-def _tests(columns: Iterable[str], first: int) -> str:
-    """Return tests of columns; the values are parameters from a number on."""
-    tests = [f"{column} = ${number}" for number, column in enumerate(columns, first)]
-    return " AND ".join(tests) or "true"
+async def append_entry(connection: Connection, entry: AuditEntry) -> None:
+    """Insert an entry and its outcome, unless they exist."""
+    parameters = msgspec.json.encode(entry.parameters).decode()
+    row = (entry.id, entry.at, entry.actor, entry.action, entry.target, parameters)
+    await connection.execute(_ADD_ENTRY, *row)
+    if entry.outcome != "started":
+        outcome = (entry.id, entry.finished_at, entry.outcome, entry.error)
+        await connection.execute(_ADD_OUTCOME, *outcome)

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from headwater.backends.sqlite.audit import SqliteAuditLog
 from headwater.backends.sqlite.bus import SqliteBus
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.catalog import SqliteCatalog
@@ -21,7 +20,7 @@ from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteLeases
 from headwater.backends.sqlite.notifications import Waker
 from headwater.backends.sqlite.online import SqliteOnlineStore
-from headwater.backends.sqlite.records import SqliteRecordLog
+from headwater.backends.sqlite.records import SqliteAuditLog, SqliteRecordLog
 from headwater.backends.sqlite.vectors.index import SqliteVectorIndex
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock

@@ -1,68 +1,57 @@
-"""Records of contexts in SQLite, byte for byte as sealed."""
+"""Records of contexts in SQLite, byte for byte as sealed, and of administrative actions."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from secrets import token_hex
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.backends.sql_lists import (
+    SUMMARY,
+    SqlList,
+    SqlRecordReads,
+    audit_entries,
+    audit_list,
+)
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import from_micros, to_micros
-from headwater.errors import ErasedMeanwhileError, ImmutableRecordError, InvalidInputError
-from headwater.errors.hints import quoted
+from headwater.errors import ErasedMeanwhileError, ImmutableRecordError
+from headwater.model.admin import AuditEntry
 from headwater.model.contexts import RecordSummary
-from headwater.ports import HASH_PREFIX, RecordQuery, StoredRecord
-
-R = TypeVar("R", bound=RecordSummary)
+from headwater.ports import AuditQuery, RecordQuery, StoredRecord, is_storable
 
 _ALL = StoredRecord.__struct_fields__
-_COLUMNS = ", ".join(_ALL)
-_SUMMARY = ", ".join(RecordSummary.__struct_fields__)
-_RECORDS = f"records ({_COLUMNS})"
+_RECORDS = f"records ({', '.join(_ALL)})"
 _KEYS = "waiting_keys (key, created_at, context_id)"
 _KNOWN = "SELECT context_id, record_hash FROM records WHERE context_id = ? OR record_hash = ?"
-_ONE = f"SELECT {_COLUMNS} FROM records WHERE context_id = ?1 OR record_hash = ?1"
-_CREATED_AT = "SELECT created_at FROM records WHERE context_id = ?"
-_WITH_PREFIX = f"""
-SELECT {_SUMMARY} FROM records WHERE context_id >= ? AND context_id < ?
-ORDER BY context_id DESC LIMIT ?
-"""
-# Only some, so that a short prefix does not collect all records.
-_WITH_HASH = f"""
-SELECT {_SUMMARY} FROM records WHERE context_id IN (
-    SELECT context_id FROM records WHERE record_hash >= ? AND record_hash < ? LIMIT 10000
-) AND context_id < ? ORDER BY context_id DESC LIMIT ?
-"""
 # The keys determine the order, so that only listed records are read. The newest keys are still in
 # waiting_keys.
-_FIND_IN = "FROM {table} WHERE key = ?1 AND (created_at, context_id) {after} (?2, ?3)"
-_FIND_IN += " AND created_at {until} ?4"
-_ORDER = "ORDER BY created_at {order}, context_id {order} LIMIT ?5"
 _FIND = f"""
-SELECT {_SUMMARY} FROM (
-    SELECT * FROM (
-        SELECT created_at, context_id {_FIND_IN.replace("{table}", "record_keys")} {_ORDER}
-    )
-    UNION SELECT created_at, context_id {_FIND_IN.replace("{table}", "waiting_keys")}
-    {_ORDER}
-) CROSS JOIN records USING (created_at, context_id) {_ORDER}
-"""
-_COUNT = """
-SELECT count(*) FROM (
-    SELECT 1 FROM records WHERE created_at >= ? AND created_at < ? {wanted} LIMIT ?
-)
+SELECT {SUMMARY} FROM (
+    SELECT * FROM ({{record_keys}}) UNION ALL SELECT * FROM ({{waiting_keys}})
+) CROSS JOIN records USING (created_at, context_id)
+ORDER BY created_at {{order}}, context_id {{order}} LIMIT $4
 """
 # A key may be in waiting_keys several times, and is not in both tables.
+_KEYED = {
+    table: SqlList("DISTINCT created_at, context_id", table, "created_at", "context_id")
+    for table in ("record_keys", "waiting_keys")
+}
+_COUNT = """
+SELECT count(*) FROM (
+    SELECT 1 FROM records WHERE created_at >= ? AND created_at < ? {tests} LIMIT ?
+)
+"""
 _COUNT_FOUND = """
 SELECT (SELECT count(*) FROM (
     SELECT 1 FROM record_keys WHERE key = ?1 AND created_at >= ?2 AND created_at < ?3 LIMIT ?4
@@ -99,9 +88,9 @@ _MARKS = f"SELECT substr(key, {len(_MARK) + 1}) FROM meta WHERE key LIKE '{_MARK
 _ADD_MARK = "INSERT OR IGNORE INTO meta (key, value) VALUES (?, '')"
 _UNLESS_KNOWN = "ON CONFLICT DO NOTHING"
 _KEYS_PER_STATEMENT = 8
-_LAST_CHARACTER = "\U0010ffff"
-_NO_END = (2**63 - 1, "")
-_NO_START = (-(2**63), "")
+# A trigger ignores an entry or an outcome that exists.
+_ADD_ENTRY = "INSERT INTO audit_log VALUES (?, ?, ?, ?, ?, ?)"
+_ADD_OUTCOME = "INSERT INTO audit_outcomes VALUES (?, ?, ?, ?)"
 
 
 class _Append(NamedTuple):
@@ -113,19 +102,26 @@ class _Append(NamedTuple):
     checked: int
 
 
-class _Order(NamedTuple):
-    """The order of a list, the position that its page starts after, and its end."""
+class _Lists:
+    """The database as lists read it, inline."""
 
-    after: str
-    until: str
-    order: str
-    bounds: tuple[int, str, int]
+    earliest = -(2**63)
+    latest = 2**63 - 1
+    stored = staticmethod(to_micros)
+    time = staticmethod(from_micros)
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    async def rows(self, sql: str, *arguments: Any) -> list[Any]:
+        return self._home.read(sql.replace("$", "?"), arguments)
 
 
-class SqliteRecordLog:
+class SqliteRecordLog(SqlRecordReads):
     """The record log, read inline; concurrent appends share a commit in the writer thread."""
 
     def __init__(self, home: Home, writer: Writer, erasures: SqliteErasures) -> None:
+        super().__init__(_Lists(home), "records")
         self._home = home
         self._writer = writer
         self._append_all = partial(_append, erasures)  # one object: the key of bulk writes
@@ -139,33 +135,6 @@ class SqliteRecordLog:
             self._append_all, _Append(record, _row(record), set(keys), checked)
         )
 
-    async def get(self, ref: str) -> StoredRecord | None:
-        if not ref.isascii():
-            return None
-        rows = self._home.read(_ONE, (ref,))
-        return _read(StoredRecord, rows[0]) if rows else None
-
-    async def beginning(
-        self, prefix: str, *, before: str | None = None, limit: int = 100
-    ) -> list[RecordSummary]:
-        last = _LAST_CHARACTER if before is None else self._position(before)[1]
-        if not prefix.isascii():
-            return []
-        end = prefix + _LAST_CHARACTER
-        if prefix.startswith(HASH_PREFIX):
-            return self._summaries(_WITH_HASH, (prefix, end, last, limit))
-        return self._summaries(_WITH_PREFIX, (prefix, min(end, last), limit))
-
-    async def records(self, query: RecordQuery) -> list[RecordSummary]:
-        texts = query.texts()
-        order = self._order(query.start, query.end, query.before, is_reversed=query.oldest_first)
-        if texts is None:
-            return []
-        sql = f"SELECT {_SUMMARY} FROM records WHERE (created_at, context_id) {order.after} (?, ?)"
-        sql += f" AND created_at {order.until} ? {_sql_tests(texts)}"
-        sql += f" ORDER BY created_at {order.order}, context_id {order.order} LIMIT ?"
-        return self._summaries(sql, (*order.bounds, *texts.values(), query.limit))
-
     async def find(
         self,
         key: bytes,
@@ -176,15 +145,18 @@ class SqliteRecordLog:
         oldest_first: bool = False,
         limit: int = 100,
     ) -> list[RecordSummary]:
-        order = self._order(start, end, before, is_reversed=oldest_first)
-        sql = _FIND.format(after=order.after, until=order.until, order=order.order)
-        return self._summaries(sql, (key, *order.bounds, limit))
+        order, bounds = await self._list.bounds(
+            self._database, start, end, before, oldest_first=oldest_first
+        )
+        keys = {name: keyed.sql(["key"], order) for name, keyed in _KEYED.items()}
+        sql = _FIND.format(order=order.order, **keys)
+        return await self._summaries(sql, *bounds, limit, key)
 
     async def count(self, query: RecordQuery, edges: Sequence[datetime], most: int) -> list[int]:
         texts = query.texts()
         if texts is None:
             return [0] * (len(edges) - 1)
-        sql = _COUNT.format(wanted=_sql_tests(texts))
+        sql = _COUNT.format(tests="".join(f" AND {column} = ?" for column in texts))
         return await self._counts(
             sql, [(*interval, *texts.values(), most) for interval in _intervals(edges)]
         )
@@ -199,39 +171,6 @@ class SqliteRecordLog:
             return [self._home.read(sql, interval)[0][0] for interval in intervals]
 
         return await asyncio.to_thread(count)
-
-    def _summaries(self, sql: str, arguments: tuple[Any, ...]) -> list[RecordSummary]:
-        return [_read(RecordSummary, row) for row in self._home.read(sql, arguments)]
-
-    def _order(
-        self,
-        start: datetime | None,
-        end: datetime | None,
-        before: str | None,
-        *,
-        is_reversed: bool,
-    ) -> _Order:
-        """Return the order of a list, where its page starts and where the list ends.
-
-        The start of the page is one bound: with two, SQLite would start at the wrong one.
-        """
-        first = _NO_START if start is None else (to_micros(start), "")
-        last = _NO_END if end is None else (to_micros(end), "")
-        if is_reversed:
-            page = first if before is None else max(first, self._position(before))
-            return _Order(">", "<", "ASC", (*page, last[0]))
-        page = last if before is None else min(last, self._position(before))
-        return _Order("<", ">=", "DESC", (*page, first[0]))
-
-    def _position(self, before: str) -> tuple[int, str]:
-        """Return the position of a record in lists."""
-        rows = before.isascii() and self._home.read(_CREATED_AT, (before,))
-        if not rows:
-            raise InvalidInputError(
-                f"no record has the id {quoted(before)}, so the next page cannot be found; pass "
-                "the id of the last record of the previous page"
-            )
-        return rows[0][0], before
 
     async def index_key(self) -> bytes:
         rows = self._home.read(_INDEX_KEY)
@@ -253,7 +192,7 @@ class SqliteRecordLog:
     async def redact(
         self, context_id: str, *, expected: bytes, disclosures: bytes, redactions: bytes
     ) -> bool:
-        if not context_id.isascii():
+        if not is_storable(context_id):
             return False
 
         def job(db: sqlite3.Connection) -> bool:
@@ -285,10 +224,6 @@ class SqliteRecordLog:
             old = [key for key in page if key[1] < before]
             if old:
                 await self._writer.run(partial(_remove_keys, old))
-
-
-def _sql_tests(columns: Iterable[str]) -> str:
-    return "".join(f" AND {column} = ?" for column in columns)
 
 
 def _intervals(edges: Sequence[datetime]) -> Iterator[tuple[int, int]]:
@@ -337,9 +272,25 @@ def _row(record: StoredRecord) -> tuple[Any, ...]:
     return tuple(values[column] for column in _ALL)
 
 
-def _read(kind: type[R], row: tuple[Any, ...]) -> R:
-    values = dict(zip(kind.__struct_fields__, row, strict=True))
-    values["created_at"] = from_micros(values["created_at"])
-    values["is_signed"] = bool(values["is_signed"])
-    values["is_redacted"] = bool(values["is_redacted"])
-    return kind(**values)
+class SqliteAuditLog:
+    """The audit log: two tables that only grow."""
+
+    def __init__(self, home: Home, writer: Writer) -> None:
+        self._lists = _Lists(home)
+        self._writer = writer
+
+    async def append(self, entry: AuditEntry) -> None:
+        parameters = msgspec.json.encode(entry.parameters).decode()
+        at = to_micros(entry.at)
+        row = (entry.id, at, entry.actor, entry.action, entry.target, parameters)
+        end = None if entry.finished_at is None else to_micros(entry.finished_at)
+
+        def job(db: sqlite3.Connection) -> None:
+            db.execute(_ADD_ENTRY, row)
+            if entry.outcome != "started":
+                db.execute(_ADD_OUTCOME, (entry.id, end, entry.outcome, entry.error))
+
+        await self._writer.run(job)
+
+    async def entries(self, query: AuditQuery) -> list[AuditEntry]:
+        return await audit_entries(self._lists, audit_list(), query)
