@@ -30,7 +30,6 @@ REMOTE = {
 OMITTED = {
     "search": {"rerank", "unknown"},
     "run": {"source", "runner", "files"},
-    "get_historical_features": {"exported"},
 }
 
 

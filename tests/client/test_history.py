@@ -103,6 +103,8 @@ async def test_mistakes_in_a_table_are_named_as_the_store_names_them(
         await client.get_historical_features(ROWS, ["totl_spend"])
     with pytest.raises(InvalidInputError, match="runs where the store is"):
         await client.get_historical_features("SELECT 1", ["total_spend"])
+    with pytest.raises(InvalidInputError, match="exported cannot be sent to a server"):
+        await client.get_historical_features(ROWS, ["total_spend"], exported="history")
 
 
 async def test_a_table_is_imported_and_history_exported(

@@ -10,10 +10,9 @@ import httpx
 
 from headwater.client.contexts import ContextCalls, RecordCalls
 from headwater.client.events import EventCalls, PublishCalls
-from headwater.client.features import FeatureReadCalls
+from headwater.client.features import FeatureCalls
 from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls, SearchCalls
-from headwater.client.past_values import PastValueCalls
 from headwater.client.publisher import FailedEvent, Publisher, PublisherOptions
 from headwater.client.server import Server
 from headwater.core.clock import SystemClock
@@ -81,9 +80,7 @@ class ServerAdmin(AdminVerbs):
         return await self._server.get(Series, "/v1/series")
 
 
-class AsyncClient(
-    PublishCalls, FeatureReadCalls, PastValueCalls, ContextCalls, SearchCalls, AuditLogVerbs
-):
+class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchCalls, AuditLogVerbs):
     """A Headwater server, with the verbs, arguments, results and errors of a ``FeatureStore``.
 
     Args:

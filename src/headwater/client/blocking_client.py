@@ -9,7 +9,6 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater.client.async_client import AsyncClient, ServerAdmin
 from headwater.client.contexts import RecordCalls
-from headwater.client.history import HistoryCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import Publisher
 from headwater.core.blocking import Blocking, SyncLoop, blocking
@@ -18,6 +17,7 @@ from headwater.store.verbs.backfills import SyncBackfillVerbs
 from headwater.store.verbs.catalog import SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import SyncDeadLetterVerbs
 from headwater.store.verbs.events import SyncEventVerbs
+from headwater.store.verbs.history import SyncHistoryVerbs
 from headwater.store.verbs.indexes import SyncIndexVerbs
 from headwater.store.verbs.records import SyncRecordVerbs
 
@@ -70,13 +70,6 @@ class BlockingServerAdmin(SyncAdminVerbs[ServerAdmin]):
     doctor = blocking(ServerAdmin.doctor)
 
 
-class BlockingHistoryCalls(Blocking[HistoryCalls]):
-    """``client.history``."""
-
-    import_file = blocking(HistoryCalls.import_file)
-    export = blocking(HistoryCalls.export)
-
-
 class BlockingPublisher(Blocking[Publisher]):
     """The publisher of a `Client`."""
 
@@ -116,7 +109,7 @@ class Client(Blocking[AsyncClient]):
         self.records = BlockingRecordCalls(client.records, loop)
         self.indexes = BlockingIndexCalls(client.indexes, loop)
         self.dead_letters = SyncDeadLetterVerbs(client.dead_letters, loop)
-        self.history = BlockingHistoryCalls(client.history, loop)
+        self.history = SyncHistoryVerbs(client.history, loop)
         self.catalog = SyncCatalogVerbs(client.catalog, loop)
         self.backfills = SyncBackfillVerbs(client.backfills, loop)
         self.admin = BlockingServerAdmin(client.admin, loop)

@@ -1,20 +1,22 @@
-"""The verbs of a client that read feature values."""
+"""The verbs of a client that read feature values of now and of the past."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from headwater.client.server import Server
+from headwater.client.server import Server, counted, local_argument, sending, written
 from headwater.declarations.feature_handles import (
     Feature,
     FeatureRef,
     check_sequences,
     feature_name,
 )
+from headwater.errors import ConnectionLostError, InvalidInputError
+from headwater.model.declarations import StoreListing
 from headwater.model.features import (
     FeatureRow,
     FeaturesBody,
@@ -23,7 +25,10 @@ from headwater.model.features import (
     ManyFeatures,
     OneFeature,
 )
+from headwater.model.history import PARQUET, SentTable
+from headwater.model.progress import OnStep
 from headwater.model.values import FeatureValue
+from headwater.store.verbs.features import FeatureVerbs
 
 Id = TypeVar("Id", str, int)
 
@@ -31,48 +36,32 @@ Id = TypeVar("Id", str, int)
 _VALUES_AT_ONCE = 5_000
 
 
-class FeatureReadCalls:
-    """The part of a client that reads feature values.
-
-    Values are JSON; those of a feature that is given by its handle are in its annotated type.
-    """
+class FeatureCalls(FeatureVerbs):
+    """The part of a client that reads feature values."""
 
     _server: Server
 
+    @sending(FeatureVerbs.get_feature)
     async def get_feature(self, name: FeatureRef, entity_id: str | int) -> Any:
-        """Return one feature's value for one entity; None if there is none.
-
-        >>> await client.get_feature("total_spend", "ada")
-        25.0
-        """
-        found = await self._server.get(
+        read = await self._server.get(
             OneFeature, "/v1/features/{}", feature_name(name), entity_id=entity_id
         )
-        return _typed(name, found.value)
+        return _typed(name, read.value)
 
+    @sending(FeatureVerbs.get_features)
     async def get_features(
         self, names: Sequence[FeatureRef], entity_ids: Sequence[Id]
     ) -> dict[Id, dict[str, Any]]:
-        """Return many features of many entities, by entity id, then by name.
-
-        >>> await client.get_features(["total_spend"], ["ada", "bob"])
-        {'ada': {'total_spend': 25.0}, 'bob': {'total_spend': None}}
-        """
         rows = await self.get_feature_values(names, entity_ids)
         return {
             entity_id: {name: value.value for name, value in row.items()}
             for entity_id, row in zip(entity_ids, rows, strict=True)
         }
 
+    @sending(FeatureVerbs.get_feature_values)
     async def get_feature_values(
         self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]
     ) -> list[FeatureRow]:
-        """Return values with age and source, one row per entity in the order of ``entity_ids``.
-
-        >>> (row,) = await client.get_feature_values(["total_spend"], ["ada"])
-        >>> row["total_spend"].source
-        'online'
-        """
         check_sequences(names, entity_ids)
         by_name = {feature_name(name): name for name in names}
         size = max(1, _VALUES_AT_ONCE // max(1, len(by_name)))
@@ -81,42 +70,65 @@ class FeatureReadCalls:
         for start in range(0, max(1, len(entity_ids)), size):
             ids = list(map(str, entity_ids[start : start + size]))
             body = FeaturesBody(entity_ids=ids, features=list(by_name))
-            found = await self._server.ask(ManyFeatures, "/v1/features", body=body)
+            read = await self._server.ask(ManyFeatures, "/v1/features", body=body)
             rows += [
                 {
-                    name: FeatureValue(_typed(by_name[name], each.value), each.as_of, each.source)
-                    for name, each in row.values.items()
+                    name: FeatureValue(_typed(by_name[name], read.value), read.as_of, read.source)
+                    for name, read in row.values.items()
                 }
-                for row in found.rows
+                for row in read.rows
             ]
         return rows
 
-    async def get_feature_history(
-        self,
-        name: FeatureRef,
-        entity_id: str | int,
-        *,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        limit: int = 100,
-    ) -> list[HistoricalValue]:
-        """Return one feature's values for one entity over time, the newest first.
-
-        >>> [past.value for past in await client.get_feature_history("total_spend", "ada")]
-        [25.0]
-        """
-        found = await self._server.get(
-            HistoryOfFeature,
-            "/v1/features/{}/history",
-            feature_name(name),
-            entity_id=entity_id,
-            start=start,
-            end=end,
-            limit=limit,
-        )
+    @sending(FeatureVerbs.get_feature_history)
+    async def get_feature_history(self, name: FeatureRef, **query: Any) -> list[HistoricalValue]:
+        path = "/v1/features/{}/history"
+        page = await self._server.get(HistoryOfFeature, path, feature_name(name), **query)
         return [
-            msgspec.structs.replace(each, value=_typed(name, each.value)) for each in found.values
+            msgspec.structs.replace(past, value=_typed(name, past.value)) for past in page.values
         ]
+
+    @sending(FeatureVerbs.get_historical_features)
+    async def get_historical_features(
+        self,
+        frame: Any,
+        features: Sequence[FeatureRef],
+        output: str | Path | None,
+        exported: str | Path | None,
+        progress: OnStep | None,
+        *,
+        at: str,
+        with_as_of: bool,
+        known: bool,
+    ) -> Any:
+        if exported is not None:
+            raise local_argument("exported", "get_historical_features")
+        from headwater.client.remote_frames import RemoteFrame, is_sql  # noqa: PLC0415 - loads DuckDB
+
+        if is_sql(frame):
+            raise InvalidInputError(
+                "a query as the frame runs where the store is; pass its rows, for example as a "
+                "DuckDB relation"
+            )
+        declared = await self._server.get(StoreListing, "/api/store")
+        target = None if output is None else Path(output)
+        async with RemoteFrame(frame, target, declared, features, at) as remote:
+            points = await remote.write_points(with_as_of=with_as_of)
+            with remote.answer.open("wb") as opened:
+                sent = await self._server.upload(
+                    SentTable,
+                    "/v1/history/read",
+                    file=points,
+                    media_type=PARQUET,
+                    on_line=written(opened, counted(progress)),
+                    features=",".join(map(feature_name, features)),
+                    at=at,
+                    known=known,
+                    with_as_of=with_as_of,
+                )
+            if remote.answer.stat().st_size != sent.bytes:
+                raise ConnectionLostError(self._server.url, "parts of the table are missing")
+            return await remote.attach(sent.json_columns)
 
 
 def _typed(name: FeatureRef, value: Any) -> Any:

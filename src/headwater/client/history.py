@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headwater.client.server import Server
-from headwater.client.stream_lines import counted, written
+from headwater.client.server import Server, counted, sending, written
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import ConnectionLostError
 from headwater.model.catalog import CatalogState
@@ -15,43 +13,30 @@ from headwater.model.history import (
     CSV,
     PARQUET,
     ExportBody,
+    ExportReport,
     HistoryCatalog,
     ImportReport,
     SentHistory,
 )
 from headwater.model.progress import OnStep
-
-if TYPE_CHECKING:
-    from headwater.model.history import ExportReport
+from headwater.store.verbs.history import HistoryVerbs
 
 
-class HistoryCalls:
+class HistoryCalls(HistoryVerbs):
     """``client.history``: import feature tables, export history to files."""
 
     def __init__(self, server: Server) -> None:
+        super().__init__(server)
         self._server = server
 
+    @sending(HistoryVerbs.import_file)
     async def import_file(
         self,
         file: str | Path,
         features: Sequence[FeatureRef],
-        *,
-        id: str | None = None,
-        value: str | None = None,
-        at: str | None = None,
-        written: str | None = None,
-        time_zone: str | None = None,
-        progress: OnStep | None = None,
+        progress: OnStep | None,
+        **columns: str | None,
     ) -> ImportReport:
-        """Add the values of a Parquet or CSV file to history, with the times that they are of.
-
-        The options are those of ``store.history.import_file``. The file is sent to the server,
-        which limits its size by ``http.max_upload_bytes``. Values that history has are left out,
-        so an import that was interrupted is simply run again.
-
-        >>> await client.history.import_file("spend.csv", ["total_spend"])
-        <ImportReport rows=2 values=2 added=2 missing=0>
-        """
         from headwater.history.frames.files import rows_of  # noqa: PLC0415 - loads DuckDB
 
         path = Path(file)
@@ -63,23 +48,11 @@ class HistoryCalls:
             media_type=PARQUET if path.suffix == ".parquet" else CSV,
             on_line=counted(progress),
             features=",".join(map(feature_name, features)),
-            id=id,
-            value=value,
-            at=at,
-            written=written,
-            time_zone=time_zone,
+            **columns,
         )
 
+    @sending(HistoryVerbs.export)
     async def export(self, folder: str | Path) -> ExportReport:
-        """Write the history of all features to Parquet files; again, add the rows since then.
-
-        ``get_historical_features(…, exported=folder)`` of a store reads them. An export that was
-        interrupted is simply run again.
-
-        >>> report = await client.history.export("history")
-        >>> report.added == report.rows
-        True
-        """
         from headwater.backends.duckdb.history_export import HistoryExport  # noqa: PLC0415 - loads DuckDB
 
         now = (await self._server.get(HistoryCatalog, "/v1/history/catalog")).now

@@ -11,14 +11,13 @@ from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from types import NoneType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, BinaryIO, Concatenate, NamedTuple, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
 from headwater.client.problems import error_of
-from headwater.client.stream_lines import OnLine, StreamLine, counted, shown
 from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
 from headwater.core.retrying import Pause, backoff, retried, retry_after_seconds
@@ -33,12 +32,13 @@ from headwater.errors import (
     UnexpectedResponseError,
 )
 from headwater.model.problems import MEDIA_TYPE, UNAVAILABLE, Problem
-from headwater.model.progress import ProgressStep
+from headwater.model.progress import OnStep, ProgressStep
 from headwater.settings.masking import mask_address
 from headwater.store.verbs.verb import Arguments, Verb, Verbs
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S")
 V = TypeVar("V")
 
 _FIRST_PAUSE_SECONDS = 0.1
@@ -65,6 +65,18 @@ class Request(NamedTuple):
     media_type: str = "application/json"
     is_streamed: bool = False
     """Whether the body of the response is read line by line."""
+
+
+class StreamLine(msgspec.Struct, frozen=True):
+    """A line; the last one has the result or the problem."""
+
+    progress: msgspec.Raw = msgspec.Raw()
+    data: bytes = b""
+    result: msgspec.Raw = msgspec.Raw()
+    problem: msgspec.Raw = msgspec.Raw()
+
+
+OnLine = Callable[[StreamLine], None]
 
 
 class FailedAttempt(NamedTuple):
@@ -108,10 +120,7 @@ class Server:
         """Send a verb; return its result."""
         for name in verb.local:
             if arguments.get(name) is not None:
-                raise InvalidInputError(
-                    f"{name} cannot be sent to a server; leave it out, or call {verb.name} of a "
-                    "FeatureStore"
-                )
+                raise local_argument(name, verb.name)
         sent = verb.sent(arguments)
         path = verb.path.format(**{name: quote(str(sent.pop(name)), safe="")
                                    for name in verb.path_names})  # fmt: skip
@@ -364,6 +373,43 @@ def sending(
         return call
 
     return mark
+
+
+def local_argument(name: str, verb: str) -> InvalidInputError:
+    """Return the error of an argument that only callers in the process of a store can give."""
+    return InvalidInputError(
+        f"{name} cannot be sent to a server; leave it out, or call {verb} of a FeatureStore"
+    )
+
+
+def counted(progress: OnStep | None) -> OnLine | None:
+    """Return a function that calls ``progress`` with the numbers of a line."""
+    return shown(ProgressStep, progress and (lambda step: progress(step.done, step.total)))
+
+
+def shown(kind: type[S], progress: Callable[[S], None] | None) -> OnLine | None:
+    """Return a function that calls ``progress`` with the progress of a line, in its type."""
+    if progress is None:
+        return None
+    decoder = msgspec.json.Decoder(kind | None)
+
+    def show(line: StreamLine) -> None:
+        step = decoder.decode(line.progress) if bytes(line.progress) else None
+        if step is not None:
+            progress(step)
+
+    return show
+
+
+def written(file: BinaryIO, then: OnLine | None = None) -> OnLine:
+    """Return a function that writes the data of lines to a file."""
+
+    def write(line: StreamLine) -> None:
+        file.write(line.data)
+        if then is not None:
+            then(line)
+
+    return write
 
 
 async def _chunks(file: Path) -> AsyncIterator[bytes]:

@@ -32,6 +32,7 @@ from headwater.features.refresh import Refresh
 from headwater.features.services import Services
 from headwater.features.user_calls import FeatureCalls, LimitedCalls
 from headwater.history.feature_catalog import FeatureCatalog
+from headwater.history.one_value import ValueHistory
 from headwater.history.versions import declare
 from headwater.ports import Backends
 from headwater.retrieval.embeddings import Embedders
@@ -72,6 +73,7 @@ class Engine(Services, frozen=True):
     recorded: RecordedContexts
     reconciler: Reconciler
     feature_catalog: FeatureCatalog
+    value_history: ValueHistory
     audit_log: AuditReader
     events: EventLog
     letters: Letters
@@ -140,6 +142,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         recorded=RecordedContexts(services, reader, assembler),
         reconciler=Reconciler(registry, backends, clock),
         feature_catalog=FeatureCatalog(services),
+        value_history=ValueHistory(services),
         audit_log=AuditReader(services),
         events=EventLog(services),
         letters=Letters(services),

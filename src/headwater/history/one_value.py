@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from headwater.core.clock import MICROSECOND
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
+from headwater.features.call_scope import track_source
+from headwater.features.caller_limits import limited_caller
+from headwater.features.services import Services
 from headwater.history.causes import MOST_CAUSES, CausedRow, events_behind
-from headwater.model.features import CauseEvent, HistoricalValue
-from headwater.ports import HistoryRow, OfflineStore
+from headwater.model.features import HistoricalValue
+from headwater.ports import HistoryRow
 
 MOST_ROWS = 10_000
 
@@ -23,39 +26,56 @@ class ValuePage(NamedTuple):
     next_end: datetime | None
 
 
-async def values_over_time(
-    offline: OfflineStore,
-    feature: FeatureDef,
-    entity_id: str,
-    start: datetime | None,
-    end: datetime | None,
-    limit: int,
-) -> list[HistoricalValue]:
-    """Return the values of one entity with ``start <= as_of < end``, the newest first."""
-    _check_range(feature, start, end, limit, MOST_ROWS)
-    rows = await offline.rows(feature.series, entity_id, start=start, end=end, limit=limit)
-    return [_value(feature, row) for row in rows]
+class ValueHistory:
+    """The rows of history of single features and entities, in an open store."""
 
+    def __init__(self, services: Services) -> None:
+        self._registry = services.registry
+        self._offline = services.backends.offline
 
-async def page_of_values(
-    offline: OfflineStore,
-    feature: FeatureDef,
-    entity_id: str,
-    start: datetime | None,
-    end: datetime | None,
-    limit: int,
-    event_types: Collection[str] = (),
-) -> ValuePage:
-    """Return a page of the values of one entity, with the events of these types behind them.
+    async def page(
+        self,
+        name: str,
+        entity_id: str | int,
+        start: datetime | None,
+        end: datetime | None,
+        limit: int,
+        *,
+        events: bool = False,
+    ) -> ValuePage:
+        """Return the values with ``start <= as_of < end``, the newest first, and their events.
 
-    Values of the moment at which a page ends may be repeated on the next one.
-    """
-    _check_range(feature, start, end, limit, MOST_CAUSES if event_types else MOST_ROWS)
-    rows = await offline.rows(feature.series, entity_id, start=start, end=end, limit=limit + 1)
-    shown = rows[:limit]
-    events = await events_behind(offline, [CausedRow(entity_id, row) for row in shown], event_types)
-    values = [_value(feature, row, event) for row, event in zip(shown, events, strict=True)]
-    return ValuePage(values, _next_end(rows) if len(rows) > limit else None)
+        Values of the moment at which a page ends may be repeated on the next one.
+        """
+        feature, text_id = self._checked(name, entity_id)
+        declared = self._registry.features.values() if events else ()
+        types = {event_type for other in declared for event_type in other.triggers}
+        _check_range(feature, start, end, limit, MOST_CAUSES if types else MOST_ROWS)
+        rows = await self._offline.rows(
+            feature.series, text_id, start=start, end=end, limit=limit + 1
+        )
+        shown = [CausedRow(text_id, row) for row in rows[:limit]]
+        behind = await events_behind(self._offline, shown, types)
+        decode = feature.codec.decode
+        values = [
+            HistoricalValue(decode(row.value), row.as_of, row.written_at, row.cause, event)
+            for row, event in zip(rows[:limit], behind, strict=True)
+        ]
+        return ValuePage(values, _next_end(rows) if len(rows) > limit else None)
+
+    def _checked(self, name: str, entity_id: str | int) -> tuple[FeatureDef, str]:
+        """Return a feature and an id whose history the caller may read, and track the read."""
+        feature = self._registry.feature(name)
+        feature.check_stored()
+        text_id = feature.entity.text_id(entity_id)
+        limited = limited_caller()
+        if limited is not None:
+            limited.check_entity(feature.entity.name, text_id)
+        track_source("feature", feature.entity.name, feature.name, text_id)
+        if not feature.stored:
+            # History does not say what a value was computed from.
+            track_source("other", "past values of a computed feature")
+        return feature, text_id
 
 
 def _next_end(rows: Sequence[HistoryRow]) -> datetime:
@@ -63,13 +83,6 @@ def _next_end(rows: Sequence[HistoryRow]) -> datetime:
     first, following = rows[0].as_of, rows[-1].as_of
     # Values of the moment between two pages are on both, unless they fill a whole page.
     return following if first == following else following + MICROSECOND
-
-
-def _value(
-    feature: FeatureDef, row: HistoryRow, event: CauseEvent | None = None
-) -> HistoricalValue:
-    value = feature.codec.decode(row.value)
-    return HistoricalValue(value, row.as_of, row.written_at, row.cause, event)
 
 
 def _check_range(

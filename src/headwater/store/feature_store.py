@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from headwater.core.blocking import Blocking, T, blocking
 from headwater.core.clock import Clock, SystemClock
 from headwater.declarations import context_decorators, feature_decorators, graph
-from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
+from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.graph import draw
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.auditing import audited
 from headwater.features.call_scope import check_not_replaying, loaded_value
-from headwater.features.caller_limits import limited_caller
 from headwater.model.callers import current_caller
 from headwater.model.declarations import Graph
 from headwater.settings.environments import on_servers
@@ -25,8 +24,6 @@ from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.contexts import ContextVerbs
 from headwater.store.events import EventBus, SyncEventBus
-from headwater.store.history import HistoryVerbs, SyncHistoryVerbs
-from headwater.store.history_reads import PastValueVerbs
 from headwater.store.indexes import StoreIndexes, SyncStoreIndexes
 from headwater.store.runtime import Runtime
 from headwater.store.searching import SearchVerbs
@@ -35,17 +32,19 @@ from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
 from headwater.store.verbs.events import PublishVerbs
+from headwater.store.verbs.features import FeatureVerbs
+from headwater.store.verbs.history import HistoryVerbs, SyncHistoryVerbs
 from headwater.store.verbs.records import RecordVerbs, SyncRecordVerbs
 from headwater.store.writing import set_value
 
 if TYPE_CHECKING:
     # Loading these takes longer than everything else here, and only an open store needs them.
-    from headwater.model.features import FeatureRow
+    pass
 
 Id = TypeVar("Id", str, int)
 
 
-class FeatureStore(PublishVerbs, SearchVerbs, ContextVerbs, PastValueVerbs, AuditLogVerbs):
+class FeatureStore(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditLogVerbs):
     """Features declared in a file, kept fresh by events and served to applications.
 
     Creating a store opens nothing; its first use does. Keyword arguments take precedence over the
@@ -184,58 +183,6 @@ class FeatureStore(PublishVerbs, SearchVerbs, ContextVerbs, PastValueVerbs, Audi
     ) -> None:
         await self.close()
 
-    def get_feature(self, name: FeatureRef, entity_id: str | int) -> Coroutine[Any, Any, Any]:
-        """Return one feature's value for one entity, in its annotated type; None if there is none.
-
-        ``name`` is the feature's name or its handle, here and in the other verbs.
-
-        >>> await store.get_feature("total_spend", "ada")
-        25.0
-        """
-        # The verb that handlers call most: an open store returns the reader's coroutine itself.
-        if name.__class__ is not str:
-            name = feature_name(name)
-        if current_caller() is not None:
-            self._check_limits([name], [entity_id])
-        engine = self._runtime.current()
-        if engine is None:
-            return self._open_and_get(name, entity_id)
-        return engine.reader.value(name, entity_id)
-
-    async def _open_and_get(self, name: str, entity_id: str | int) -> Any:
-        engine = await self._runtime.open()
-        return await engine.reader.value(name, entity_id)
-
-    async def get_features(
-        self, names: Sequence[FeatureRef], entity_ids: Sequence[Id]
-    ) -> dict[Id, dict[str, Any]]:
-        """Return many features of many entities in one round trip, by entity id, then by name.
-
-        >>> await store.get_features(["total_spend"], ["ada", "bob"])
-        {'ada': {'total_spend': 25.0}, 'bob': {'total_spend': None}}
-        """
-        check_sequences(names, entity_ids)
-        if current_caller() is not None:
-            self._check_limits(names, entity_ids)
-        engine = self._runtime.current() or await self._runtime.open()
-        rows = await engine.reader.values(names, entity_ids)
-        return dict(zip(entity_ids, rows, strict=True))
-
-    async def get_feature_values(
-        self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]
-    ) -> list[FeatureRow]:
-        """Return values with age and source, one row per entity in the order of ``entity_ids``.
-
-        >>> (row,) = await store.get_feature_values(["total_spend"], ["ada"])
-        >>> row["total_spend"].source
-        'online'
-        """
-        check_sequences(names, entity_ids)
-        if current_caller() is not None:
-            self._check_limits(names, entity_ids)
-        engine = self._runtime.current() or await self._runtime.open()
-        return await engine.reader.read(names, entity_ids)
-
     async def set_feature(
         self,
         name: FeatureRef,
@@ -255,19 +202,12 @@ class FeatureStore(PublishVerbs, SearchVerbs, ContextVerbs, PastValueVerbs, Audi
         """
         check_not_replaying("set_feature")
         if current_caller() is not None:
-            self._check_limits([name], [entity_id])
+            self._runtime.check_limits([name], [entity_id])
         feature = self._runtime.registry.feature(feature_name(name))
         await set_value(self._runtime, feature, entity_id, value, as_of)
 
-    def _check_limits(self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
-        """Raise CallerLimitError if the caller of the request may not use these entities."""
-        limited = limited_caller()
-        if limited is not None:
-            registry = self._runtime.registry
-            limited.check_features(registry, map(feature_name, names), entity_ids)
 
-
-def _loaded_value(store: FeatureStore, name: FeatureRef, entity_id: str | int) -> Any:
+def _loaded_value(store: FeatureVerbs, name: FeatureRef, entity_id: str | int) -> Any:
     """Return a value that the running handler has loaded, or UNSET."""
     return loaded_value(runtime_of(store).registry.feature(feature_name(name)), entity_id)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headwater.core.blocking import SyncLoop
 from headwater.core.clock import Clock
 from headwater.declarations.contexts import ContextDef, check_not_looser
+from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.items import Chunk
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import RetrieverDef
@@ -19,6 +21,7 @@ from headwater.features.call_scope import (
     current_replay,
     track_source,
 )
+from headwater.features.caller_limits import limited_caller
 from headwater.features.scope_clock import ScopeClock, real_clock
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
@@ -28,6 +31,7 @@ from headwater.store.verbs.verb import Arguments, Verb, Verbs
 
 if TYPE_CHECKING:
     from headwater.engine.engine import Engine
+    from headwater.store.tables import Tables
 
 
 class Runtime:
@@ -74,6 +78,19 @@ class Runtime:
         notes = {name: sent.get(name, verb.fields[name].default) for name in verb.notes}
         async with audited(await self.open(), verb.changes, target, **notes):
             return await verb.call(group, arguments)
+
+    def check_limits(self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
+        """Raise CallerLimitError if the caller of the request may not use these entities."""
+        limited = limited_caller()
+        if limited is not None:
+            limited.check_features(self.registry, map(feature_name, names), entity_ids)
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Tables and history."""
+        from headwater.store import tables  # noqa: PLC0415 - loads DuckDB
+
+        return tables.Tables(self)
 
     async def assemble(
         self,

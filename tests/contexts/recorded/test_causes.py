@@ -7,7 +7,6 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
 from headwater.contexts.recorded import causes as causes_module
 from headwater.declarations.runtime import runtime_of
-from headwater.store.history_reads import page_of_history
 from headwater.testing import ManualClock
 
 pytestmark = pytest.mark.both_environments
@@ -84,8 +83,8 @@ async def test_the_event_is_that_of_the_entity_if_others_have_the_same_id(
     for name, event_type in (("ada", "visit"), ("bob", "call")):
         found = await store.records.causes((await made(name)).context_id)
         assert [each.event and each.event.event_type for each in found.causes] == [event_type]
-        runtime = runtime_of(store)
-        page = await page_of_history(runtime, "seen", name, None, None, 10, events=True)
+        history = (await runtime_of(store).open()).value_history
+        page = await history.page("seen", name, None, None, 10, events=True)
         assert [each.event and each.event.event_type for each in page.values] == [event_type] * 4
 
 

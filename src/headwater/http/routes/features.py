@@ -33,7 +33,6 @@ from headwater.model.lineage import FreshnessViolation
 from headwater.model.values import FeatureValue
 from headwater.store.entity_reads import ReadOutcome, read_entity
 from headwater.store.feature_store import FeatureStore
-from headwater.store.history_reads import page_of_history
 
 # After so many values, a large request yields to others, and it stops if its client has gone.
 _VALUES_AT_ONCE = 500
@@ -92,10 +91,8 @@ class Features:
         events: WithEvents = False,
     ) -> HistoryOfFeature:
         """Read one feature of one entity over time, from ``start`` until before ``end``."""
-        runtime = runtime_of(self._store)
-        values, next_end = await page_of_history(
-            runtime, name, entity_id, start, end, limit, events=events
-        )
+        history = (await runtime_of(self._store).open()).value_history
+        values, next_end = await history.page(name, entity_id, start, end, limit, events=events)
         return HistoryOfFeature(name, entity_id, values, next_end)
 
     async def read_entity(self, entity: EntityName, entity_id: EntityId) -> EntityValues:

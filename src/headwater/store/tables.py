@@ -1,0 +1,175 @@
+"""Tables and history: point-in-time reads, from the store or an export, imports and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headwater.backends.duckdb.exported_history import ExportedHistory
+from headwater.backends.duckdb.history_export import HistoryExport
+from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
+from headwater.errors import InvalidInputError
+from headwater.features.call_scope import check_not_replaying, track_source
+from headwater.features.caller_limits import limited_caller
+from headwater.history.frames.kinds import is_sql, open_frame
+from headwater.history.frames.rows import relation_of
+from headwater.history.importing import ImportColumns, import_file
+from headwater.history.past_reads import PastQueries
+from headwater.history.point_in_time import HistoryRequest, PastSources, needs_store, read_history
+from headwater.model.catalog import CatalogState
+from headwater.model.history import ExportReport, ImportReport
+from headwater.model.progress import OnStep
+from headwater.model.values import EVERYTHING
+from headwater.store.runtime import Runtime
+from headwater.store.writing import check_stored
+
+
+class _Past(msgspec.Struct, frozen=True):
+    """The versions of features that are read, and from where."""
+
+    features: Sequence[FeatureDef]
+    sources: PastSources
+
+
+class Tables:
+    """Tables of callers, which are read from history and added to it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def read(
+        self,
+        frame: Any,
+        features: Sequence[FeatureRef],
+        *,
+        at: str,
+        known: bool,
+        with_as_of: bool,
+        output: str | Path | None,
+        exported: str | Path | None,
+        progress: OnStep | None,
+    ) -> Any:
+        """Return a table with the values that features had at the time of each row."""
+        limited = limited_caller()
+        if limited is not None:
+            raise limited.refuse("get_historical_features")
+        track_source("other", "historical features")
+        runtime = self._runtime
+        definitions = _requested(runtime.registry, features)
+        is_query = is_sql(frame)
+        if exported is None:
+            past = await _stored(runtime, features)
+        else:
+            is_open = is_query or needs_store(definitions, known=known)
+            sources = (await _stored(runtime, features)).sources if is_open else None
+            past = await _exported(ExportedHistory(exported), definitions, runtime, sources)
+        if is_query:
+            track_source(*EVERYTHING)
+            engine = await runtime.open()
+            frame = relation_of(await engine.backends.offline.query(frame, engine.registry.sources))
+        request = HistoryRequest(
+            features=past.features, at=at, known=known, with_as_of=with_as_of, progress=progress
+        )
+        opened = open_frame(frame, None if output is None else Path(output))
+        return await read_history(opened, request, past.sources)
+
+    async def import_file(
+        self,
+        file: Path,
+        features: Sequence[FeatureRef],
+        progress: OnStep | None,
+        **columns: str | None,
+    ) -> ImportReport:
+        """Add the values of a file to history."""
+        check_not_replaying("import_file")
+        engine = await self._runtime.open()
+        await engine.catalog.follow()
+        await engine.catalog.declare()
+        definitions = _requested(engine.registry, features)
+        engine.registry.one_entity([feature.name for feature in definitions])
+        for feature in definitions:
+            check_stored(feature)
+            engine.registry.check_writable(feature)
+        return await import_file(
+            file,
+            definitions,
+            ImportColumns(**columns),
+            engine.backends,
+            now=engine.clock.micros(),
+            latest=engine.clock.now() + engine.settings.ingest.future_tolerance,
+            progress=progress,
+        )
+
+    async def export(self, folder: Path) -> ExportReport:
+        """Write the rows of history that a folder does not have yet to files in it."""
+        engine = await self._runtime.open()
+        catalog = engine.catalog.follow
+        await catalog()
+        await engine.catalog.declare()
+        return await HistoryExport(
+            engine.backends.offline, catalog, folder, engine.clock.now()
+        ).run()
+
+
+def _requested(registry: Registry, features: Sequence[FeatureRef]) -> list[FeatureDef]:
+    """Return the definitions of features, each of which may be named once."""
+    check_sequences(features, ())
+    names = [feature_name(feature) for feature in features]
+    if not names:
+        raise InvalidInputError("name at least one feature")
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice:
+        raise InvalidInputError(f"feature {twice[0]!r} is named twice; name it once")
+    found = [registry.feature(name) for name in names]
+    for feature in found:
+        feature.check_stored()
+    return found
+
+
+async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
+    engine = await runtime.open()
+    offline = engine.backends.offline
+
+    async def earliest() -> datetime | None:
+        return (await engine.catalog.follow()).pruned.history
+
+    await engine.catalog.follow()
+    queries = PastQueries(engine.backends, engine.registry, engine.clock)
+    return _Past(
+        _requested(engine.registry, features),
+        PastSources(offline, engine.reader, queries, earliest, engine.registry.past_names),
+    )
+
+
+async def _exported(
+    export: ExportedHistory,
+    features: Sequence[FeatureDef],
+    runtime: Runtime,
+    sources: PastSources | None,
+) -> _Past:
+    """Read stored values from an export; only computed ones and queries need the store.
+
+    A store that is open knows the names that features were given since the export.
+    """
+
+    async def earliest() -> datetime | None:
+        return export.manifest().earliest
+
+    engine, declared = runtime.current(), runtime.registry.features
+    present: CatalogState | None = None
+    if engine is not None:
+        await engine.catalog.try_to_follow()
+        present = engine.catalog.state
+    past = sources or PastSources(export)
+    return _Past(
+        export.versions_of(features, declared, present),
+        msgspec.structs.replace(
+            past, history=export, earliest=earliest, names=export.names(declared, present)
+        ),
+    )

@@ -1,0 +1,141 @@
+"""Feature values: read them as they are now, and as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
+from headwater.model.callers import current_caller
+from headwater.model.features import FeatureRow, HistoricalValue
+from headwater.model.progress import OnStep
+from headwater.store.verbs.verb import Verbs
+
+Id = TypeVar("Id", str, int)
+
+
+class FeatureVerbs(Verbs):
+    """The part of a store that reads feature values.
+
+    They run without the work for declared verbs, which takes longer than a read.
+    """
+
+    def get_feature(self, name: FeatureRef, entity_id: str | int) -> Coroutine[Any, Any, Any]:
+        """Return one feature's value for one entity, in its annotated type; None if there is none.
+
+        ``name`` is the feature's name or its handle, here and in the other verbs. A client knows
+        the type by the handle; the values of a name are JSON there.
+
+        >>> await store.get_feature("total_spend", "ada")
+        25.0
+        """
+        # The verb that handlers call most: an open store returns the reader's coroutine itself.
+        if name.__class__ is not str:
+            name = feature_name(name)
+        if current_caller() is not None:
+            self._runtime.check_limits([name], [entity_id])
+        engine = self._runtime.current()
+        if engine is None:
+            return self._open_and_get(name, entity_id)
+        return engine.reader.value(name, entity_id)
+
+    async def _open_and_get(self, name: str, entity_id: str | int) -> Any:
+        engine = await self._runtime.open()
+        return await engine.reader.value(name, entity_id)
+
+    async def get_features(
+        self, names: Sequence[FeatureRef], entity_ids: Sequence[Id]
+    ) -> dict[Id, dict[str, Any]]:
+        """Return many features of many entities in one round trip, by entity id, then by name.
+
+        >>> await store.get_features(["total_spend"], ["ada", "bob"])
+        {'ada': {'total_spend': 25.0}, 'bob': {'total_spend': None}}
+        """
+        check_sequences(names, entity_ids)
+        if current_caller() is not None:
+            self._runtime.check_limits(names, entity_ids)
+        engine = self._runtime.current() or await self._runtime.open()
+        rows = await engine.reader.values(names, entity_ids)
+        return dict(zip(entity_ids, rows, strict=True))
+
+    async def get_feature_values(
+        self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]
+    ) -> list[FeatureRow]:
+        """Return values with age and source, one row per entity in the order of ``entity_ids``.
+
+        >>> (row,) = await store.get_feature_values(["total_spend"], ["ada"])
+        >>> row["total_spend"].source
+        'online'
+        """
+        check_sequences(names, entity_ids)
+        if current_caller() is not None:
+            self._runtime.check_limits(names, entity_ids)
+        engine = self._runtime.current() or await self._runtime.open()
+        return await engine.reader.read(names, entity_ids)
+
+    async def get_feature_history(
+        self,
+        name: FeatureRef,
+        entity_id: str | int,
+        *,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        limit: int = 100,
+    ) -> list[HistoricalValue]:
+        """Return one feature's values for one entity over time, the newest first.
+
+        These are the values with ``start <= as_of < end``, each with ``as_of``, ``written_at`` and
+        its cause: the id of an event or a tick, ``set``, ``computed``, ``served``…
+
+        >>> [past.value for past in await store.get_feature_history("total_spend", "ada")]
+        [25.0]
+        """
+        history = (await self._engine()).value_history
+        return (await history.page(feature_name(name), entity_id, start, end, limit)).values
+
+    async def get_historical_features(
+        self,
+        frame: Any,
+        features: Sequence[FeatureRef],
+        *,
+        at: str = "timestamp",
+        known: bool = False,
+        with_as_of: bool = False,
+        output: str | Path | None = None,
+        exported: str | Path | None = None,
+        progress: OnStep | None = None,
+    ) -> Any:
+        """Return a table with the values that features had at the time of each row.
+
+        ``frame`` is a pandas, Polars or Arrow table, a DuckDB relation, the path of a Parquet
+        file, a query or a list of dicts. It has a column with the ids of each entity, named like
+        its id field, and a column ``at`` with times that have a time zone. The result is of the
+        same kind, with the same rows in the same order and a column for each feature; None where
+        nothing was known. A Parquet file becomes another one, ``output``, whose path is returned;
+        a query becomes a DuckDB relation.
+
+        Each value is the last one whose ``as_of`` is not later than the row's time. With
+        ``known``, it is the one that a reader was served at that time. ``with_as_of`` adds the
+        ``as_of`` of each value as a column ``<feature>__as_of``. With ``exported``, stored values
+        are read from the files that ``store.history.export`` wrote to that folder; the store is
+        not even opened, unless a feature is computed or ``frame`` is a query.
+
+        A client sends only the ids and times, which the server limits by ``http.max_upload_bytes``;
+        a query and ``exported`` are for the process of a store.
+
+        >>> rows = [{"user_id": "ada", "timestamp": datetime(2026, 1, 1, tzinfo=UTC)}]
+        >>> await store.get_historical_features(rows, ["total_spend"])
+        [{'user_id': 'ada', 'timestamp': ..., 'total_spend': None}]
+        """
+        return await self._runtime.tables.read(
+            frame,
+            features,
+            at=at,
+            known=known,
+            with_as_of=with_as_of,
+            output=output,
+            exported=exported,
+            progress=progress,
+        )
