@@ -13,8 +13,7 @@ from headwater.errors import InvalidInputError, RecordDocumentError, RedactionEr
 from headwater.records.core import Commitment
 from headwater.records.document import export, load
 from headwater.records.record import decode_redactions, encode_redactions
-from headwater.records.redaction import redact
-from headwater.records.redaction_search import also_disclosed
+from headwater.records.redaction import also_disclosed, redact
 from headwater.records.sealing import open_core, seal
 from headwater.records.signing import parse_keyring, sign
 from verifier.generator.samples import NOON, sample

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.records.redaction_search import also_disclosed
+from headwater.records.redaction import also_disclosed
 from headwater.records.sealing import seal
 from verifier.generator.samples import GRAMMAR, sample
 

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+from headwater.model.lineage import NestedLineage
 from headwater.records.core import (
     ChunkOrigin,
     Core,
@@ -19,7 +20,6 @@ from headwater.records.core import (
     IndexRead,
     Item,
     ItemSource,
-    NestedContext,
     Output,
     Policy,
     Result,
@@ -286,7 +286,7 @@ def sample(**known: Any) -> Core:
         "features": _features(),
         "retrievals": (_retrieval(),),
         "contexts": (
-            NestedContext(
+            NestedLineage(
                 context_id="019b7e9c-4c19-7000-8000-000000000000",
                 record_hash=f"sha256:{'1' * 64}",
                 name="profile",

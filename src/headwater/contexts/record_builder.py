@@ -34,7 +34,7 @@ from headwater.features.read_tracking import (
     TrackedContext,
     TrackedRetrieval,
 )
-from headwater.model.lineage import Context
+from headwater.model.lineage import Context, NestedLineage
 from headwater.model.values import Part, TrackedFeature
 from headwater.records import core as crs
 
@@ -271,9 +271,9 @@ def _origin(chunk: Chunk) -> crs.ChunkOrigin | None:
     )
 
 
-def _nested(tracked: TrackedContext) -> crs.NestedContext:
+def _nested(tracked: TrackedContext) -> NestedLineage:
     context = tracked.context
-    return crs.NestedContext(
+    return NestedLineage(
         context_id=context.context_id,
         record_hash=context.record_hash,
         name=context.name,

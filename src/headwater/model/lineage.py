@@ -22,15 +22,15 @@ Decision = Literal["kept", "truncated", "dropped"]
 ViolationReason = Literal["stale", "missing", "default", "never_ran", "dead_letter", "lost"]
 
 
-class InputLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """A value: the time that it is of, and its freshness by the rule of its feature.
+class ReadValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that was read, in a record and in the views of one.
 
-    `age_ms` is the time since `current_at`, the moment at which the value was known to be current.
+    It has the time that it is of, and its freshness by the rule of its feature.
     """
 
     feature: str
     entity: str
-    entity_id: str | None
+    entity_id: Any
     value: Any
     as_of: datetime | None
     written_at: datetime | None
@@ -40,6 +40,15 @@ class InputLineage(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: int | None
     sla_ms: int | None
     fresh: bool
+
+
+class InputLineage(ReadValue, frozen=True, kw_only=True):
+    """A value: the time that it is of, and its freshness by the rule of its feature.
+
+    `age_ms` is the time since `current_at`, the moment at which the value was known to be current.
+    """
+
+    entity_id: str | None
 
 
 class FeatureLineage(InputLineage, frozen=True, kw_only=True):

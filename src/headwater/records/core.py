@@ -13,8 +13,13 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from headwater.core.canonical_json import LARGEST
-from headwater.model.lineage import Decision, FreshnessStatus, ViolationReason
-from headwater.model.values import FreshnessRule
+from headwater.model.lineage import (
+    Decision,
+    FreshnessStatus,
+    NestedLineage,
+    ReadValue,
+    ViolationReason,
+)
 
 SPEC = "CRS-001"
 COMMITTED = "committed"
@@ -105,7 +110,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     short_by: Exact
 
 
-class FeatureInput(msgspec.Struct, frozen=True, kw_only=True):
+class FeatureInput(ReadValue, frozen=True, kw_only=True):
     """One feature value, and how its freshness was judged.
 
     `current_at` is the moment from which the age counts by the rule, if it is not `as_of`: the
@@ -113,18 +118,10 @@ class FeatureInput(msgspec.Struct, frozen=True, kw_only=True):
     With a dead letter (the rule `dead_letter`) there is none.
     """
 
-    feature: str
-    entity: str
     entity_id: Committed[str]
     value: Committed[Any]
-    as_of: datetime | None
-    written_at: datetime | None
-    source: str
-    rule: FreshnessRule
-    current_at: datetime | None
     age_ms: Exact | None
     sla_ms: Exact | None
-    fresh: bool
 
 
 class FeatureRead(FeatureInput, frozen=True, kw_only=True):
@@ -182,15 +179,6 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     sla_ms: Exact | None
     fresh: bool
     failed: bool
-
-
-class NestedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A context that was assembled inside this one."""
-
-    context_id: str
-    record_hash: str
-    name: str
-    freshness_status: FreshnessStatus
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +255,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Item, ...] = ()
     features: tuple[FeatureRead, ...] = ()
     retrievals: tuple[Retrieval, ...] = ()
-    contexts: tuple[NestedContext, ...] = ()
+    contexts: tuple[NestedLineage, ...] = ()
     sources: tuple[Source, ...] = ()
     freshness: Freshness
     output: Output

@@ -50,14 +50,14 @@ def _change(before: Sequence[Any] | None, after: Sequence[Any] | None) -> Change
     if after is None:
         return "removed"
     # Salts are random, so equal commitments mean the same value of the same record.
-    pairs = [(a, b) for a, b in zip(before, after, strict=True) if not _is_same_commitment(a, b)]
+    pairs = [
+        (a, b)
+        for a, b in zip(before, after, strict=True)
+        if not (isinstance(a, Commitment) and a == b)
+    ]
     if any(isinstance(value, Commitment) for pair in pairs for value in pair):
         return "unknown"
     return "same" if all(_form(a) == _form(b) for a, b in pairs) else "changed"
-
-
-def _is_same_commitment(before: Any, after: Any) -> bool:
-    return isinstance(before, Commitment) and bool(before == after)
 
 
 def _form(value: Any) -> bytes:

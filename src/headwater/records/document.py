@@ -30,36 +30,19 @@ def export(record: Record) -> bytes:
         core = record.core.decode()
     except UnicodeDecodeError as error:
         raise RecordDocumentError(f"byte {error.start} of its core is not UTF-8") from error
-    document = _Document(
-        format=SPEC,
-        context_id=record.context_id,
-        record_hash=record.record_hash,
-        content_hash=record.content_hash,
-        core=core,
-        disclosures=record.disclosures,
-        signature=record.signature,
-        redactions=record.redactions,
-    )
+    document = _Document(**msgspec.structs.asdict(record) | {"format": SPEC, "core": core})
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def load(document: bytes | str) -> Record:
     """Parse a document; its layout does not matter. `verify` checks the record."""
     try:
-        document_fields = msgspec.convert(parse(document), _Document)
+        fields = msgspec.structs.asdict(msgspec.convert(parse(document), _Document))
     except (JsonError, msgspec.ValidationError) as error:
         raise RecordDocumentError(str(error)) from error
-    if document_fields.format != SPEC:
-        raise RecordDocumentError(f"its format is {document_fields.format!r}, not {SPEC!r}")
-    return Record(
-        context_id=document_fields.context_id,
-        record_hash=document_fields.record_hash,
-        content_hash=document_fields.content_hash,
-        core=document_fields.core.encode(),
-        disclosures=document_fields.disclosures,
-        signature=document_fields.signature,
-        redactions=document_fields.redactions,
-    )
+    if (format_name := fields.pop("format")) != SPEC:
+        raise RecordDocumentError(f"its format is {format_name!r}, not {SPEC!r}")
+    return Record(**fields | {"core": fields["core"].encode()})
 
 
 class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,19 +23,17 @@ from headwater.model.lineage import (
     InputLineage,
     ItemLineage,
     ItemTrace,
-    NestedLineage,
     PastContext,
     ResultTrace,
     RetrieverLineage,
     RetrieverTrace,
 )
 from headwater.records.core import (
-    ChunkOrigin,
     Core,
     FeatureInput,
     FeatureRead,
-    IndexRead,
     Item,
+    Result,
     Retrieval,
     disclosed,
 )
@@ -90,7 +88,7 @@ def explain(
         ],
         features=list(map(_feature, core.features)),
         retrievers=[_retriever_trace(call, core.created_at) for call in core.retrievals],
-        contexts=_nested(core),
+        contexts=list(core.contexts),
         max_tokens=policy.max_tokens,
         short_by=counted.short_by,
         overflow=core.output.overflow,
@@ -206,7 +204,7 @@ def _lineage(core: Core) -> ContextLineage:
     return ContextLineage(
         features=list(map(_feature, core.features)),
         retrievers=[_retriever(call, core.created_at) for call in core.retrievals],
-        contexts=_nested(core),
+        contexts=list(core.contexts),
         items=list(map(_item, core.items)),
         items_provided=len(core.items),
         items_included=output.items_kept + output.items_truncated,
@@ -222,55 +220,33 @@ def _lineage(core: Core) -> ContextLineage:
 
 
 def _feature(read: FeatureRead) -> FeatureLineage:
-    return FeatureLineage(
-        **_value_facts(read), used=read.used, inputs=list(map(_input, read.inputs))
-    )
-
-
-def _input(read: FeatureInput) -> InputLineage:
-    return InputLineage(**_value_facts(read))
+    inputs = [InputLineage(**_value_facts(inner)) for inner in read.inputs]
+    return FeatureLineage(**_value_facts(read) | {"inputs": inputs})
 
 
 def _value_facts(read: FeatureInput) -> dict[str, Any]:
-    return {
-        "feature": read.feature,
-        "entity": read.entity,
-        "entity_id": disclosed(read.entity_id),
-        "value": disclosed(read.value),
-        "as_of": read.as_of,
-        "written_at": read.written_at,
-        "source": read.source,
-        "rule": read.rule,
-        "current_at": read.as_of if read.current_at is None else read.current_at,
-        "age_ms": read.age_ms,
-        "sla_ms": read.sla_ms,
-        "fresh": read.fresh,
-    }
+    facts = msgspec.structs.asdict(read)
+    facts["entity_id"], facts["value"] = disclosed(read.entity_id), disclosed(read.value)
+    if read.current_at is None:
+        facts["current_at"] = read.as_of
+    return facts
 
 
 def _retriever(call: Retrieval, now: datetime) -> RetrieverLineage:
-    results = [
-        ChunkLineage(id=disclosed(found.id), score=found.score, **_origin_facts(found.origin, now))
-        for found in call.results
-    ]
+    results = [ChunkLineage(**_result_facts(result, now)) for result in call.results]
     return RetrieverLineage(**_call_facts(call), results=results)
 
 
 def _retriever_trace(call: Retrieval, now: datetime) -> RetrieverTrace:
     results = [
-        ResultTrace(
-            id=disclosed(found.id),
-            score=found.score,
-            content=disclosed(found.content),
-            **_origin_facts(found.origin, now),
-        )
-        for found in call.results
+        ResultTrace(**_result_facts(result, now), content=disclosed(result.content))
+        for result in call.results
     ]
     return RetrieverTrace(**_call_facts(call), results=results)
 
 
 def _call_facts(call: Retrieval) -> dict[str, Any]:
-    return {
+    facts = {
         "retriever": call.retriever,
         "arguments": disclosed(call.arguments),
         "count": call.count,
@@ -281,14 +257,11 @@ def _call_facts(call: Retrieval) -> dict[str, Any]:
         "sla_ms": call.sla_ms,
         "fresh": call.fresh,
         "failed": call.failed,
-        **_index_facts(call.index),
     }
-
-
-def _index_facts(index: IndexRead | None) -> dict[str, Any]:
-    if index is None:
-        return {}
-    return {
+    if call.index is None:
+        return facts
+    index = call.index
+    return facts | {
         "index": index.name,
         "index_version": index.version,
         "embedder": index.embedder,
@@ -298,11 +271,12 @@ def _index_facts(index: IndexRead | None) -> dict[str, Any]:
     }
 
 
-def _origin_facts(origin: ChunkOrigin | None, now: datetime) -> dict[str, Any]:
+def _result_facts(result: Result, now: datetime) -> dict[str, Any]:
+    facts, origin = {"id": disclosed(result.id), "score": result.score}, result.origin
     if origin is None:
-        return {}
+        return facts
     indexed_at = origin.indexed_at
-    return {
+    return facts | {
         "document": disclosed(origin.document),
         "position": origin.position,
         "content_hash": disclosed(origin.content_hash),
@@ -310,10 +284,6 @@ def _origin_facts(origin: ChunkOrigin | None, now: datetime) -> dict[str, Any]:
         "indexed_at": indexed_at,
         "age_ms": None if indexed_at is None else max(0, -((indexed_at - now) // _MILLISECOND)),
     }
-
-
-def _nested(core: Core) -> list[NestedLineage]:
-    return [NestedLineage(**msgspec.structs.asdict(nested)) for nested in core.contexts]
 
 
 def _item(item: Item) -> ItemLineage:
@@ -329,7 +299,7 @@ def _item(item: Item) -> ItemLineage:
     )
 
 
-def _item_trace(item: Item, found: ItemReads, width: int | None) -> ItemTrace:
+def _item_trace(item: Item, origins: ItemReads, width: int | None) -> ItemTrace:
     kept = None if item.decision == "dropped" else item.content
     return ItemTrace(
         **msgspec.structs.asdict(_item(item)),
@@ -339,8 +309,8 @@ def _item_trace(item: Item, found: ItemReads, width: int | None) -> ItemTrace:
         source_kind=item.source.kind,
         source_ref=disclosed(item.source.ref),
         why=_why(item),
-        reads=list(found.reads),
-        spans=list(found.spans),
+        reads=list(origins.reads),
+        spans=list(origins.spans),
         width=width,
     )
 
@@ -363,17 +333,12 @@ def _why(item: Item) -> str:
 def _summary(core: Core) -> str:
     """Return a summary of the budget, the items and the freshness in one sentence."""
     output = core.output
+    reasons: Counter[str] = Counter(violation.reason for violation in core.freshness.violations)
+    words = [f"{reasons[why]} {word}" for why, word in _VIOLATION_WORDS.items() if reasons[why]]
     budget = "no budget" if core.policy.max_tokens is None else f"of {core.policy.max_tokens}"
     counts = f"{output.items_kept} kept, {output.items_truncated} shortened"
     return (
         f"{output.tokens} tokens ({budget}), {len(core.items)} items: {counts}, "
         f"{output.items_dropped} dropped; freshness {core.freshness.status}"
-        f"{_violation_counts(core)}"
+        + (f" ({', '.join(words)})" if words else "")
     )
-
-
-def _violation_counts(core: Core) -> str:
-    """Return the number of violations for each reason, in parentheses."""
-    counted: Counter[str] = Counter(violation.reason for violation in core.freshness.violations)
-    words = [f"{counted[why]} {word}" for why, word in _VIOLATION_WORDS.items() if counted[why]]
-    return f" ({', '.join(words)})" if words else ""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class Disclosure(msgspec.Struct, frozen=True, gc=False):
@@ -71,10 +73,16 @@ class _InnerContexts(msgspec.Struct, frozen=True):
 
 def inner_contexts(record: Record) -> Sequence[InnerContext]:
     """Return the contexts that were assembled inside this one; none if its core is unreadable."""
+    core = core_fields(record.core, _InnerContexts)
+    return () if core is None else core.contexts
+
+
+def core_fields(core: bytes, kind: type[T]) -> T | None:
+    """Return some fields of a core, or None if it cannot be read."""
     try:
-        return msgspec.json.decode(record.core, type=_InnerContexts).contexts
+        return msgspec.json.decode(core, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ()
+        return None
 
 
 encode_disclosures = msgspec.json.Encoder().encode

@@ -1,17 +1,40 @@
-"""Redaction: erase values of a record for good and note each one; the hash stays valid."""
+"""Redaction: erase values of a record for good, note each one, and find their copies. Pure.
+
+The hash of a redacted record stays valid. A copy is an equal value, a text that contains the value
+as a template writes it, or the id or content hash of a chunk with this text. Of a list or a dict
+each leaf is searched for, too. Values are compared leaf by leaf, without decoding: a text with JSON
+escapes, another spelling of a number or a date, or a part of a text is not found. People choose
+among the pointers that are found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
+from hashlib import sha256
 from types import NoneType
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from headwater.core.canonical_json import to_tagged
-from headwater.errors import InvalidInputError, RedactionError
-from headwater.records.record import Record, Redaction, moment_text
+from headwater.core.canonical_json import from_tagged, to_tagged
+from headwater.core.templates import as_text
+from headwater.errors import InvalidInputError, RecordValueError, RedactionError
+from headwater.records.record import Record, Redaction, core_fields, moment_text
+
+_OUTPUT = "/output/content"
+_ITEM_TEXT = re.compile(r"/items/(\d+)/(?:content|emitted)")
+# These say nothing about a person, and would be found in almost every record.
+_TRIVIAL: tuple[Any, ...] = (None, True, False, "", [], {}, {"$float": "0.0"}, {"$float": "1.0"})
+
+
+# The values of these tags are leaves of the value; other tags are leaves themselves.
+_CONTAINER_TAGS = ("$tuple", "$set", "$frozenset")
+_HASH_DIGITS = 16
+_SHORTEST_LEAF = 3
+"""Characters of a leaf that is searched for; shorter ones occur almost everywhere."""
 
 
 class _Created(msgspec.Struct, frozen=True):
@@ -37,7 +60,8 @@ def redact(
     erased = dict.fromkeys(pointers)  # each once
     _check_disclosed(record, erased)
     # Clocks differ from host to host, and a note must not be older than its record.
-    moment = moment_text(max(at, _created_at(record) or at))
+    core = core_fields(record.core, _Created)  # values of an unreadable one can be erased as well
+    moment = moment_text(at if core is None else max(at, core.created_at))
     notes = (
         Redaction(pointer=pointer, redacted_at=moment, reason=reason, by=by) for pointer in erased
     )
@@ -63,9 +87,146 @@ def _earlier(note: Redaction) -> str:
     return f"at {note.redacted_at}{by}, because: {note.reason}"
 
 
-def _created_at(record: Record) -> datetime | None:
-    """Return None for a core that cannot be read: its values can be erased nevertheless."""
+class _Decision(msgspec.Struct, frozen=True):
+    decision: str
+
+
+class _Decisions(msgspec.Struct, frozen=True):
+    items: tuple[_Decision, ...]
+
+
+class _Needle(msgspec.Struct, frozen=True):
+    """A value to search for: as a part of another value, or as text."""
+
+    tagged: Any
+    text: str | None = None
+    is_number: bool = False
+
+    def is_in(self, value: Any) -> bool:
+        """Return True if a value equals this one, contains it, or contains its text."""
+        return any(node == self.tagged or self._is_in_text(node) for node in _nodes(value))
+
+    def _is_in_text(self, node: Any) -> bool:
+        if self.text is None or not isinstance(node, str):
+            return False
+        at = node.find(self.text)
+        while at >= 0 and self.is_number:
+            end = at + len(self.text)
+            if not (node[max(0, at - 1) : at].isdigit() or node[end : end + 1].isdigit()):
+                break  # it is not a part of a longer number
+            at = node.find(self.text, at + 1)
+        return at >= 0
+
+
+def also_disclosed(record: Record, *pointers: str) -> list[str]:
+    """Return the other pointers that disclose one of these values, or a text that contains it.
+
+    The final text stands for all items that it was joined from, and a shortened text for the
+    item's content.
+    """
+    values = {item.pointer: item.value for item in record.disclosures}
+    chosen = [*pointers, *_parts(record, pointers)]
+    places = {*chosen, *copies_in(record, record, pointers)}
+    places.update(_shortened(tuple(places), values))
+    return [pointer for pointer in values if pointer in places and pointer not in pointers]
+
+
+def copies_in(other: Record, record: Record, pointers: Sequence[str]) -> list[str]:
+    """Return the pointers of a record that disclose values at these pointers of another one."""
+    values = {item.pointer: item.value for item in record.disclosures}
+    chosen = [*pointers, *_parts(record, pointers)]
+    needles = [
+        needle
+        for pointer in chosen
+        if values.get(pointer) not in _TRIVIAL
+        for needle in _needles(values[pointer])
+    ]
+    return [
+        item.pointer
+        for item in other.disclosures
+        if any(needle.is_in(item.value) for needle in needles)
+    ]
+
+
+def _parts(record: Record, pointers: Iterable[str]) -> Iterator[str]:
+    """Yield the pointers of the item texts that these pointers stand for."""
+    for pointer in pointers:
+        match = _ITEM_TEXT.fullmatch(pointer)
+        if match:
+            yield f"/items/{match[1]}/content"
+        elif pointer == _OUTPUT:
+            yield from _kept_texts(record)
+
+
+def _kept_texts(record: Record) -> list[str]:
+    """Return the pointers of the texts of all items that were not dropped."""
+    core = core_fields(record.core, _Decisions)
+    items = () if core is None else core.items
+    dropped = {str(at) for at, item in enumerate(items) if item.decision == "dropped"}
+    return [
+        item.pointer
+        for item in record.disclosures
+        if (match := _ITEM_TEXT.fullmatch(item.pointer)) and match[1] not in dropped
+    ]
+
+
+def _shortened(pointers: Iterable[str], values: dict[str, Any]) -> Iterator[str]:
+    """Yield the shortened texts of contents: a value may be cut in the middle there."""
+    for pointer in pointers:
+        emitted = pointer.removesuffix("content") + "emitted"
+        if _ITEM_TEXT.fullmatch(pointer) and emitted in values:
+            yield from (emitted, _OUTPUT)
+
+
+def _needles(tagged: Any) -> Iterator[_Needle]:
+    """Yield a value and, of a list or a dict, its leaves; of a text also its hash."""
+    yield _needle(tagged)
+    if isinstance(tagged, str):
+        # Ids and content hashes of chunks begin like this; with them, a guess could be confirmed.
+        digest = sha256(tagged.encode(errors="surrogatepass")).hexdigest()[:_HASH_DIGITS]
+        yield _Needle(digest, digest)
+    if isinstance(tagged, dict | list):
+        for leaf in _leaves(tagged):
+            if leaf not in _TRIVIAL and leaf != tagged:
+                needle = _needle(leaf)
+                if needle.text is None or len(needle.text) >= _SHORTEST_LEAF:
+                    yield needle
+
+
+def _leaves(tagged: Any) -> Iterator[Any]:
+    """Yield the leaves of a value, without the keys of dicts, which are mostly field names."""
+    if isinstance(tagged, list):
+        for item in tagged:
+            yield from _leaves(item)
+    elif not isinstance(tagged, dict):
+        yield tagged
+    elif len(tagged) == 1 and next(iter(tagged)).startswith("$"):
+        [(tag, content)] = tagged.items()
+        if tag in _CONTAINER_TAGS:
+            yield from _leaves(content)
+        elif tag == "$map":
+            yield from _leaves([item for _, item in content])
+        else:
+            yield tagged
+    else:
+        yield from _leaves(list(tagged.values()))
+
+
+def _needle(tagged: Any) -> _Needle:
     try:
-        return msgspec.json.decode(record.core, type=_Created).created_at
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+        value = from_tagged(tagged)
+        text = as_text(value)
+    except (RecordValueError, TypeError):
+        return _Needle(tagged)  # altered, or of a type that templates cannot write
+    return _Needle(tagged, text, isinstance(value, int | float | Decimal))
+
+
+def _nodes(tagged: Any) -> Iterator[Any]:
+    """Yield a value and all its parts, keys included but not the tags of types."""
+    yield tagged
+    if isinstance(tagged, dict):
+        yield from (key for key in tagged if not key.startswith("$"))
+        tagged = list(tagged.values())
+    if isinstance(tagged, list):
+        for item in tagged:
+            yield from _nodes(item)

@@ -59,8 +59,9 @@ def seal(core: Core, salts: Salts = os.urandom) -> Record:
         raise RecordValueError("/output/content", "it is withheld; only plain values can be sealed")
     to_tagged(text, "/output/content")
     output = msgspec.structs.replace(core.output, content_hash=content_hash(text))
-    commitments = _Commitments(salts)
-    raw = _bytes(_sealed(msgspec.structs.replace(core, output=output), commitments))
+    commitments, write = _Commitments(salts), _writer(type(core))
+    assert write is not None, "a core commits to its output"
+    raw = _bytes(write(msgspec.structs.replace(core, output=output), "", commitments))
     return Record(
         context_id=core.context_id,
         record_hash=hash_of(raw),
@@ -113,14 +114,6 @@ def _salts(random_bytes: Salts) -> Iterator[str]:
             yield to_base64(block[start : start + SALT_BYTES])
 
 
-def _sealed(core: Core, commitments: _Commitments) -> Core:
-    """Return the core with commitments in place of values."""
-    write = _writer(type(core))
-    assert write is not None, "a core commits to its output"
-    sealed: Core = write(core, "", commitments)
-    return sealed
-
-
 _Writer = Callable[[Any, str, _Commitments], Any]
 
 
@@ -128,8 +121,11 @@ _Writer = Callable[[Any, str, _Commitments], Any]
 def _writer(annotation: Any) -> _Writer | None:
     """Return the function that seals fields of this annotation, or None if nothing is sealed."""
     origin = get_origin(annotation)
-    if origin in (Union, UnionType):
-        return _optional(annotation)
+    if origin in (Union, UnionType):  # an optional field; the writer is not called for None
+        inner = [member for member in get_args(annotation) if member is not NoneType]
+        if len(inner) > 1:
+            raise TypeError(f"a field of {annotation} would be ambiguous when it is decoded")
+        return _writer(inner[0])
     if origin in _CONTAINERS:
         return _CONTAINERS[origin](annotation)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
@@ -137,14 +133,6 @@ def _writer(annotation: Any) -> _Writer | None:
     if not is_leaf(annotation):
         raise TypeError(f"a field of {annotation} cannot be uncommitted in a record; see Exact")
     return _write_moment if annotation is datetime else None
-
-
-def _optional(annotation: Any) -> _Writer | None:
-    """Return the writer of an optional field; it is not called for None."""
-    inner = [member for member in get_args(annotation) if member is not NoneType]
-    if len(inner) > 1:
-        raise TypeError(f"a field of {annotation} would be ambiguous when it is decoded")
-    return _writer(inner[0])
 
 
 def _annotated(annotation: Any) -> _Writer | None:

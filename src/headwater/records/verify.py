@@ -215,19 +215,17 @@ def _read(core: bytes) -> _Reading:
 
 
 def _check_hash(record: Record, reading: _Reading, expect: str | None) -> Check:
-    problems = list(_hash_problems(record, reading))
-    if _is_another(reading, expect):
+    problems, outline = list(_hash_problems(record, reading)), reading.outline
+    if (
+        expect is not None
+        and outline is not None
+        and spelled(expect) not in (reading.record_hash, outline.context_id)
+    ):
         fault: Fault = "altered" if problems else "another"
         return broken("hash", "; ".join([*problems, f"it is another record than {expect}"]), fault)
     if problems:
         return broken("hash", "; ".join(problems))
     return holds("hash", f"the core hashes to {reading.record_hash}")
-
-
-def _is_another(reading: _Reading, expect: str | None) -> bool:
-    if expect is None or reading.outline is None:
-        return False
-    return spelled(expect) not in (reading.record_hash, reading.outline.context_id)
 
 
 def _hash_problems(record: Record, reading: _Reading) -> Iterator[str]:
@@ -446,10 +444,16 @@ def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any])
 
 def checked_core(record: Record) -> Core:
     """Return the opened core of a record; raise `DamagedRecordError` if it was altered."""
-    for part, problem in _alterations(record):
-        raise DamagedRecordError(record.context_id, part, problem)
+    actual = hash_of(record.core)
+    if actual != record.record_hash:
+        problem = f"it hashes to {actual} and not to record_hash {record.record_hash}"
+        raise DamagedRecordError(record.context_id, "core", problem)
     try:
+        if record.signature is not None:
+            statement_of(record.signature)
         core = open_core(record)
+    except SignatureError as error:
+        raise DamagedRecordError(record.context_id, "signature", str(error)) from error
     except RecordValueError as error:
         part, problem = ("disclosures", str(error)) if error.pointer else ("core", error.problem)
         raise DamagedRecordError(record.context_id, part, problem) from error
@@ -457,14 +461,3 @@ def checked_core(record: Record) -> Core:
         problem = f"it is that of context {core.context_id} with {core.output.content_hash}"
         raise DamagedRecordError(record.context_id, "core", problem)
     return core
-
-
-def _alterations(record: Record) -> Iterator[tuple[str, str]]:
-    actual = hash_of(record.core)
-    if actual != record.record_hash:
-        yield "core", f"it hashes to {actual} and not to record_hash {record.record_hash}"
-    if record.signature is not None:
-        try:
-            statement_of(record.signature)
-        except SignatureError as error:
-            yield "signature", str(error)

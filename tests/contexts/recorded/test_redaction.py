@@ -25,7 +25,7 @@ from headwater import (
     retriever,
 )
 from headwater.errors import RedactionError, ReplayError
-from headwater.records.redaction_search import also_disclosed
+from headwater.records.redaction import also_disclosed
 from headwater.settings.schema import Settings
 
 

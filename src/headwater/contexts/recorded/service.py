@@ -42,8 +42,7 @@ from headwater.records.record import (
     encode_redactions,
     inner_contexts,
 )
-from headwater.records.redaction import redact
-from headwater.records.redaction_search import also_disclosed, copies_in
+from headwater.records.redaction import also_disclosed, copies_in, redact
 from headwater.records.spans import Templates
 from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS
 from headwater.retrieval.retrievers import CACHED_SEARCHES
