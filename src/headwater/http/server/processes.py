@@ -147,52 +147,43 @@ async def _run(
     working = asyncio.create_task(worker.run()) if worker else None
     tasks = [task for task in (serving, working) if task]
 
-    def stop_gently() -> None:
-        _stop(server, worker)
-        _log_if_busy(tasks, drain)
+    def stop() -> None:
+        if server:
+            server.should_exit = True
+        if worker:
+            worker.stop()
 
-    abort = partial(_abort, server, working)
+    def log_if_busy() -> None:
+        if not all(task.done() for task in tasks):
+            log.info(
+                "stopping",
+                waits_for="running handlers, refreshes and requests",
+                seconds_at_most=drain,
+                hint="press Ctrl-C again or send SIGTERM again to stop at once",
+            )
+            log.flush()
+
+    def stop_gently() -> None:
+        stop()
+        asyncio.get_running_loop().call_later(_QUIET_STOP_SECONDS, log_if_busy)
+
+    def abort() -> None:
+        if server:
+            server.force_exit = True
+        if working:
+            working.cancel()
+
     with force_exit_after(drain + _FORCE_SECONDS) as end, _on_signals(end, stop_gently, abort):
         try:
             if on_running:
                 on_running()
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            _stop(server, worker)
+            stop()
             await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():
             task.result()
-
-
-def _stop(server: WebServer | None, worker: RunsWorker | None) -> None:
-    if server:
-        server.should_exit = True
-    if worker:
-        worker.stop()
-
-
-def _abort(server: WebServer | None, working: asyncio.Task[None] | None) -> None:
-    if server:
-        server.force_exit = True
-    if working:
-        working.cancel()
-
-
-def _log_if_busy(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
-    """Log that the process waits for running work, unless it stops within a moment."""
-
-    def log_if_running() -> None:
-        if not all(task.done() for task in tasks):
-            log.info(
-                "stopping",
-                waits_for="running handlers, refreshes and requests",
-                seconds_at_most=seconds,
-                hint="press Ctrl-C again or send SIGTERM again to stop at once",
-            )
-            log.flush()
-
-    asyncio.get_running_loop().call_later(_QUIET_STOP_SECONDS, log_if_running)
 
 
 def stop_signals() -> list[signal.Signals]:
@@ -238,7 +229,7 @@ def _on_signals(
     # The interpreter writes the number of a signal to the socket at once. A Python handler would
     # have to wait for the function that blocks this thread.
     sender.setblocking(False)  # noqa: FBT003 - the signature of the socket module
-    previous = {each: signal.signal(each, lambda *_: None) for each in signals}
+    previous = {number: signal.signal(number, lambda *_: None) for number in signals}
     previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         yield
