@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dev.reference.tables import code, table
-from headwater.http.routing.openapi_problems import names_of
-from headwater.http.routing.problem_help import HELP
+from headwater.http.routing.openapi_problems import names_of, problem_help
 from headwater.http.routing.problems import RULES
 from headwater.model.problems import INTERNAL, Rule
 
@@ -18,7 +17,7 @@ def problems() -> Iterator[str]:
     for status in sorted({rule.status for rule in found.values()}):
         yield from (f"## {status}", "")
         names = sorted(name for name, rule in found.items() if rule.status == status)
-        rows = [(name, found[name], HELP[name]) for name in names]
+        rows = [(name, found[name], problem_help()[name]) for name in names]
         yield from table(
             ("type", "title", "when", "what to do", "members"),
             (

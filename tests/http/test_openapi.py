@@ -13,14 +13,11 @@ from headwater import FeatureStore
 from headwater.http.app import create_app
 from headwater.http.routes.docs_page import page_of
 from headwater.http.routing import request_errors
-from headwater.http.routing.openapi import document
-from headwater.http.routing.openapi_links import LINKS
-from headwater.http.routing.openapi_problems import names_of
-from headwater.http.routing.problem_help import HELP
+from headwater.http.routing.openapi import LINKS, document
+from headwater.http.routing.openapi_problems import names_of, problem_help
 from headwater.http.routing.problems import RULES
-from headwater.http.routing.request_parsing import Upload
+from headwater.http.routing.request_parsing import Upload, UploadedFile
 from headwater.http.routing.route import signature_of
-from headwater.http.routing.uploads import UploadedFile
 from headwater.model.problems import INTERNAL, TYPE_PREFIX
 from headwater.settings.schema import Settings
 
@@ -128,8 +125,9 @@ def test_every_problem_type_is_of_some_operation() -> None:
 
 
 def test_every_problem_type_is_explained() -> None:
-    """The page of problem types and the document need a text in ``api.problem_help``."""
-    assert HELP.keys() == {name for rule in (*RULES.values(), INTERNAL) for name in names_of(rule)}
+    """The page of problem types and the document need a text in ``problem_help.toml``."""
+    names = {name for rule in (*RULES.values(), INTERNAL) for name in names_of(rule)}
+    assert problem_help().keys() == names
 
 
 @pytest.mark.parametrize("name", ROUTES)

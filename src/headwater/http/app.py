@@ -34,16 +34,13 @@ from headwater.http.routes.process_reports import ServerProcesses
 from headwater.http.routes.records import Records
 from headwater.http.routes.verbs import verb_routes
 from headwater.http.routes.web_ui import add_web_ui
-from headwater.http.routing.cors import Cors, preflight_response
 from headwater.http.routing.mounts import AsgiMount, MountEndpoint
-from headwater.http.routing.negotiation import negotiate
 from headwater.http.routing.openapi import document
 from headwater.http.routing.problems import log_problem, problem_response
 from headwater.http.routing.request_errors import MethodError, NoRouteError
-from headwater.http.routing.request_ids import HEADER, RequestIds
-from headwater.http.routing.request_metrics import UNMATCHED, RequestMetrics
+from headwater.http.routing.request_metrics import HEADER, UNMATCHED, RequestIds, RequestMetrics
 from headwater.http.routing.request_parsing import quoted_path
-from headwater.http.routing.responses import ApiResponse
+from headwater.http.routing.responses import ApiResponse, Cors, negotiate
 from headwater.http.routing.route import AnyEndpoint, Resource, Route, RouteScope, RouteTree
 from headwater.http.routing.traced_requests import trace_requests
 from headwater.model.callers import current_caller, set_caller
@@ -199,7 +196,7 @@ class App(Router):
         before = current_caller()
         try:
             if method == "OPTIONS" and self._cors and self._cors.is_preflight(scope):
-                response: Response = preflight_response()
+                response: Response = self._cors.preflight_response()
             else:
                 endpoint = await self._admit(scope, resource, method)
                 response = await endpoint.respond(scope, receive, parameters)

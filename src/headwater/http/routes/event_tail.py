@@ -21,7 +21,7 @@ from headwater.errors import HeadwaterError
 from headwater.http.routing.disconnects import disconnected
 from headwater.http.routing.problems import log_problem, problem_response
 from headwater.http.routing.request_errors import TooManyTailsError
-from headwater.http.routing.request_ids import HEADER
+from headwater.http.routing.request_metrics import HEADER
 from headwater.http.routing.route import Route
 from headwater.model.events import EVENT_STREAM, EventPage, LoggedEvent, TailGap
 from headwater.model.kinds import EntityIdFilter, EventTypeFilter

@@ -18,10 +18,10 @@ from headwater.declarations.retrievers import SearchOptions
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError, UnknownDocumentError
 from headwater.features.read_tracking import IndexSearched, TrackedRetrieval
+from headwater.http.routing.request_parsing import UploadedFile
 from headwater.http.routing.responses import NO_CONTENT, ApiResponse
 from headwater.http.routing.route import Route
 from headwater.http.routing.streaming import ProgressResponse, Reporter
-from headwater.http.routing.uploads import UploadedFile
 from headwater.model.indexes import (
     Document,
     DocumentBody,

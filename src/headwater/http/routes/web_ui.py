@@ -18,13 +18,14 @@ from starlette.types import Receive, Scope
 
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.http.routes.documentation import HTML, PAGE_HEADERS
-from headwater.http.routing.negotiation import accepts_gzip, has_current
 from headwater.http.routing.request_errors import NoRouteError
 from headwater.http.routing.responses import (
     NO_SNIFF,
     NOT_MODIFIED,
     SMALLEST_COMPRESSED,
     ApiResponse,
+    accepts_gzip,
+    has_current,
 )
 from headwater.http.routing.route import RouteScope, RouteTree
 

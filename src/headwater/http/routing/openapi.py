@@ -10,12 +10,10 @@ from typing import Any
 
 import msgspec
 
-from headwater.http.routing.openapi_links import links_of
 from headwater.http.routing.openapi_problems import problem_responses
-from headwater.http.routing.request_parsing import Upload
+from headwater.http.routing.request_parsing import Upload, UploadedFile
 from headwater.http.routing.responses import NO_CONTENT, NOT_MODIFIED
 from headwater.http.routing.route import Parameter, Route, RouteSignature, signature_of
-from headwater.http.routing.uploads import UploadedFile
 from headwater.model.history import CSV, PARQUET
 from headwater.model.kinds import SCHEMAS
 from headwater.model.problems import Problem
@@ -82,6 +80,51 @@ _IF_NONE_MATCH = {
     "schema": {"type": "string", "examples": ['"sha256:76f754e2"']},
 }
 
+_READ = {"id": "$response.body#/context_id"}
+_ASSEMBLED = {
+    "read_context": _READ,
+    "read_lineage": _READ,
+    "explain_context": _READ,
+    "read_causes": _READ,
+    "read_record": {"ref": "$response.body#/record_hash"},
+}
+_FIRST_LISTED = {
+    "read_context": {"id": "$response.body#/contexts/0/context_id"},
+    "read_record": {"ref": "$response.body#/contexts/0/record_hash"},
+}
+_DOCUMENT = {"index": "$response.body#/index", "document": "$response.body#/document"}
+
+LINKS: dict[str, dict[str, dict[str, str]]] = {
+    "list_declarations": {
+        "read_feature": {"name": "$response.body#/features/0/name"},
+        "assemble_context": {"name": "$response.body#/contexts/0/name"},
+        "search_index": {"index": "$response.body#/indexes/0/name"},
+    },
+    "ingest_event": {
+        "read_feature": {"entity_id": "$response.body#/entity_id"},
+        "read_history": {"entity_id": "$response.body#/entity_id"},
+    },
+    "assemble_context": _ASSEMBLED,
+    "assemble": _ASSEMBLED,
+    "list_contexts": {
+        **_FIRST_LISTED,
+        "list_contexts": {"cursor": "$response.body#/next_cursor"},
+    },
+    "find_contexts": _FIRST_LISTED,
+    "read_context": {
+        "read_lineage": {"id": "$response.body#/context_id"},
+        "explain_context": {"id": "$response.body#/context_id"},
+        "read_record": {"ref": "$response.body#/record_hash"},
+    },
+    "index_document": {
+        "read_document": _DOCUMENT,
+        "remove_document": _DOCUMENT,
+        "search_index": {"index": "$response.body#/index"},
+    },
+    "list_indexes": {"search_index": {"index": "$response.body#/indexes/0/name"}},
+}
+"""Operations that follow each operation, and where their parameters are in its response."""
+
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     """Return a description of every route."""
@@ -145,6 +188,7 @@ def _operation(route: Route, schemas: _Schemas, components: dict[str, Any]) -> d
     signature = signature_of(route)
     summary, _, details = (inspect.getdoc(route.function) or "").partition("\n")
     name = route.function.__name__
+    roles = [] if route.scope == "any" else [route.scope]
     operation: dict[str, Any] = {
         "operationId": name,
         "summary": summary,
@@ -156,7 +200,7 @@ def _operation(route: Route, schemas: _Schemas, components: dict[str, Any]) -> d
             *([_IF_NONE_MATCH] if route.has_etag else ()),
         ],
         "responses": _responses(route, signature, schemas),
-        "security": _security(route),
+        "security": [] if route.scope == "public" else [{name: roles} for name in _KEYS],
         "x-scope": route.scope,
     }
     if details:
@@ -167,16 +211,13 @@ def _operation(route: Route, schemas: _Schemas, components: dict[str, Any]) -> d
             "content": {media_type: _FILES[media_type] for media_type in route.accepts},
         }
     elif signature.body is not None:
-        operation["requestBody"] = _body(route, schemas[_body_type(route, signature)], components)
+        schema = schemas[_body_type(route, signature)]
+        content = {"schema": schema, "example": _example(schema, components)}
+        operation["requestBody"] = {
+            "required": True,
+            "content": dict.fromkeys(route.accepts, content),
+        }
     return operation
-
-
-def _security(route: Route) -> list[dict[str, list[str]]]:
-    """Return the schemes of a route with the scope that the key needs, as a role."""
-    if route.scope == "public":
-        return []
-    roles: list[str] = [] if route.scope == "any" else [route.scope]
-    return [{name: roles} for name in _KEYS]
 
 
 def _responses(route: Route, signature: RouteSignature, schemas: _Schemas) -> dict[str, Any]:
@@ -187,9 +228,11 @@ def _responses(route: Route, signature: RouteSignature, schemas: _Schemas) -> di
         forms = [schemas[kind] for kind in _response_types(route, signature)]
         schema = forms[0] if len(forms) == 1 else {"anyOf": forms}
         success["content"] = {route.returns.partition(";")[0]: {"schema": schema}}
-    links = links_of(route.function.__name__)
-    if links:
-        success["links"] = links
+    if links := LINKS.get(route.function.__name__):
+        success["links"] = {
+            target: {"operationId": target, "parameters": parameters}
+            for target, parameters in links.items()
+        }
     responses = {str(route.status): success}
     if route.has_etag:
         responses[str(NOT_MODIFIED)] = {"description": "Not modified", "headers": headers}
@@ -211,12 +254,6 @@ def _parameter(parameter: Parameter, place: str, schemas: _Schemas) -> dict[str,
     }
 
 
-def _body(route: Route, schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    example = _example(schema, components)
-    content = {"schema": schema, "example": example}
-    return {"required": True, "content": dict.fromkeys(route.accepts, content)}
-
-
 def _example(schema: dict[str, Any], components: dict[str, Any]) -> Any:
     """Return an example of a body: the first example of each field that has one."""
     if "$ref" in schema:
@@ -225,13 +262,9 @@ def _example(schema: dict[str, Any], components: dict[str, Any]) -> Any:
         return schema["examples"][0]
     if schema.get("type") == "array":
         return [_example(schema["items"], components)]
-    fields = schema.get("properties", {}).items()
-    shown = {name: _field_example(field) for name, field in fields}
-    return {name: value for name, value in shown.items() if value is not None}
-
-
-def _field_example(field: dict[str, Any]) -> Any:
-    return next(
-        (each["examples"][0] for each in (field, *field.get("anyOf", ())) if "examples" in each),
-        None,
-    )
+    shown = {}
+    for name, field in schema.get("properties", {}).items():
+        forms = (field, *field.get("anyOf", ()))
+        if examples := next((form["examples"] for form in forms if "examples" in form), None):
+            shown[name] = examples[0]
+    return shown

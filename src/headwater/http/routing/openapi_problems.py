@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 from headwater import errors
 from headwater.access import errors as access_errors
 from headwater.http.routing import request_errors
-from headwater.http.routing.problem_help import HELP, KINDS_OF_NAMES
 from headwater.http.routing.problems import RULES
 from headwater.http.routing.route import Route, signature_of
 from headwater.model.problems import INTERNAL, MEDIA_TYPE, TYPE_PREFIX, UNAVAILABLE, Rule
 
+_KINDS_OF_NAMES = ("feature", "entity", "context", "index", "retriever", "event", "source")
 _TOO_MANY_REQUESTS = 429
 _RETRY_AFTER = {
     "Retry-After": {
@@ -125,6 +128,20 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
 _MODULES = (access_errors.__name__, request_errors.__name__)
 
 
+class Help(NamedTuple):
+    """When a problem occurs, and what to do then."""
+
+    cause: str
+    remedy: str
+
+
+@cache
+def problem_help() -> dict[str, Help]:
+    """Return the help for each problem, by its name: the end of its ``type``."""
+    text = files("headwater.http.routing").joinpath("problem_help.toml").read_text("utf-8")
+    return {name: Help(**table) for name, table in tomllib.loads(text).items()}
+
+
 def problem_responses(route: Route, headers: dict[str, Any]) -> dict[str, Any]:
     """Return the responses of a route to requests that fail, by status."""
     by_status: dict[int, list[Rule]] = defaultdict(list)
@@ -141,29 +158,26 @@ def _rules(route: Route) -> Iterator[Rule]:
         if kind.__module__ in _MODULES and kind not in _NOT_OF_EVERY_ROUTE:
             yield rule
     yield INTERNAL
-    yield from (RULES[kind] for kind in (*_OF_THE_STORE, *_errors_of(route)))
-    if signature_of(route).body is not None:
-        yield from (RULES[kind] for kind in _OF_BODIES)
-
-
-def _errors_of(route: Route) -> tuple[type[Exception], ...]:
     named = _NAMED if "{" in route.path else ()
-    return (*named, *route.raises, *ERRORS.get(route.function.__name__, ()))
+    own = (*named, *route.raises, *ERRORS.get(route.function.__name__, ()))
+    of_body = () if signature_of(route).body is None else _OF_BODIES
+    yield from (RULES[kind] for kind in (*_OF_THE_STORE, *own, *of_body))
 
 
 def names_of(rule: Rule) -> list[str]:
     """Return the names of a rule's problems: an unknown name has one for each kind of name."""
     if rule is RULES[errors.UnknownNameError]:
-        return [f"unknown-{kind}" for kind in KINDS_OF_NAMES]
+        return [f"unknown-{kind}" for kind in _KINDS_OF_NAMES]
     return [rule.name]
 
 
 def _response(status: int, rules: list[Rule], headers: dict[str, Any]) -> dict[str, Any]:
     names = list(dict.fromkeys(name for rule in rules for name in names_of(rule)))
+    help_of = problem_help()
     if status in (_TOO_MANY_REQUESTS, UNAVAILABLE):
         headers = headers | _RETRY_AFTER
     return {
-        "description": "\n".join(f"- `{name}`: {HELP[name].cause}" for name in names),
+        "description": "\n".join(f"- `{name}`: {help_of[name].cause}" for name in names),
         "headers": headers,
         "content": {
             MEDIA_TYPE: {

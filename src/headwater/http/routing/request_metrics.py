@@ -1,12 +1,16 @@
-"""Metrics and log records of requests."""
+"""Ids, metrics and log records of requests."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
 import time
 from collections import Counter as Tally
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import count
 from operator import itemgetter
 
 from prometheus_client import Counter, Histogram
@@ -15,6 +19,9 @@ from headwater.core.logging import LogRecord, log
 from headwater.errors.hints import shortened
 from headwater.model.callers import Caller, current_caller
 from headwater.settings.schema import Settings
+
+HEADER = b"x-request-id"
+"""The header with the id of a request, which ties its response to its log records."""
 
 OTHER = "(other)"
 """The label of unknown methods: callers choose them, so they must not become labels."""
@@ -37,8 +44,29 @@ _FLUSH_SECONDS = 0.5
 _BUFFERED_REQUESTS = 512
 _LONGEST_PATH = 1_000
 
+_is_sane = re.compile(rb"[A-Za-z0-9._-]{1,64}").fullmatch
+
 _Answered = tuple[str, str, str, int, float, float, str, Caller | None]
 """Method, route, path and status of a request, when it began and ended, its id and its caller."""
+
+
+class RequestIds:
+    """Gives every request an id: the one its client sent, or a new one.
+
+    New ids are a random prefix of this process and a number, which takes a tenth of the time of a
+    UUID.
+    """
+
+    def __init__(self) -> None:
+        self._prefix = secrets.token_hex(4) + "-"
+        self._numbers = count(1)
+
+    def of(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """Return the id of a request; an id that could forge log records is replaced."""
+        for name, value in headers:
+            if name == HEADER and _is_sane(value):
+                return value.decode()
+        return self._prefix + str(next(self._numbers))
 
 
 class RequestMetrics:
@@ -74,7 +102,7 @@ class RequestMetrics:
         _count(answered)
         if self._has_log:
             epoch = time.time() - time.perf_counter()
-            log.info_each(_log_record(epoch, each) for each in answered)
+            log.info_each(_log_record(epoch, request) for request in answered)
             log.flush()
 
 

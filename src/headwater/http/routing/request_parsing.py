@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote, unquote
 
 import msgspec
-from starlette.types import Message, Receive, Scope
+from starlette.types import Receive, Scope
 
 from headwater.core.tracing import RequestHeaders
-from headwater.errors import FieldError
+from headwater.errors import BackendError, FieldError, InvalidInputError
 from headwater.errors.hints import nearest, quoted
 from headwater.http.routing.request_errors import (
     REFUSAL,
@@ -20,6 +23,10 @@ from headwater.http.routing.request_errors import (
     MediaTypeError,
     TooLargeError,
 )
+from headwater.model.history import CSV, PARQUET
+from headwater.model.progress import NDJSON
+
+_SUFFIXES = {PARQUET: ".parquet", CSV: ".csv", NDJSON: ".ndjson"}
 
 _WHOLE_FLOAT = re.compile(r"^Expected `int(?: \| null)?`, got `float` - at `\$\.(\w+)`$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`")
@@ -36,6 +43,30 @@ class Upload(NamedTuple):
 
     data: bytes
     media_type: str
+
+
+class UploadedFile:
+    """A body in a file of a folder of its own, which exists until it is closed."""
+
+    def __init__(self, media_type: str) -> None:
+        self._folder = TemporaryDirectory(prefix="headwater-")
+        self.folder = Path(self._folder.name)
+        self.path = self.folder / f"upload{_SUFFIXES[media_type]}"
+
+    def close(self) -> None:
+        """Remove the folder."""
+        self._folder.cleanup()
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Leave the path out of the messages of errors, which the client reads."""
+        try:
+            yield
+        except InvalidInputError as error:
+            message = str(error)
+            if str(self.path) not in message:
+                raise
+            raise InvalidInputError(message.replace(str(self.path), "the uploaded file")) from error
 
 
 def quoted_path(scope: Scope) -> str:
@@ -93,11 +124,14 @@ async def read_upload(
     scope: Scope, receive: Receive, accepted: Sequence[str], limit: int
 ) -> Upload:
     """Read the body; raise if its media type is not accepted or it exceeds the limit."""
-    media_type = check_head(scope, accepted, TooLargeError(limit))
-    return Upload(await _read_body(scope, receive, limit), media_type)
+    too_large = TooLargeError(limit)
+    media_type = _check_head(scope, accepted, too_large)
+    parts: list[bytes] = []
+    await _receive_parts(parts.append, scope, receive, too_large)
+    return Upload(b"".join(parts), media_type)
 
 
-def check_head(scope: Scope, accepted: Sequence[str], too_large: TooLargeError) -> str:
+def _check_head(scope: Scope, accepted: Sequence[str], too_large: TooLargeError) -> str:
     """Return the media type of a body; raise if it, or the length, is not accepted."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
     declared = headers.get(b"content-type", b"").decode("latin-1")
@@ -113,28 +147,46 @@ def check_head(scope: Scope, accepted: Sequence[str], too_large: TooLargeError) 
     return media_type
 
 
-async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    has_more = True
+async def receive_file(
+    scope: Scope, receive: Receive, accepted: Sequence[str], limit: int
+) -> UploadedFile:
+    """Write the body to a file; raise if its media type is not accepted or it is too large."""
+    too_large = TooLargeError(limit, "http.max_upload_bytes")
+    media_type = _check_head(scope, accepted, too_large)
+    if not media_type:
+        raise MediaTypeError(media_type, accepted)
+    try:
+        upload = UploadedFile(media_type)
+        try:
+            with upload.path.open("wb") as file:
+                await _receive_parts(file.write, scope, receive, too_large)
+        except BaseException:
+            upload.close()
+            raise
+    except OSError as error:
+        raise BackendError(
+            f"cannot keep the uploaded file in {gettempdir()}: {error.strerror}; free space there, "
+            "or set TMPDIR of the server to another folder"
+        ) from error
+    return upload
+
+
+async def _receive_parts(
+    write: Callable[[bytes], object], scope: Scope, receive: Receive, too_large: TooLargeError
+) -> None:
+    """Write each part of a body; raise if it is too large or the client disconnects."""
+    size, has_more = 0, True
     while has_more:
         message = await receive()
-        part = part_of(message, scope)
+        if message["type"] == "http.disconnect":
+            gone = MalformedError("the client disconnected before the end of the body")
+            raise scope.get(REFUSAL, gone)
+        part: bytes = message.get("body", b"")
         size += len(part)
-        if size > limit:
-            raise TooLargeError(limit)
-        parts.append(part)
+        if size > too_large.limit:
+            raise too_large
+        write(part)
         has_more = message.get("more_body", False)
-    return b"".join(parts)
-
-
-def part_of(message: Message, scope: Scope) -> bytes:
-    """Return a part of a body; raise if the client has disconnected."""
-    if message["type"] == "http.disconnect":
-        gone = MalformedError("the client disconnected before the end of the body")
-        raise scope.get(REFUSAL, gone)
-    part: bytes = message.get("body", b"")
-    return part
 
 
 def decode_json(data: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[T]) -> T:
@@ -161,34 +213,24 @@ def _with_integer(data: bytes | msgspec.Raw, field: str) -> bytes | None:
 def _field_error(problem: str, kind: type[msgspec.Struct]) -> FieldError:
     unknown = _UNKNOWN_FIELD.search(problem)
     if unknown:
-        known = [field.encode_name for field in msgspec.structs.fields(kind)]
-        return FieldError.unknown("unknown field", unknown[1], known)
-    found = _FIELD.search(problem)
-    field = (found[1] or found[2] or "") if found else ""
+        names = [field.encode_name for field in msgspec.structs.fields(kind)]
+        return FieldError.unknown("unknown field", unknown[1], names)
+    named = _FIELD.search(problem)
+    field = (named[1] or named[2] or "") if named else ""
     value = _INVALID_CHOICE.match(problem)
-    if value:
-        choices = _choices(kind, field)
-        if choices:
-            hint = nearest(value[1], choices)
-            return FieldError(f"unknown {field} {quoted(value[1])}; {hint}", field)
+    hint = get_type_hints(kind).get(field) if value else None
+    literals = [form for form in (hint, *get_args(hint)) if get_origin(form) is Literal]
+    if value and literals:
+        closest = nearest(value[1], [text for form in literals for text in get_args(form)])
+        problem = f"unknown {field} {quoted(value[1])}; {closest}"
     return FieldError(problem, field)
-
-
-def _choices(kind: type[msgspec.Struct], field: str) -> list[str]:
-    """Return the values of a field that takes some texts only."""
-    hint = get_type_hints(kind).get(field)
-    one_of = (each for each in (hint, *get_args(hint)) if get_origin(each) is Literal)
-    return [choice for each in one_of for choice in get_args(each)]
 
 
 def convert_parameter(text: str, kind: Any, name: str) -> Any:
     """Convert a parameter of the path or the query to its declared type."""
     try:
         # Strict for times, because msgspec would read "2020" as seconds and not as a year.
-        return msgspec.convert(text, kind, strict=_has_datetime(kind))
+        has_time = any(datetime in (form, *get_args(form)) for form in (kind, *get_args(kind)))
+        return msgspec.convert(text, kind, strict=has_time)
     except msgspec.ValidationError as error:
         raise FieldError(f"parameter {name!r}: {error}", name) from error
-
-
-def _has_datetime(kind: Any) -> bool:
-    return any(datetime in (one, *get_args(one)) for one in (kind, *get_args(kind)))

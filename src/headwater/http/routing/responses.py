@@ -1,23 +1,39 @@
-"""The response of a route."""
+"""The response of a route, in the form that its client asked for and may read."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 
 from starlette.responses import Response
+from starlette.types import Scope
 
 NO_CONTENT = 204
 NOT_MODIFIED = 304
 SMALLEST_COMPRESSED = 1024
 
-_NO_STORE = (b"cache-control", b"no-store")
 NO_SNIFF = (b"x-content-type-options", b"nosniff")
+_NO_STORE = (b"cache-control", b"no-store")
 # A cache that several keys share must not give one the response to another.
 _FOREVER = (
     (b"cache-control", b"private, max-age=31536000, immutable"),
     (b"vary", b"Authorization, X-API-Key"),
 )
+_INLINE_BYTES = 32_768  # takes less time than a thread hop and a switch of threads
+_GZIP_WBITS = 31
+_FASTEST = 1
+_NOT_OF_THE_BODY = (b"content-length", b"content-type")
+_EXPOSED = (b"access-control-expose-headers", b"ETag, Retry-After, X-Request-Id")
+# The same for every path, so that a caller without a key does not learn which routes exist.
+_PREFLIGHT = {
+    "access-control-allow-methods": "GET, POST, PUT, DELETE",
+    "access-control-allow-headers": (
+        "Authorization, Content-Type, If-None-Match, X-API-Key, X-Request-Id"
+    ),
+    "access-control-max-age": "600",
+}
 
 
 class ApiResponse(Response):
@@ -56,3 +72,82 @@ class ApiResponse(Response):
         self.etag = b'"%s"' % name.encode()
         self.is_negotiable = True
         return self
+
+
+async def negotiate(
+    response: ApiResponse, request_headers: Iterable[tuple[bytes, bytes]]
+) -> ApiResponse:
+    """Return the response, 304 in place of it, or its compressed form.
+
+    Compression cannot reveal a secret by the size of a response (BREACH): browsers do not add keys
+    to requests, so a page that could measure responses has the key already.
+    """
+    headers = dict(request_headers)
+    response.raw_headers.append((b"vary", b"Accept-Encoding"))
+    if response.etag is not None:
+        if has_current(headers.get(b"if-none-match", b""), response.etag):
+            kept = [pair for pair in response.raw_headers if pair[0] not in _NOT_OF_THE_BODY]
+            unchanged = ApiResponse(b"", NOT_MODIFIED)
+            unchanged.raw_headers = [*kept, (b"etag", response.etag)]
+            return unchanged
+        response.raw_headers.append((b"etag", response.etag))
+    if len(response.body) < SMALLEST_COMPRESSED or not accepts_gzip(
+        headers.get(b"accept-encoding", b"")
+    ):
+        return response
+    body = bytes(response.body)
+    is_small = len(body) <= _INLINE_BYTES
+    response.body = _compress(body) if is_small else await asyncio.to_thread(_compress, body)
+    # The ETag of the compressed form is weak: other bytes, equal meaning.
+    response.raw_headers = [
+        (b"content-length", b"%d" % len(response.body)) if name == b"content-length"
+        else (name, b"W/" + value) if name == b"etag"
+        else (name, value)
+        for name, value in response.raw_headers
+    ]  # fmt: skip
+    response.raw_headers.append((b"content-encoding", b"gzip"))
+    return response
+
+
+def has_current(if_none_match: bytes, etag: bytes) -> bool:
+    """Return whether a client that sent this header has the content of an ETag."""
+    given = [tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")]
+    return etag in given or given == [b"*"]
+
+
+def accepts_gzip(accept_encoding: bytes) -> bool:
+    """Return whether gzip is among the accepted encodings, and not with the weight 0."""
+    weights: dict[bytes, bytes] = {}
+    for encoding in accept_encoding.lower().replace(b" ", b"").split(b","):
+        name, _, weight = encoding.partition(b";q=")
+        weights[name] = weight
+    weight = weights.get(b"gzip", weights.get(b"*", b"0"))
+    return weight.strip(b"0.") != b"" or weight == b""
+
+
+def _compress(body: bytes) -> bytes:
+    return zlib.compress(body, _FASTEST, wbits=_GZIP_WBITS)
+
+
+class Cors:
+    """Allows web pages of some origins to call the API with a key, never with cookies."""
+
+    def __init__(self, origins: str) -> None:
+        self._origins = frozenset(origins.replace(" ", "").encode().split(b","))
+
+    def is_preflight(self, scope: Scope) -> bool:
+        """Return whether a browser asks if a page of a configured origin may send a request."""
+        headers = dict(scope["headers"])
+        is_question = b"access-control-request-method" in headers
+        return is_question and headers.get(b"origin") in self._origins
+
+    def preflight_response(self) -> ApiResponse:
+        """Return what browsers may send for a page."""
+        return ApiResponse(b"", NO_CONTENT, _PREFLIGHT)
+
+    def add_headers(self, scope: Scope, response: Response) -> None:
+        """Let the page that sent the request read the response, if its origin is configured."""
+        response.raw_headers.append((b"vary", b"Origin"))
+        origin = dict(scope["headers"]).get(b"origin")
+        if origin in self._origins:
+            response.raw_headers += [(b"access-control-allow-origin", origin), _EXPOSED]

@@ -18,15 +18,16 @@ from headwater.errors import FieldError
 from headwater.http.routing.disconnects import Disconnects
 from headwater.http.routing.request_parsing import (
     Upload,
+    UploadedFile,
     convert_parameter,
     decode_json,
     header_last_event_id,
     parse_query,
     read_upload,
+    receive_file,
     unquote_segment,
 )
 from headwater.http.routing.responses import NO_CONTENT, ApiResponse
-from headwater.http.routing.uploads import UploadedFile, receive_file
 from headwater.model.callers import AccessScope
 from headwater.settings.groups import HttpSettings
 from headwater.store.verbs.verb import BodyLimit, filter_fields

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from headwater.core.codec import encode_custom
 from headwater.http.routing.disconnects import disconnected
 from headwater.http.routing.problems import log_problem, problem_response
-from headwater.http.routing.request_ids import HEADER
+from headwater.http.routing.request_metrics import HEADER
 from headwater.model.progress import NDJSON, ProgressStep
 
 # Proxies end a response that is silent for some ten seconds.

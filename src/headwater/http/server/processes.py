@@ -153,19 +153,10 @@ async def _run(
         if worker:
             worker.stop()
 
-    def log_if_busy() -> None:
-        if not all(task.done() for task in tasks):
-            log.info(
-                "stopping",
-                waits_for="running handlers, refreshes and requests",
-                seconds_at_most=drain,
-                hint="press Ctrl-C again or send SIGTERM again to stop at once",
-            )
-            log.flush()
-
     def stop_gently() -> None:
         stop()
-        asyncio.get_running_loop().call_later(_QUIET_STOP_SECONDS, log_if_busy)
+        loop = asyncio.get_running_loop()
+        loop.call_later(_QUIET_STOP_SECONDS, _log_if_busy, tasks, drain)
 
     def abort() -> None:
         if server:
@@ -184,6 +175,18 @@ async def _run(
     for task in tasks:
         if not task.cancelled():
             task.result()
+
+
+def _log_if_busy(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
+    """Log that the process waits for running work, if it has not stopped within a moment."""
+    if not all(task.done() for task in tasks):
+        log.info(
+            "stopping",
+            waits_for="running handlers, refreshes and requests",
+            seconds_at_most=seconds,
+            hint="press Ctrl-C again or send SIGTERM again to stop at once",
+        )
+        log.flush()
 
 
 def stop_signals() -> list[signal.Signals]:
