@@ -9,9 +9,9 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, context, feature
 from headwater.declarations.runtime import runtime_of
 from headwater.model.callers import Caller, CallerLimits
-from headwater.store import activity as module
-from headwater.store.activity import Activity, activity_of
-from headwater.store.visible_names import DeclarationKind
+from headwater.store import cards as module
+from headwater.store.cards import Activity, activity_of
+from headwater.store.listings import DeclarationKind
 from headwater.testing import ManualClock
 
 TENANT = Caller("acme", limits=CallerLimits(tenant="acme-"))

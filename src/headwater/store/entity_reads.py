@@ -1,10 +1,10 @@
-"""All values of one entity: each with its freshness, or with the error of its feature."""
+"""All values of one entity: each with its freshness, or with the problem of its feature."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -15,35 +15,18 @@ from headwater.features.call_scope import tracking
 from headwater.features.caller_limits import limited_caller
 from headwater.features.read_tracking import Reads, judged, tracked_feature
 from headwater.features.reader import Reader
-from headwater.model.values import FeatureValue, TrackedFeature
-from headwater.records.core import Violation
+from headwater.model.features import EntityValue, EntityValues
+from headwater.model.lineage import FreshnessViolation
+from headwater.model.problems import Problem
+from headwater.model.values import FeatureValue
 from headwater.store.runtime import Runtime
 
-
-class ReadOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature of one entity, and its value or the error of reading it.
-
-    ``has_sla`` is whether the feature, or a value it is computed from, has a freshness SLA;
-    ``violations`` names the values that do not meet theirs.
-    """
-
-    feature: FeatureDef
-    value: FeatureValue | None = None
-    error: HeadwaterError | None = None
-    has_sla: bool = False
-    violations: Sequence[Violation] = ()
+Outcomes = dict[str, FeatureValue | HeadwaterError]
 
 
-class EntityRead(msgspec.Struct, frozen=True):
-    """All values of one entity, and when they were read."""
-
-    entity: str
-    entity_id: str
-    read_at: datetime
-    features: Sequence[ReadOutcome]
-
-
-async def read_entity(runtime: Runtime, entity: str, entity_id: str) -> EntityRead:
+async def read_entity(
+    runtime: Runtime, entity: str, entity_id: str, problem_of: Callable[[HeadwaterError], Problem]
+) -> EntityValues:
     """Read all features of one entity that have values; one that fails does not fail the others.
 
     Raises:
@@ -60,55 +43,65 @@ async def read_entity(runtime: Runtime, entity: str, entity_id: str) -> EntityRe
         if feature.entity is definition and feature.codec.kind != "none"
     ]
     reader = (await runtime.open()).reader
-    stored = [feature for feature in features if feature.stored]
-    others = [feature for feature in features if not feature.stored]
-    found = await asyncio.gather(
-        _read_stored(reader, stored, text_id), *(_read(reader, [f], text_id) for f in others)
+    reads = await asyncio.gather(
+        _read_stored(reader, [each.name for each in features if each.stored], text_id),
+        *(_read(reader, [each.name], text_id) for each in features if not each.stored),
     )
-    reads = {read.feature.name: read for each in found for read in each}
-    now = runtime.scope_clock.now()
-    judgements = [_with_freshness(reads[feature.name], text_id, now) for feature in features]
-    return EntityRead(definition.name, text_id, now, judgements)
+    outcomes: Outcomes = {name: outcome for read in reads for name, outcome in read.items()}
+    now, values = runtime.scope_clock.now(), []
+    for feature in features:
+        outcome = outcomes[feature.name]
+        if isinstance(outcome, FeatureValue):
+            values.append(_judged(feature, text_id, outcome, now))
+        else:
+            problem = problem_of(outcome)
+            values.append(
+                EntityValue(feature=feature.name, sla_ms=_sla_ms(feature), problem=problem)
+            )
+    return EntityValues(definition.name, text_id, now, values)
 
 
-async def _read_stored(
-    reader: Reader, features: Sequence[FeatureDef], entity_id: str
-) -> list[ReadOutcome]:
+async def _read_stored(reader: Reader, names: Sequence[str], entity_id: str) -> Outcomes:
     """Read stored values in one round trip; if one of them is unreadable, one by one."""
-    reads = await _read(reader, features, entity_id)
-    if all(read.error is None for read in reads):
-        return reads
-    separate = [await _read(reader, [feature], entity_id) for feature in features]
-    return [read for (read,) in separate]
+    outcomes = await _read(reader, names, entity_id) if names else {}
+    if any(isinstance(outcome, HeadwaterError) for outcome in outcomes.values()):
+        for name in names:
+            outcomes |= await _read(reader, [name], entity_id)
+    return outcomes
 
 
-async def _read(
-    reader: Reader, features: Sequence[FeatureDef], entity_id: str
-) -> list[ReadOutcome]:
-    if not features:
-        return []
-    names = [feature.name for feature in features]
+async def _read(reader: Reader, names: Sequence[str], entity_id: str) -> Outcomes:
     try:
         with tracking(Reads()):
             (row,) = await reader.read(names, [entity_id])
     except BackendError:
         raise
     except HeadwaterError as error:
-        return [ReadOutcome(feature=feature, error=error) for feature in features]
-    return [ReadOutcome(feature=feature, value=row[feature.name]) for feature in features]
+        return dict.fromkeys(names, error)
+    return {name: row[name] for name in names}
 
 
-def _with_freshness(read: ReadOutcome, entity_id: str, now: datetime) -> ReadOutcome:
-    if read.value is None:
-        return read
-    tracked, reads = tracked_feature(read.feature, entity_id, read.value), Reads()
+def _judged(feature: FeatureDef, entity_id: str, value: FeatureValue, now: datetime) -> EntityValue:
+    """Return a value with its freshness, by its own SLA and those of what it is computed from."""
+    tracked, reads = tracked_feature(feature, entity_id, value), Reads()
     reads.track_read(tracked)
-    return msgspec.structs.replace(
-        read,
-        has_sla=any(sla is not None for sla in _slas(tracked)),
-        violations=judge(reads, None, now).freshness.violations,
+    violations = judge(reads, None, now).freshness.violations
+    has_sla = any(sla_ms is not None for _, sla_ms in judged(tracked))
+    return EntityValue(
+        feature=feature.name,
+        value=value.value,
+        as_of=value.as_of,
+        written_at=value.written_at,
+        age_ms=value.age_ms(now),
+        source=value.source,
+        rule=value.rule,
+        current_at=value.current_at,
+        sla_ms=_sla_ms(feature),
+        is_fresh=not violations if has_sla else None,
+        violations=[FreshnessViolation(**msgspec.structs.asdict(each)) for each in violations],
     )
 
 
-def _slas(read: TrackedFeature) -> Iterable[int | None]:
-    return (sla_ms for _, sla_ms in judged(read))
+def _sla_ms(feature: FeatureDef) -> int | None:
+    sla = feature.freshness_sla
+    return None if sla is None else sla // timedelta(milliseconds=1)

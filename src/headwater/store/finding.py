@@ -17,8 +17,8 @@ from headwater.features.caller_limits import limited_caller
 from headwater.model.callers import AccessScope, Caller
 from headwater.records.ids import spelled
 from headwater.retrieval.document_checks import checked_id
+from headwater.store.listings import DeclarationKind, VisibleNames, visible_names
 from headwater.store.runtime import Runtime
-from headwater.store.visible_names import DeclarationKind, VisibleNames, visible_names
 
 LONGEST_TEXT = 256
 _MOST_RECORDS = 5

@@ -1,21 +1,24 @@
-"""Listings of the declarations: entities, features, indexes, retrievers and contexts."""
+"""The declarations that a caller may see, by the scopes and limits of its key."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from headwater.core.json_values import plain
+from headwater.core.sql_sources import mentioned
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.runtime import runtime_of
-from headwater.model.callers import Caller
+from headwater.model.callers import AccessScope, Caller, CallerLimits
 from headwater.model.declarations import (
     ContextListing,
     EntityListing,
@@ -27,25 +30,75 @@ from headwater.model.declarations import (
     StoreListing,
 )
 from headwater.store.feature_store import FeatureStore
-from headwater.store.visible_names import VisibleNames, visible_names
 
+DeclarationKind = Literal["entity", "feature", "index", "retriever", "context", "event", "source"]
+VisibleNames = dict[DeclarationKind, list[str]]
+
+# A key that publishes, assembles or reads records needs the names that it uses.
+_SEEN_WITH: dict[DeclarationKind, tuple[AccessScope, ...]] = {
+    "entity": ("read", "ingest", "assemble", "records"),
+    "feature": ("read",),
+    "index": ("read", "ingest"),
+    "retriever": ("read",),
+    "context": ("read", "assemble", "records"),
+    "event": ("read", "ingest"),
+    "source": ("read",),
+}
+_EVERYTHING = CallerLimits()
 _MILLISECOND = timedelta(milliseconds=1)
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+def visible_names(registry: Registry, caller: Caller | None) -> VisibleNames:
+    """Return the names that a caller may see, of each kind, in the order of their declaration.
+
+    Without a caller these are all.
+    """
+    limits = _EVERYTHING if caller is None else caller.limits or _EVERYTHING
+    indexes = () if limits.tenant and limits.indexes is None else limits.indexes
+    features = [f for f in registry.features.values() if _is_in(f.entity.name, limits.entities)]
+    events = [event_type for feature in features for event_type in feature.triggers]
+    sources = [name for f in features for name in mentioned(f.sql or "", registry.sources)]
+    allowed: VisibleNames = {
+        "entity": [name for name in registry.entities if _is_in(name, limits.entities)],
+        "feature": [feature.name for feature in features],
+        "index": [name for name in sorted(registry.all_indexes()) if _is_in(name, indexes)],
+        "retriever": [
+            name for name, each in registry.retrievers.items() if _may_call(each, limits, indexes)
+        ],
+        "context": [name for name in registry.contexts if _is_in(name, limits.contexts)],
+        "event": list(dict.fromkeys(events)),
+        "source": list(dict.fromkeys(sources)),
+    }
+    return {
+        kind: names if caller is None or any(map(caller.may, _SEEN_WITH[kind])) else []
+        for kind, names in allowed.items()
+    }
+
+
+def _may_call(
+    retriever: RetrieverDef, limits: CallerLimits, indexes: Collection[str] | None
+) -> bool:
+    """Return whether limits allow a retriever; a function may read anything."""
+    if retriever.search is not None:
+        return _is_in(retriever.search.index, indexes)
+    return limits.entities is None and indexes is None
+
+
+def _is_in(name: str, allowed: Collection[str] | None) -> bool:
+    return allowed is None or name in allowed
+
+
 def declarations_of(store: FeatureStore, caller: Caller | None = None) -> StoreListing:
     """Return the declarations that a caller may see, and their graph; without a caller, all."""
     registry = runtime_of(store).registry
-    names, indexes = visible_names(registry, caller), registry.all_indexes()
-    return StoreListing(
-        entities=[declared_entity(registry.entities[name]) for name in names["entity"]],
-        features=[declared_feature(registry.features[name]) for name in names["feature"]],
-        indexes=[declared_index(indexes[name]) for name in names["index"]],
-        retrievers=[declared_retriever(registry.retrievers[name]) for name in names["retriever"]],
-        contexts=[declared_context(registry.contexts[name]) for name in names["context"]],
-        graph=visible_graph(store, names),
-    )
+    names = visible_names(registry, caller)
+    listings: dict[str, Any] = {
+        listed.field: [listed.listing(listed.definitions(registry)[name]) for name in names[kind]]
+        for kind, listed in LISTED.items()
+    }
+    return StoreListing(**listings, graph=visible_graph(store, names))
 
 
 def visible_graph(store: FeatureStore, names: VisibleNames) -> Graph:
@@ -133,3 +186,21 @@ def _json_default(default: Any) -> Any:
         return msgspec.to_builtins(plain(default))
     except TypeError:
         return repr(default)
+
+
+class Listed(NamedTuple):
+    """How a kind of declarations is listed, and the field of the listing of a store."""
+
+    field: str
+    definitions: Callable[[Registry], Mapping[str, Any]]
+    listing: Callable[[Any], msgspec.Struct]
+
+
+LISTED: dict[DeclarationKind, Listed] = {
+    "entity": Listed("entities", lambda registry: registry.entities, declared_entity),
+    "feature": Listed("features", lambda registry: registry.features, declared_feature),
+    "index": Listed("indexes", lambda registry: registry.all_indexes(), declared_index),
+    "retriever": Listed("retrievers", lambda registry: registry.retrievers, declared_retriever),
+    "context": Listed("contexts", lambda registry: registry.contexts, declared_context),
+}
+"""The kinds of declarations that have a listing; event types and sources have none."""

@@ -12,8 +12,7 @@ from headwater.http.routes.process_reports import ServerProcesses, all_reports
 from headwater.http.routing.route import Route
 from headwater.model.callers import current_caller
 from headwater.model.kinds import DeclaredName, SearchLimit, SearchText
-from headwater.store.activity import activity_of
-from headwater.store.cards import CardKind, DeclarationCard, card_of
+from headwater.store.cards import CardKind, DeclarationCard, activity_of, card_of
 from headwater.store.feature_store import FeatureStore
 from headwater.store.finding import FoundPage, find
 

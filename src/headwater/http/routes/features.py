@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -19,7 +19,6 @@ from headwater.http.routing.request_errors import TooManyValuesError
 from headwater.http.routing.route import Route
 from headwater.model.features import (
     EntityRow,
-    EntityValue,
     EntityValues,
     FeatureRow,
     FeaturesBody,
@@ -29,14 +28,12 @@ from headwater.model.features import (
     Value,
 )
 from headwater.model.kinds import EntityId, EntityName, FeatureName, Moment
-from headwater.model.lineage import FreshnessViolation
 from headwater.model.values import FeatureValue
-from headwater.store.entity_reads import ReadOutcome, read_entity
+from headwater.store.entity_reads import read_entity
 from headwater.store.feature_store import FeatureStore
 
 # After so many values, a large request yields to others, and it stops if its client has gone.
 _VALUES_AT_ONCE = 500
-_MILLISECOND = timedelta(milliseconds=1)
 
 Rows = Annotated[
     int, msgspec.Meta(ge=1, le=MOST_ROWS, description="How many at most.", examples=[20])
@@ -100,9 +97,7 @@ class Features:
 
         A feature that fails has a ``problem`` in place of a value, and does not fail the others.
         """
-        read = await read_entity(runtime_of(self._store), entity, entity_id)
-        values = [_entity_value(each, read.read_at) for each in read.features]
-        return EntityValues(read.entity, read.entity_id, read.read_at, values)
+        return await read_entity(runtime_of(self._store), entity, entity_id, problem_of)
 
     async def read_features(self, body: FeaturesBody) -> ManyFeatures:
         """Read many features of many entities."""
@@ -138,27 +133,6 @@ class Features:
             part = entity_ids[start : start + at_once]
             for pair in zip(part, await self._store.get_feature_values(names, part), strict=True):
                 yield pair
-
-
-def _entity_value(read: ReadOutcome, now: datetime) -> EntityValue:
-    name, value, sla = read.feature.name, read.value, read.feature.freshness_sla
-    sla_ms = None if sla is None else sla // _MILLISECOND
-    if value is None:
-        problem = None if read.error is None else problem_of(read.error)
-        return EntityValue(feature=name, sla_ms=sla_ms, problem=problem)
-    return EntityValue(
-        feature=name,
-        value=value.value,
-        as_of=value.as_of,
-        written_at=value.written_at,
-        age_ms=value.age_ms(now),
-        source=value.source,
-        rule=value.rule,
-        current_at=value.current_at,
-        sla_ms=sla_ms,
-        is_fresh=not read.violations if read.has_sla else None,
-        violations=[FreshnessViolation(**msgspec.structs.asdict(v)) for v in read.violations],
-    )
 
 
 def _value(value: FeatureValue, now: datetime) -> Value:
