@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import closest, quoted
-from headwater.model.values import is_utf8
+from headwater.model.values import check_utf8
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Not
 from headwater.ports.vectors import Scalar
 
@@ -65,7 +65,7 @@ def _parse_entry(key: object, value: object, depth: int) -> Filter:
     if key.startswith("$"):
         hint = _nearest(key, _COMBINING, _INSIDE_OF_A_FIELD)
         raise InvalidInputError(f"unknown operator {quoted(key)} in filters; {hint}")
-    _check_text(key, key)
+    check_utf8(key, f"the filter of {key!r}")
     if isinstance(value, Mapping):
         return _all([_parse_operator(key, name, operand, depth) for name, operand in value.items()])
     return Compare(key, "eq", _scalar(key, value))
@@ -129,7 +129,7 @@ def _scalar(field: str, value: object) -> Scalar:
     if value is None or isinstance(value, bool):
         return value
     if type(value) is str:
-        _check_text(field, value)
+        check_utf8(value, f"the filter of {field!r}")
         return value
     if type(value) is int and -_LARGEST <= value < _LARGEST:
         return value
@@ -141,13 +141,6 @@ def _scalar(field: str, value: object) -> Scalar:
     raise InvalidInputError(
         f"the filter of {field!r} cannot compare with {reprlib.repr(value)}; {remedy}"
     )
-
-
-def _check_text(field: str, text: str) -> None:
-    if not is_utf8(text):
-        raise InvalidInputError(
-            f"the filter of {field!r} has a lone surrogate, which no document has; remove it"
-        )
 
 
 def matches(condition: Filter, metadata: Mapping[str, Any]) -> bool:

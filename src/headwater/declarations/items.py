@@ -11,7 +11,7 @@ import msgspec
 from headwater.core.canonical_json import LARGEST
 from headwater.core.templates import Template, parse_template
 from headwater.errors import InvalidInputError
-from headwater.model.values import is_utf8
+from headwater.model.values import check_utf8
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -45,7 +45,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
         for field in _IDENTIFIERS:
             text = getattr(self, field)
             if text is not None and not text.isascii():
-                _check_surrogates(field, text)
+                check_utf8(text, f"{field} of a Chunk")
         if self.score is not None and type(self.score) is not float:
             msgspec.structs.force_setattr(self, "score", _number(self.score))
         if self.indexed_at is not None and self.indexed_at.tzinfo is None:
@@ -145,10 +145,3 @@ def _number(score: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         pass
     raise InvalidInputError(f"score of a Chunk is a number or None, not {type(score).__qualname__}")
-
-
-def _check_surrogates(field: str, text: str) -> None:
-    if not is_utf8(text):
-        raise InvalidInputError(
-            f"{field} {text!r} of a Chunk has a lone surrogate, which cannot be stored; remove it"
-        )

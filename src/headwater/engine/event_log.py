@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,14 +12,12 @@ from headwater.errors import InvalidInputError
 from headwater.features.call_scope import track_source, track_sources
 from headwater.features.services import Services
 from headwater.model.events import EventPage, LoggedEvent
-from headwater.model.values import INTERNAL, ServiceEvent
-from headwater.ports import EventFilter
+from headwater.model.values import INTERNAL, LONGEST_ID, ServiceEvent
+from headwater.ports import EventFilter, is_storable
 
 _FOLLOWED = timedelta(minutes=1)
 """How long after their arrival events are still shown to a reader that follows the log."""
 
-# No event has a text with these, and not every database accepts one in a statement.
-_IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
 # Internal events are never followed.
 _NO_EVENTS = EventFilter(INTERNAL)
 
@@ -85,7 +82,7 @@ def _check_limit(limit: int) -> None:
 
 
 def _is_possible(*texts: str | None) -> bool:
-    return not any(text and _IMPOSSIBLE.search(text) for text in texts)
+    return all(text is None or is_storable(text, LONGEST_ID) for text in texts)
 
 
 def sql_of(query: EventQuery) -> str:

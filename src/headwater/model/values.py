@@ -18,7 +18,7 @@ from uuid_utils import uuid7
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.short_repr import short_repr
 from headwater.core.tracing import is_traceparent
-from headwater.errors import EventError
+from headwater.errors import EventError, InvalidInputError
 
 INTERNAL = "headwater."
 """The prefix of the types of Headwater's own events."""
@@ -54,13 +54,15 @@ EVERYTHING: Part = ("everything",)
 """The source of what may be about any entity: a query, or more rows than are listed."""
 
 
-def is_utf8(text: str) -> bool:
-    """Return whether UTF-8 can encode a text, which it cannot with a lone surrogate."""
+def check_utf8(text: str, what: str) -> None:
+    """Raise InvalidInputError if a text that enters has a lone surrogate, which UTF-8 has not."""
     try:
         text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{what} has a lone surrogate at character {error.start}, which cannot be stored; "
+            "decode it with errors='replace'"
+        ) from error
 
 
 def new_id() -> str:

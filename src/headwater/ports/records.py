@@ -71,9 +71,9 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
         return texts if all(map(is_storable, texts.values())) else None
 
 
-def is_storable(text: str) -> bool:
-    """Return True if every record log can store this text and look it up."""
-    return len(text) <= LONGEST_NAME and _UNSTORABLE.search(text) is None
+def is_storable(text: str, longest: int = LONGEST_NAME) -> bool:
+    """Return whether every log can store this text and look it up."""
+    return len(text) <= longest and _UNSTORABLE.search(text) is None
 
 
 class RecordLog(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.errors import InvalidInputError
-from headwater.model.values import LONGEST_ID, is_utf8, is_whole_number
+from headwater.model.values import LONGEST_ID, check_utf8, is_whole_number
 from headwater.settings.groups import IndexSettings
 
 _LARGEST = 2**63
@@ -62,13 +62,8 @@ def _checked_text(document: str, text: object, limits: IndexSettings) -> str:
             f"the text of document {document!r} is a text, not a {type(text).__name__}; use "
             "unindex to remove a document"
         )
-    try:
-        size = len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"the text of document {document!r} has a lone surrogate at character {error.start}, "
-            "which cannot be stored; decode it with errors='replace'"
-        ) from error
+    check_utf8(text, f"the text of document {document!r}")
+    size = len(text) if text.isascii() else len(text.encode())
     if size > limits.max_document_bytes:
         raise InvalidInputError(
             f"the text of document {document!r} has {size} bytes, more than the maximum of "
@@ -134,6 +129,5 @@ def _plain(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def _text(text: str, where: str) -> str:
-    if not is_utf8(text):
-        raise InvalidInputError(f"{where} has a lone surrogate, which cannot be stored; remove it")
+    check_utf8(text, where)
     return str(text)

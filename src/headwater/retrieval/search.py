@@ -23,7 +23,7 @@ from headwater.features.call_scope import current_scope
 from headwater.features.caller_limits import check_index_limits
 from headwater.features.services import Services
 from headwater.features.user_calls import LimitedCalls, Raising
-from headwater.model.values import is_utf8
+from headwater.model.values import check_utf8
 from headwater.ports import Embedding, Filter, Hit, Hits, IndexVersion, VectorQuery
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.past_versions import AsOf, version_at
@@ -235,10 +235,7 @@ def _check_query(query: object) -> None:
             f"the query of a search has {len(query)} characters, more than the maximum of "
             f"{LONGEST_QUERY}; shorten it"
         )
-    if not is_utf8(query):
-        raise InvalidInputError(
-            "the query of a search has a lone surrogate, which no document has; remove it"
-        )
+    check_utf8(query, "the query of a search")
 
 
 def _at_least(hits: Sequence[Hit], query: Embedding, min_score: float | None) -> Sequence[Hit]:

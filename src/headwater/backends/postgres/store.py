@@ -376,10 +376,9 @@ async def _prepare(connection: Connection, sql: str) -> tuple[PreparedStatement,
 
 
 def _syntax_problem(error: asyncpg.PostgresSyntaxError) -> str:
-    problem = headline(error)
-    # The only sign of several statements: they are not counted.
-    is_several = problem.startswith("cannot insert multiple commands")
-    return SEVERAL_STATEMENTS if is_several else f"the query cannot be run: {problem}"
+    # The function that counts the statements of a query; syntax is checked by the parser.
+    is_several = error.server_source_function == "exec_parse_message"
+    return SEVERAL_STATEMENTS if is_several else f"the query cannot be run: {headline(error)}"
 
 
 def _invalid(error: asyncpg.PostgresError) -> InvalidInputError:
