@@ -7,7 +7,7 @@ from collections import namedtuple
 
 import pytest
 
-from headwater.doctor import store_overview
+from headwater.doctor import overview
 
 DiskUsage = namedtuple("DiskUsage", "total used free")
 
@@ -16,5 +16,5 @@ DiskUsage = namedtuple("DiskUsage", "total used free")
 def sound_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have free space on the disk, and wait for all answers."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: DiskUsage(100 << 30, 0, 100 << 30))
-    monkeypatch.setattr(store_overview, "_ANSWER_SECONDS", 60.0)
-    monkeypatch.setattr(store_overview, "_FIRST_INSPECTION_SECONDS", 60.0)
+    monkeypatch.setattr(overview, "_ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(overview, "_FIRST_INSPECTION_SECONDS", 60.0)

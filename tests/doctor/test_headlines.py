@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headwater.doctor.headlines import subtitle_of
+from headwater.doctor.overview import subtitle_of
 from headwater.doctor.workload import Workload
 from headwater.model.admin import ConsumerLag
 from headwater.model.dead_letters import LetterGroup, LetterGroups

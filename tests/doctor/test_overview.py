@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, feature
-from headwater.doctor.store_overview import StoreOverview
+from headwater.doctor.overview import StoreOverview
 from headwater.engine.last_hour import STEP, LastHour
 from headwater.model.health import Overview
 from headwater.testing import ManualClock

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
-from headwater.doctor import store_overview
+from headwater.doctor import overview
 from headwater.http.app import App, create_app
 from headwater.http.routes import readiness
 from headwater.http.server.processes import serve
@@ -103,8 +103,8 @@ def patient_probes() -> Iterator[None]:
     """Let a store on a busy machine take longer than a second to say how it is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readiness, "_ANSWER_SECONDS", PATIENCE_SECONDS)
-        patch.setattr(store_overview, "_ANSWER_SECONDS", PATIENCE_SECONDS)
-        patch.setattr(store_overview, "_FIRST_INSPECTION_SECONDS", PATIENCE_SECONDS)
+        patch.setattr(overview, "_ANSWER_SECONDS", PATIENCE_SECONDS)
+        patch.setattr(overview, "_FIRST_INSPECTION_SECONDS", PATIENCE_SECONDS)
         yield
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from headwater import FeatureStore, create_app
 from headwater.backends import inspection
 from headwater.core.clock import Clock
-from headwater.doctor import store_overview
+from headwater.doctor import overview
 from headwater.features.event_handlers import BREAKER_OPEN
 from headwater.model.health import Finding
 from headwater.settings.schema import Settings
@@ -29,7 +29,7 @@ def _sound_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
         return [replace(each, severity="ok") for each in await inspection.inspect(settings, clock)]
 
-    monkeypatch.setattr(store_overview, "inspect", inspect)
+    monkeypatch.setattr(overview, "inspect", inspect)
 
 
 async def test_a_server_has_a_series_from_its_start(store: FeatureStore, serving: Serving) -> None:

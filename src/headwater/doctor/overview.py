@@ -1,29 +1,53 @@
-"""The state of a store in a few numbers and sentences."""
+"""The overview of a store: its state in a few numbers and sentences, also if it does not answer."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from msgspec.structs import asdict
+import msgspec
+from msgspec.structs import asdict, replace
 
+from headwater.backends.inspection import inspect
 from headwater.core.clock import from_micros
-from headwater.doctor.headlines import RANKS, status_of, subtitle_of, title_of
-from headwater.doctor.workload import Workload
+from headwater.declarations.runtime import runtime_of
+from headwater.doctor.workload import (
+    Workload,
+    judge,
+    observe,
+    shown_duration,
+    unobserved,
+    waiting_text,
+)
 from headwater.engine import hour_series as hour
-from headwater.engine.last_hour import STEP
+from headwater.engine.last_hour import STEP, ContextCounts, LastHour, summed
+from headwater.errors import HeadwaterError
+from headwater.model.dead_letters import LetterGroups
 from headwater.model.health import (
     Concern,
     ContextState,
     Finding,
+    Findings,
     Health,
     Overview,
     OverviewFinding,
+    OverviewStatus,
     Series,
     StoreState,
     WorkerState,
 )
 from headwater.model.indexes import IndexStatus
+from headwater.ports import Cached
+from headwater.store.feature_store import FeatureStore
 
+_ANSWER_SECONDS = 2.0
+_INSPECTION_SECONDS = 60.0
+_FIRST_INSPECTION_SECONDS = 0.5
+_KEPT = timedelta(days=3650)
 _MICROS = 1_000_000
 _PER_MINUTE = 60 // STEP
 _PART = 120 // STEP
@@ -36,6 +60,108 @@ _DESCRIBED = {
 }
 # Warnings about servers and disks that become problems; others are choices of the installation.
 _GROWING = frozenset({"clock", "connections", "disk", "memory", "outbox", "write-ahead log"})
+
+# The title of the worst finding: for one of its kind, and for several.
+_TITLES = {
+    "health": ("{subject} is not ready", "{number} parts of the store are not ready"),
+    "store": ("The store does not answer", "The store does not answer"),
+    "partitions": ("{subject} have no worker", ""),
+    "lag": ("Events wait too long", ""),
+    "schedules": ("One schedule is late", "{number} schedules are late"),
+    "dead letters": ("Some events could not be handled", "Some events could not be handled"),
+    "circuit breakers": ("{subject} {summary}", ""),
+    "consumer groups": ("A consumer group has no workers", "{number} groups have no workers"),
+    "slow partition": ("One partition is slower than the others", ""),
+    "contexts": ("Some contexts are not fresh", "Some contexts are not fresh"),
+}
+_OTHER = ("The installation needs attention", "The installation needs attention")
+_RANKS = {check: rank for rank, check in enumerate(_TITLES)}
+_LATE = frozenset({"lag", "partitions", "schedules", "slow partition"})
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """The status that was shown last, and since when the store has it."""
+
+    status: OverviewStatus
+    since: datetime
+
+
+class _Observed(NamedTuple):
+    workload: Workload
+    indexes: Sequence[IndexStatus]
+    problem: str = ""
+
+
+class StoreOverview:
+    """The overview of a store; its backends are inspected once a minute, in the background."""
+
+    def __init__(self, store: FeatureStore, hour: LastHour) -> None:
+        self._store = store
+        self._hour = hour
+        self._inspected: list[Finding] = []
+        self._inspecting: asyncio.Task[list[Finding]] | None = None
+        self._inspected_at = -_INSPECTION_SECONDS
+
+    async def read(self, health: Sequence[Health], open_breakers: Sequence[str]) -> Overview:
+        """Return how the store is, given the health of its parts and what the workers know."""
+        samples = self._hour.samples().samples
+        observed, inspected = await asyncio.gather(self._observe(health), self._inspections())
+        findings = judge(self._store, observed.workload, open_breakers, samples)
+        if observed.problem and all(part.ok for part in health):
+            report = Findings("workload", "the store")
+            problem = observed.problem
+            concern = Concern(subject="The store", summary="does not answer", detail=problem)
+            report.concern("error", "store", problem, "see `GET /readyz` and the log", concern)
+            findings += report.all
+        overview = overview_of(observed.workload, findings, inspected, observed.indexes, samples)
+        if observed.problem:
+            overview = replace(overview, waiting=None, dead_letters=None)
+        return replace(overview, since=await self._since(overview))
+
+    async def _observe(self, health: Sequence[Health]) -> _Observed:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                workload = await observe(self._store, health)
+                try:
+                    return _Observed(workload, await self._store.indexes.list())
+                except HeadwaterError:
+                    return _Observed(workload, [])  # the health of their server says why
+        except TimeoutError:
+            problem = f"it did not answer within {_ANSWER_SECONDS:g} s"
+        except HeadwaterError as error:
+            problem = str(error)
+        return _Observed(unobserved(self._store, health), [], problem)
+
+    async def _inspections(self) -> list[Finding]:
+        """Return what the last inspection of the backends found; wait only for the first."""
+        is_first = self._inspecting is None
+        now = time.monotonic()
+        is_running = self._inspecting is not None and not self._inspecting.done()
+        if not is_running and now - self._inspected_at >= _INSPECTION_SECONDS:
+            self._inspected_at = now
+            self._inspecting = asyncio.create_task(inspect(self._store.settings, self._store.clock))
+        if self._inspecting is not None:
+            seconds = _FIRST_INSPECTION_SECONDS if is_first else 0
+            await asyncio.wait({self._inspecting}, timeout=seconds)
+            if self._inspecting.done():
+                self._inspected = self._inspecting.result()
+        return self._inspected
+
+    async def _since(self, overview: Overview) -> datetime | None:
+        """Return since when the store has its status, as far as anybody looked."""
+        key = f"overview:{self._store.settings.worker.consumer_group}"
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                engine = await runtime_of(self._store).open()
+                stored = await engine.backends.notes.get(key)
+                last = msgspec.json.decode(stored.value, type=_Shown) if stored else None
+                if last is None or last.status != overview.status:
+                    last = _Shown(overview.status, overview.since or overview.at)
+                    value = Cached(msgspec.json.encode(last), engine.clock.micros())
+                    await engine.backends.notes.put(key, value, _KEPT)
+        except (TimeoutError, HeadwaterError):
+            return overview.since
+        return min(last.since, overview.since or last.since)
 
 
 def series_of(end: int, samples: hour.Samples) -> Series:
@@ -65,9 +191,9 @@ def overview_of(
     """Return the state of a store; ``inspected`` are the findings about its backends."""
     concerns = _concerns([*findings, *inspected])
     return Overview(
-        status=status_of(concerns),
+        status=_status(concerns),
         since=min((concern.since for concern in concerns if concern.since), default=None),
-        title=title_of(concerns, workload, samples),
+        title=_title(concerns, workload, samples),
         subtitle=subtitle_of(concerns, workload, samples),
         at=workload.at,
         findings=concerns,
@@ -83,32 +209,34 @@ def overview_of(
 
 def _concerns(findings: Sequence[Finding]) -> list[OverviewFinding]:
     """Return the findings that need attention, the worst first."""
-    concerns = [finding for finding in findings if _matters(finding)]
+    concerns = [
+        finding
+        for finding in findings
+        if finding.severity == "error"
+        or (finding.severity == "warning" and finding.check in _GROWING)
+        or finding.concern is not None
+    ]
     concerns.sort(key=_order)
-    return list(map(_concern, concerns))
+    return [
+        OverviewFinding(
+            severity="error" if finding.severity == "error" else "warning",
+            check=finding.check,
+            remedy=finding.remedy,
+            **asdict(
+                finding.concern
+                or Concern(
+                    subject=finding.check, summary=f"of the {finding.area}", detail=finding.found
+                )
+            ),
+        )
+        for finding in concerns
+    ]
 
 
 def _order(finding: Finding) -> tuple[bool, bool, int]:
     """Order findings: a problem of now is worse than an installation that is at risk."""
-    is_risk = finding.check not in RANKS
-    return is_risk, finding.severity == "warning", RANKS.get(finding.check, 0)
-
-
-def _matters(finding: Finding) -> bool:
-    is_growing = finding.severity == "warning" and finding.check in _GROWING
-    return finding.severity == "error" or is_growing or finding.concern is not None
-
-
-def _concern(finding: Finding) -> OverviewFinding:
-    concern = finding.concern or Concern(
-        subject=finding.check, summary=f"of the {finding.area}", detail=finding.found
-    )
-    return OverviewFinding(
-        severity="error" if finding.severity == "error" else "warning",
-        check=finding.check,
-        remedy=finding.remedy,
-        **asdict(concern),
-    )
+    is_risk = finding.check not in _RANKS
+    return is_risk, finding.severity == "warning", _RANKS.get(finding.check, 0)
 
 
 def _workers(workload: Workload, samples: hour.Samples) -> list[WorkerState]:
@@ -122,9 +250,7 @@ def _workers(workload: Workload, samples: hour.Samples) -> list[WorkerState]:
             id=worker,
             group=group.name,
             partitions=held.get(worker, []),
-            events_per_second=sum(rates[partition] for partition in held.get(worker, []))
-            if rates
-            else None,
+            events_per_second=sum(rates[n] for n in held.get(worker, [])) if rates else None,
             heartbeat_seconds=workload.age(heartbeat),
         )
         for group in workload.groups
@@ -181,3 +307,87 @@ def _contexts(samples: hour.Samples) -> list[ContextState]:
         for name, counts in hour.by_context(samples).items()
     ]
     return sorted(contexts, key=lambda context: (-context.total, context.name))
+
+
+def _status(concerns: Sequence[OverviewFinding]) -> OverviewStatus:
+    """Return one word for the worst concern; an installation at risk is not failing yet."""
+    if any(concern.severity == "error" and concern.check in _RANKS for concern in concerns):
+        return "failing"
+    return "attention" if concerns else "healthy"
+
+
+def _title(concerns: Sequence[OverviewFinding], workload: Workload, samples: hour.Samples) -> str:
+    """Return a sentence without a full stop about the worst concern."""
+    if not concerns:
+        return "Everything works" if _has_worked(workload, samples) else "Ready for the first event"
+    worst = concerns[0]
+    number = sum(concern.check == worst.check for concern in concerns)
+    one, several = _TITLES.get(worst.check, _OTHER)
+    title = (several or one) if number > 1 else one
+    text = title.format(subject=worst.subject, summary=worst.summary, number=number)
+    return text[:1].upper() + text[1:]
+
+
+def subtitle_of(
+    concerns: Sequence[OverviewFinding], workload: Workload, samples: hour.Samples
+) -> str:
+    """Return why it is so, and what it means."""
+    if not concerns and not _has_worked(workload, samples):
+        return "Workers hold all partitions, and no event has arrived yet."
+    contexts = summed(hour.by_context(samples).values())
+    if not concerns or concerns[0].check == "dead letters":
+        return f"{_flow(workload)} {_freshness(contexts)}"
+    worst, meaning = concerns[0], ""
+    if worst.check in _LATE and contexts.degraded:
+        percent = 100 * contexts.degraded / contexts.total
+        meaning = f", so {percent:.0f} % of contexts were degraded in the last hour"
+    flow = "" if worst.check in ("health", "store", "partitions", "lag") else _flow(workload) + " "
+    reason = f"{worst.subject} {worst.summary}"
+    if worst.check in ("health", "store") or worst.check not in _RANKS:
+        reason = worst.detail
+    elif worst.check == "partitions":
+        reason = f"{reason}; {worst.detail[:1].lower()}{worst.detail[1:]}"
+    return f"{flow}{reason.rstrip('.')}{meaning}."
+
+
+def _flow(workload: Workload) -> str:
+    """Return whether events are handled, and whether any was put aside."""
+    oldest = min((lag.oldest_at for lag in workload.lags if lag.oldest_at), default=None)
+    flow = "Events flow"
+    if oldest is not None:
+        flow = f"{waiting_text(workload.waiting)}, at most {shown_duration(workload.age(oldest))}"
+    number = workload.letters.letters
+    if not number:
+        return f"{flow}{'' if oldest is None else ','} and nothing is lost."
+    letters = f"{number:,} dead letter{' waits' if number == 1 else 's wait'} for a decision"
+    return f"{flow}; {letters}{_features(workload.letters)}."
+
+
+def _features(letters: LetterGroups) -> str:
+    """Return which features dead letters are of; nothing if they were settled meanwhile."""
+    counts = Counter[str]()
+    for group in letters.groups:
+        counts[group.feature] += group.count
+    if not counts:
+        return ""
+    feature, count = counts.most_common(1)[0]
+    if len(counts) == 1:
+        return f", {'' if count == 1 else 'all '}of `{feature}`"
+    is_most = 2 * count > letters.grouped
+    return f", most of `{feature}`" if is_most else f", of {len(counts)} features"
+
+
+def _freshness(counts: ContextCounts) -> str:
+    if not counts.total:
+        return "No context was recorded in the last hour."
+    if not counts.degraded:
+        number = "The only context" if counts.total == 1 else f"All {counts.total:,} contexts"
+        return f"{number} of the last hour {'was' if counts.total == 1 else 'were'} fresh."
+    return f"{counts.fresh_percent:.1f} % of {counts.total:,} contexts of the last hour were fresh."
+
+
+def _has_worked(workload: Workload, samples: hour.Samples) -> bool:
+    """Return whether an event was ever handled, or a context recorded in the last hour."""
+    # The last partition has the ticks of schedules, which run without any event.
+    handled = sum(lag.committed for lag in workload.lags[:-1])
+    return bool(handled or hour.by_context(samples))

@@ -11,9 +11,7 @@ from headwater.core.durations import format_duration
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import undeclared_entities
-from headwater.engine.engine import Engine
 from headwater.engine.hour_series import Samples, by_context
-from headwater.engine.last_hour import ContextCounts
 from headwater.errors import EntityChangedError, HeadwaterError, IndexKeyChangedError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
 from headwater.model.admin import ConsumerGroup, ConsumerLag
@@ -60,6 +58,11 @@ class Workload(NamedTuple):
 async def observe(store: FeatureStore, health: Sequence[Health]) -> Workload:
     """Read the state of a store that can be opened."""
     engine = await runtime_of(store).open()
+    index_key = ""
+    try:
+        await engine.recorded.check_index_key()
+    except IndexKeyChangedError as error:
+        index_key = str(error)
     scheduled = [feature.name for feature in engine.registry.scheduled()]
     return Workload(
         at=store.clock.now(),
@@ -69,16 +72,8 @@ async def observe(store: FeatureStore, health: Sequence[Health]) -> Workload:
         letters=await store.dead_letters.groups(),
         refreshes=await RefreshOutcomes(engine.backends.notes, engine.clock).read(scheduled),
         misplaced=_misplaced(engine.registry, await engine.catalog.follow()),
-        index_key=await _index_key_problem(engine),
+        index_key=index_key,
     )
-
-
-async def _index_key_problem(engine: Engine) -> str:
-    try:
-        await engine.recorded.check_index_key()
-    except IndexKeyChangedError as error:
-        return str(error)
-    return ""
 
 
 def _misplaced(registry: Registry, state: CatalogState) -> list[str]:
@@ -124,28 +119,28 @@ def judge(
 ) -> list[Finding]:
     """Return what is right and wrong with the work of a store; ``samples`` are of the last hour."""
     report = Findings("workload", f"consumer group {store.settings.worker.consumer_group}")
-    _add_health(workload.health, report)
-    _add_partitions(workload, report)
-    _add_oldest(workload, report)
-    _add_slow_partition(workload, report)
-    _add_groups(workload, report)
-    _add_schedules(store, workload, report)
-    _add_entities(workload, report)
-    _add_index_key(workload, report)
-    _add_dead_letters(workload.letters, report)
-    _add_breakers(open_breakers, report)
-    _add_contexts(samples, report)
-    return report.all
-
-
-def _add_health(parts: Sequence[Health], report: Findings) -> None:
-    for part in parts:
+    for part in workload.health:
         if part.ok:
             report.ok("health", f"{part.name} can be read and written", part.name)
         else:
             remedy = "see the message" if part.needed else "events are still accepted meanwhile"
             concern = Concern(subject=part.name, summary="is not ready", detail=part.detail)
             report.concern("error", "health", part.detail, remedy, concern, part.name)
+    _add_partitions(workload, report)
+    _add_oldest(workload, report)
+    _add_slow_partition(workload, report)
+    _add_groups(workload, report)
+    _add_schedules(store, workload, report)
+    for problem in workload.misplaced:
+        what, _, remedy = problem.partition("; ")
+        report.warning("entities", what, remedy)
+    if workload.index_key:
+        what, _, remedy = workload.index_key.partition("; ")
+        report.error("index key", what, remedy, "HEADWATER_RECORD_INDEX_KEY")
+    _add_dead_letters(workload.letters, report)
+    _add_breakers(open_breakers, report)
+    _add_contexts(samples, report)
+    return report.all
 
 
 def _add_partitions(workload: Workload, report: Findings) -> None:
@@ -163,21 +158,13 @@ def _add_partitions(workload: Workload, report: Findings) -> None:
         detail=waiting_text(waiting) if waiting else "No event waits yet",
     )
     if waiting:
-        report.concern(
-            "error",
-            "partitions",
-            f"{number} have no worker, and {waiting_text(waiting)}",
-            "start `headwater worker FILE`, or see the logs of the workers",
-            concern,
-        )
+        problem = f"{number} have no worker, and {waiting_text(waiting)}"
+        remedy = "start `headwater worker FILE`, or see the logs of the workers"
+        report.concern("error", "partitions", problem, remedy, concern)
     else:
-        report.concern(
-            "warning",
-            "partitions",
-            f"{number} have no worker; nothing waits yet",
-            "start `headwater serve FILE` or `headwater worker FILE`",
-            concern,
-        )
+        problem = f"{number} have no worker; nothing waits yet"
+        remedy = "start `headwater serve FILE` or `headwater worker FILE`"
+        report.concern("warning", "partitions", problem, remedy, concern)
 
 
 def _add_oldest(workload: Workload, report: Findings) -> None:
@@ -203,16 +190,12 @@ def _add_oldest(workload: Workload, report: Findings) -> None:
 
 def _add_slow_partition(workload: Workload, report: Findings) -> None:
     """Add the partition whose oldest event waits much longer than those of the others."""
-    ages = {
-        other.partition: workload.age(other.oldest_at) for other in workload.lags if other.owner
-    }
+    ages = {lag.partition: workload.age(lag.oldest_at) for lag in workload.lags if lag.owner}
     if len(ages) <= 1:
         return
     slowest = max(ages, key=lambda partition: ages[partition])
-    seconds, others = (
-        ages[slowest],
-        median(age for partition, age in ages.items() if partition != slowest),
-    )
+    seconds = ages.pop(slowest)
+    others = median(ages.values())
     if not (seconds > _SLOW_SECONDS and seconds > _SLOWER_THAN_OTHERS * others):
         return
     lag = workload.lags[slowest]
@@ -223,13 +206,11 @@ def _add_slow_partition(workload: Workload, report: Findings) -> None:
         page="events",
         since=lag.oldest_at,
     )
-    report.concern(
-        "warning",
-        "slow partition",
-        f"{concern.subject} {concern.summary}; {concern.detail}",
-        "look for a slow handler, or for one entity with most of the events, in `headwater lag`",
-        concern,
+    problem = f"{concern.subject} {concern.summary}; {concern.detail}"
+    remedy = (
+        "look for a slow handler, or for one entity with most of the events, in `headwater lag`"
     )
+    report.concern("warning", "slow partition", problem, remedy, concern)
 
 
 def _add_groups(workload: Workload, report: Findings) -> None:
@@ -244,27 +225,9 @@ def _add_groups(workload: Workload, report: Findings) -> None:
             detail=f"The oldest has been kept for {shown_duration(seconds)}",
             since=group.oldest_at,
         )
-        report.concern(
-            "warning",
-            "consumer groups",
-            f"{concern.subject} {concern.summary}",
-            f"start its workers, or run `headwater groups drop {group.name}`",
-            concern,
-        )
-
-
-def _add_entities(workload: Workload, report: Findings) -> None:
-    """Add the values that belong to another entity than the features file says."""
-    for problem in workload.misplaced:
-        what, _, remedy = problem.partition("; ")
-        report.warning("entities", what, remedy)
-
-
-def _add_index_key(workload: Workload, report: Findings) -> None:
-    """Add whether records were made with another key than they would be searched with."""
-    if workload.index_key:
-        what, _, remedy = workload.index_key.partition("; ")
-        report.error("index key", what, remedy, "HEADWATER_RECORD_INDEX_KEY")
+        problem = f"{concern.subject} {concern.summary}"
+        remedy = f"start its workers, or run `headwater groups drop {group.name}`"
+        report.concern("warning", "consumer groups", problem, remedy, concern)
 
 
 def _add_schedules(store: FeatureStore, workload: Workload, report: Findings) -> None:
@@ -275,13 +238,9 @@ def _add_schedules(store: FeatureStore, workload: Workload, report: Findings) ->
         concern = _late(feature.name, feature.refresh or timedelta(), outcome, workload)
         if concern is not None:
             is_late = True
-            report.concern(
-                "warning",
-                "schedules",
-                f"{concern.subject} {concern.summary}: {concern.detail}",
-                f"correct the error, then run `headwater refresh {feature.name}`",
-                concern,
-            )
+            problem = f"{concern.subject} {concern.summary}: {concern.detail}"
+            remedy = f"correct the error, then run `headwater refresh {feature.name}`"
+            report.concern("warning", "schedules", problem, remedy, concern)
     if scheduled and not is_late:
         number = "1 feature is" if len(scheduled) == 1 else f"{len(scheduled)} features are"
         report.ok("schedules", f"{number} refreshed in time")
@@ -366,28 +325,18 @@ def _add_contexts(samples: Samples, report: Findings) -> None:
         percent = 100 * counts.degraded / counts.total
         if percent < _DEGRADED_PERCENT:
             continue
+        noun = "context" if counts.total == 1 else "contexts"
+        degraded = f"{percent:.0f} %" if counts.total >= _FEW else str(counts.degraded)
         concern = Concern(
             subject=name,
-            summary=f"was not fresh in {_share(counts)}",
+            summary=f"was not fresh in {degraded} of {counts.total:,} {noun}",
             detail="An input was older than its SLA allows, missing or a default",
             page="records",
             params={"name": name, "freshness_status": "degraded"},
         )
-        report.concern(
-            "warning",
-            "contexts",
-            f"{concern.subject} {concern.summary} of the last hour",
-            "see which inputs with `headwater context list` and `headwater context explain`",
-            concern,
-        )
-
-
-def _share(counts: ContextCounts) -> str:
-    """Return how many of the contexts were degraded."""
-    if counts.total < _FEW:
-        noun = "context" if counts.total == 1 else "contexts"
-        return f"{counts.degraded} of {counts.total} {noun}"
-    return f"{100 * counts.degraded / counts.total:.0f} % of {counts.total:,} contexts"
+        problem = f"{concern.subject} {concern.summary} of the last hour"
+        remedy = "see which inputs with `headwater context list` and `headwater context explain`"
+        report.concern("warning", "contexts", problem, remedy, concern)
 
 
 def waiting_text(number: int) -> str:

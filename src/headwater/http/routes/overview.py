@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from headwater.doctor.overview import series_of
-from headwater.doctor.store_overview import StoreOverview
+from headwater.doctor.overview import StoreOverview, series_of
 from headwater.engine.last_hour import LastHour, Sample
 from headwater.http.routes.doctor import open_breakers
 from headwater.http.routes.process_reports import ServerProcesses, all_reports
