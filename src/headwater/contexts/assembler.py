@@ -108,32 +108,28 @@ class Assembler:
             if core.freshness.status == "refused":
                 raise await self._refusal(core, reads, revision)
             context = await self._record(core, reads, revision)
-        judgement = result.judgement
-        moments = judgement.moments
-        tracked = TrackedContext(
-            *(context, moments.oldest, moments.incomplete, reads.provenance, reads.has_failed),
-            broken_sla_ms=judgement.broken_sla_ms,
-        )
-        current_reads().track_context(tracked)
+        moments, broken_sla_ms = result.judgement.moments, result.judgement.broken_sla_ms
+        facts = (context, moments.oldest, moments.incomplete, reads.provenance, reads.has_failed)
+        current_reads().track_context(TrackedContext(*facts, broken_sla_ms=broken_sla_ms))
         self._counted(context)
         return context
 
-    async def _refusal(self, core: Core, reads: Reads, known: int) -> FreshnessSLAError:
+    async def _refusal(self, core: Core, reads: Reads, since: int) -> FreshnessSLAError:
         """Record that a strict context was refused, and return the error."""
         record, recorded = self._recorder.seal(core), False
         with suppress(RecordingError):  # there is no context to hold back
-            recorded = await self._recorder.store(core, record, reads.provenance, known)
+            recorded = await self._recorder.store(core, record, reads.provenance, since)
         refusal = FreshnessSLAError(
             core.context.name, violations_of(core), core.context_id if recorded else None
         )
         self._counted(refusal)
         return refusal
 
-    async def _record(self, core: Core, reads: Reads, known: int) -> Context:
+    async def _record(self, core: Core, reads: Reads, since: int) -> Context:
         """Seal and store the record."""
         record = self._recorder.seal(core)
         try:
-            recorded = await self._recorder.store(core, record, reads.provenance, known)
+            recorded = await self._recorder.store(core, record, reads.provenance, since)
         except RecordingError as unrecorded:
             self._counted(unrecorded)
             raise
@@ -382,11 +378,11 @@ def _provenance(lineage: ContextLineage) -> set[Part]:
         index = search.index or ""
         if search.index is not None and search.index_version is not None:
             parts.add(("index", search.index, search.index_version))
-        parts |= {("chunk", found.id) for found in search.results if found.id is not None}
+        parts |= {("chunk", chunk.id) for chunk in search.results if chunk.id is not None}
         parts |= {
-            ("document", index, found.document)
-            for found in search.results
-            if found.document is not None
+            ("document", index, chunk.document)
+            for chunk in search.results
+            if chunk.document is not None
         }
     return parts
 

@@ -57,19 +57,25 @@ def judge(
         for place, read in enumerate(reads.features)
     ]
     violations = (
-        *(() if loss is None else (_lost(loss, sla_ms),)),
         *values.violations.values(),
         *_search_violations(reads, sla_ms, now),
         *_context_violations(reads, sla_ms, now),
     )
+    if loss is not None:
+        lost = Violation(
+            kind="store", name=loss.server, age_ms=None, sla_ms=sla_ms or 0, reason="lost"
+        )
+        violations = (lost, *violations)
     status: FreshnessStatus = "guaranteed"
     broken: int | None = None
     if violations:
         status = "refused" if strict else "degraded"
         broken = min((*values.broken, *_broken_slas(reads, now)), default=None)
-    stalest_ms = age_ms(values.stalest.oldest, now)
     freshness = Freshness(
-        status=status, sla_ms=sla_ms, stalest_ms=stalest_ms, violations=violations
+        status=status,
+        sla_ms=sla_ms,
+        stalest_ms=age_ms(values.stalest.oldest, now),
+        violations=violations,
     )
     return Judgement(freshness, verdicts, values.current, broken)
 
@@ -131,10 +137,6 @@ def judge_value(
 ) -> tuple[datetime | None, bool]:
     """Return the moment from which the age of one value counts, and whether it is fresh."""
     return _Values(sla_ms, now, Moments(), Moments()).judge(read, is_used=False)
-
-
-def _lost(loss: StoreLostError, sla_ms: int | None) -> Violation:
-    return Violation(kind="store", name=loss.server, age_ms=None, sla_ms=sla_ms or 0, reason="lost")
 
 
 def age_ms(moment: datetime | None, now: datetime) -> int | None:
@@ -212,7 +214,7 @@ def _context_violations(reads: Reads, sla_ms: int | None, now: datetime) -> Iter
                 kind="context",
                 name=inner.context.name,
                 age_ms=age_ms(inner.oldest, now),
-                sla_ms=min(_known(inner.broken_sla_ms, sla_ms), default=0),
+                sla_ms=min(_set(inner.broken_sla_ms, sla_ms), default=0),
                 reason=why,
             )
 
@@ -221,8 +223,8 @@ def _broken_slas(reads: Reads, now: datetime) -> Iterator[int]:
     for search in reads.retrievals:
         if search.sla_ms and search_reason(search, None, now) is not None:
             yield search.sla_ms
-    yield from _known(*(inner.broken_sla_ms for inner in reads.contexts))
+    yield from _set(*(inner.broken_sla_ms for inner in reads.contexts))
 
 
-def _known(*slas: int | None) -> Iterator[int]:
+def _set(*slas: int | None) -> Iterator[int]:
     return (sla for sla in slas if sla is not None)

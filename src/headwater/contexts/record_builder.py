@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -12,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import asdict
 
 from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
 from headwater.contexts.freshness import (
@@ -28,7 +30,6 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.items import Chunk, ContextItem
 from headwater.errors import RecordValueError
 from headwater.features.read_tracking import (
-    IndexSearched,
     Reads,
     SeenReads,
     TrackedContext,
@@ -84,7 +85,6 @@ def build_core(
             result.reads.features, result.judgement.values, result.used, strict=True
         )
     ]
-    decisions = [choice.decision for choice in fitted.choices]
     return crs.Core(
         context_id=context_id,
         created_at=now,
@@ -117,15 +117,7 @@ def build_core(
         contexts=tuple(map(_nested, result.reads.contexts)),
         sources=tuple(_sources(result.reads, features)),
         freshness=result.judgement.freshness,
-        output=crs.Output(
-            content=fitted.content,
-            tokens=fitted.tokens,
-            items_kept=decisions.count("kept"),
-            items_dropped=decisions.count("dropped"),
-            items_truncated=decisions.count("truncated"),
-            cost_nano_usd=result.cost_nano_usd,
-            overflow=fitted.overflow,
-        ),
+        output=crs.Output(cost_nano_usd=result.cost_nano_usd, **output_facts(fitted)),
         timing=crs.Timing(started_at=result.started_at, assembly_us=result.assembly_us),
     )
 
@@ -139,20 +131,36 @@ def _versions() -> crs.Versions:
     )
 
 
+def output_facts(fitted: Fitted) -> dict[str, Any]:
+    """Return the fields of an output that a fit decides."""
+    decisions = [choice.decision for choice in fitted.choices]
+    return {
+        "content": fitted.content,
+        "tokens": fitted.tokens,
+        "items_kept": decisions.count("kept"),
+        "items_dropped": decisions.count("dropped"),
+        "items_truncated": decisions.count("truncated"),
+        "overflow": fitted.overflow,
+    }
+
+
+def item_facts(choice: Choice) -> dict[str, Any]:
+    """Return the fields of an item that a fit decides."""
+    facts = asdict(choice)
+    if choice.decision != "truncated":
+        facts["emitted"] = None
+    return facts
+
+
 def _item(item: ContextItem, choice: Choice) -> crs.Item:
     return crs.Item(
         content=item.content,
-        emitted=choice.emitted if choice.decision == "truncated" else None,
         priority=item.priority,
         required=item.required,
         truncate=item.truncate,
         section=item.section,
         source=_source(item),
-        tokens=choice.tokens,
-        emitted_tokens=choice.emitted_tokens,
-        decision=choice.decision,
-        reason=choice.reason,
-        short_by=choice.short_by,
+        **item_facts(choice),
     )
 
 
@@ -222,22 +230,17 @@ def recorded_value(value: Any) -> Any:
     A feature may have any type that JSON can express; a record restores fewer types.
     """
     json_form = msgspec.to_builtins(value, builtin_types=_RECORDED_TYPES, enc_hook=encode_custom)
-    return json_form if json_form == value or not _is_restored(value) else value
-
-
-def _is_restored(value: Any) -> bool:
-    try:
-        restored: bool = from_tagged(to_tagged(value)) == value
-    except RecordValueError:
-        return False
-    return restored
+    with suppress(RecordValueError):
+        if json_form != value and from_tagged(to_tagged(value)) == value:
+            return value
+    return json_form
 
 
 def _retrieval(call: TrackedRetrieval, sla_ms: int | None, now: datetime) -> crs.Retrieval:
     return crs.Retrieval(
         retriever=call.retriever,
         arguments=dict(call.arguments),
-        index=_index(call.searched),
+        index=None if call.searched is None else crs.IndexRead(**asdict(call.searched)),
         results=tuple(map(_result, call.chunks)),
         count=len(call.chunks),
         searched_at=call.searched_at,
@@ -248,10 +251,6 @@ def _retrieval(call: TrackedRetrieval, sla_ms: int | None, now: datetime) -> crs
         fresh=search_reason(call, sla_ms, now) is None,
         failed=call.failed,
     )
-
-
-def _index(searched: IndexSearched | None) -> crs.IndexRead | None:
-    return None if searched is None else crs.IndexRead(**msgspec.structs.asdict(searched))
 
 
 def _result(chunk: Chunk) -> crs.Result:

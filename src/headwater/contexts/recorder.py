@@ -125,12 +125,12 @@ class Recorder:
         return record
 
     async def store(
-        self, core: Core, record: Record, provenance: Collection[Part], known: int
+        self, core: Core, record: Record, provenance: Collection[Part], since: int
     ) -> bool:
         """Append a record with the keys of its provenance; return False if that failed.
 
         Without disclosures, if an entity that it read was erased since the assembly began, when
-        ``known`` was the revision of the ledger.
+        ``since`` was the revision of the ledger.
 
         A failure or a timeout of the log does not fail the context, unless the settings require a
         record. After a timeout the record may still be stored.
@@ -138,13 +138,14 @@ class Recorder:
         seconds = self._settings.record.timeout
         try:
             async with asyncio.timeout(seconds):
-                if self._index is None:
-                    self._index = await self._opened_index()
-                await self._append(core, record, provenance, known)
+                await self._append(core, record, provenance, since)
         except HeadwaterError as error:
             failure = error
         except TimeoutError:
-            failure = BackendUnavailableError(_timed_out(seconds))
+            failure = BackendUnavailableError(
+                f"it was not stored within {seconds:g} s; reduce the load of the store, or raise "
+                "HEADWATER_RECORD_TIMEOUT"
+            )
         else:
             return True
         log.error("context not recorded", context_id=record.context_id, error=str(failure))
@@ -152,22 +153,19 @@ class Recorder:
             raise RecordingError(record.context_id, str(failure)) from failure
         return False
 
-    async def _opened_index(self) -> ProvenanceIndex:
-        """Return the index of new records, after its mark was stored."""
-        index = index_of(self._settings) or ProvenanceIndex(await self._records.index_key())
-        for mark in index.marks:
-            await self._records.add_mark(mark)
-        return index
-
     async def _append(
-        self, core: Core, record: Record, provenance: Collection[Part], known: int
+        self, core: Core, record: Record, provenance: Collection[Part], since: int
     ) -> None:
-        assert self._index is not None
+        if self._index is None:
+            index = index_of(self._settings) or ProvenanceIndex(await self._records.index_key())
+            for mark in index.marks:
+                await self._records.add_mark(mark)
+            self._index = index
         keys = self._index.keys(provenance)
         while True:
             ledger = self._erasures.ledger
             checked = ledger.revision
-            erased = ledger.erased_since(known, provenance) if checked > known else None
+            erased = ledger.erased_since(since, provenance) if checked > since else None
             kept = record if erased is None else _without_disclosures(record, core.created_at)
             try:
                 await self._records.append(self._stored(core, kept, keys), keys, checked=checked)
@@ -184,6 +182,7 @@ class Recorder:
 
     def _stored(self, core: Core, record: Record, keys: Iterable[bytes]) -> StoredRecord:
         stored = record if self._settings.record.include_content else record.private()
+        model = core.policy.model
         return StoredRecord(
             context_id=record.context_id,
             record_hash=record.record_hash,
@@ -193,7 +192,8 @@ class Recorder:
             freshness_status=core.freshness.status,
             caller=core.caller,
             assembly_us=core.timing.assembly_us,
-            model=_listed_model(core),
+            # The core has the name of the model also if a log cannot store it.
+            model=model if model is not None and is_storable(model) else None,
             tokens=core.output.tokens,
             max_tokens=core.policy.max_tokens,
             cost_nano_usd=core.output.cost_nano_usd,
@@ -211,16 +211,3 @@ class Recorder:
 def _without_disclosures(record: Record, at: datetime) -> Record:
     pointers = [disclosure.pointer for disclosure in record.disclosures]
     return redact(record, *pointers, at=at, reason=_ERASED) if pointers else record
-
-
-def _listed_model(core: Core) -> str | None:
-    """Return the name of the model for lists; the core has it also if a log cannot store it."""
-    model = core.policy.model
-    return model if model is not None and is_storable(model) else None
-
-
-def _timed_out(seconds: float) -> str:
-    return (
-        f"it was not stored within {seconds:g} s; reduce the load of the store, or raise "
-        "HEADWATER_RECORD_TIMEOUT"
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
-from headwater.contexts.recorded import causes as causes_module
+from headwater.contexts.recorded import service
 from headwater.declarations.runtime import runtime_of
 from headwater.testing import ManualClock
 
@@ -55,7 +55,7 @@ async def test_each_stored_value_has_the_event_or_the_verb_that_wrote_it(
     assert told == {"visits": ("visit-2", "visit"), "note": ("set", None)}
     assert {each.read for each in found.causes} == {blurb_read}
     assert (found.context_id, found.is_complete) == (made_then.context_id, True)
-    monkeypatch.setattr(causes_module, "MOST_VALUES", 1)
+    monkeypatch.setattr(service, "MOST_VALUES", 1)
     fewer = await store.records.causes(made_then.context_id)
     assert (len({each.cause for each in fewer.causes}), fewer.is_complete) == (1, False)
 

@@ -1,8 +1,8 @@
 """Recorded contexts: find, verify, explain, replay, compare and redact them.
 
 ``service`` has the operations that the store calls. ``search`` finds records, ``verification``
-decodes and verifies them, ``replay`` and ``rerun`` replay them, and ``external`` records contexts
-that other programs assembled.
+decodes and verifies them, ``replay`` replays them, and ``external`` records contexts that other
+programs assembled.
 """
 
 from headwater.contexts.recorded.external import ExternalContext

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.contexts.recorded.search import ContextQuery, ContextSearch, Listing
 from headwater.core.clock import MICROSECOND, from_micros, to_micros
@@ -35,7 +36,7 @@ _WIDTHS = (
 )
 
 
-class _Counts(msgspec.Struct):
+class _Counted(msgspec.Struct):
     """Counts of the last intervals between edges: how many, and by freshness status."""
 
     contexts: list[int]
@@ -62,7 +63,9 @@ class Histograms:
         groups = await self._search.keys(query)
         if not groups:
             return _histogram(edges, await self._by_status(query, edges))
-        if len(groups) > 1 or query != _without_columns(query):
+        if len(groups) > 1 or query != replace(
+            query, name=None, freshness_status=None, caller=None
+        ):
             return await self._of_read(query, buckets)
         counted = [await self._of_keys(keys, edges) for keys in groups[0]]
         counted = [counts for counts in counted if any(counts.contexts)]
@@ -83,7 +86,7 @@ class Histograms:
         first, last = moments
         return None if first is None or last is None or first > last else (first, last)
 
-    async def _by_status(self, query: ContextQuery, edges: Sequence[datetime]) -> _Counts:
+    async def _by_status(self, query: ContextQuery, edges: Sequence[datetime]) -> _Counted:
         """Count by an index, the newest intervals first."""
         statuses = [query.freshness_status or status for status in get_args(FreshnessStatus)]
         freshness: list[Counter[str]] = []
@@ -99,9 +102,9 @@ class Histograms:
             freshness = counted + freshness
             if sum(counter.total() for counter in freshness) >= _MOST_COUNTED:
                 break
-        return _Counts([counter.total() for counter in freshness], freshness)
+        return _Counted([counter.total() for counter in freshness], freshness)
 
-    async def _of_keys(self, keys: Iterable[bytes], edges: Sequence[datetime]) -> _Counts:
+    async def _of_keys(self, keys: Iterable[bytes], edges: Sequence[datetime]) -> _Counted:
         """Count the records with one of the keys; no record has two."""
         counts: list[int] = []
         for portion in _portions(edges):
@@ -109,7 +112,7 @@ class Histograms:
             counts = [sum(column) for column in zip(*by_key, strict=True)] + counts
             if sum(counts) >= _MOST_COUNTED:
                 break
-        return _Counts(counts, None)
+        return _Counted(counts, None)
 
     async def _of_read(self, query: ContextQuery, buckets: int) -> ContextHistogram:
         """Read the newest contexts, those that the caller may read, and count them."""
@@ -140,7 +143,7 @@ class Histograms:
                 freshness[place][context.freshness_status] += 1
         return _histogram(
             edges,
-            _Counts([counter.total() for counter in freshness], freshness),
+            _Counted([counter.total() for counter in freshness], freshness),
             counted_from=None if reached is None else max(counted[0], reached + MICROSECOND),
         )
 
@@ -168,10 +171,6 @@ def edges_of(extent: tuple[datetime, datetime] | None, buckets: int) -> list[dat
     return [from_micros(start + number * width) for number in range(count + 1)]
 
 
-def _without_columns(query: ContextQuery) -> ContextQuery:
-    return msgspec.structs.replace(query, name=None, freshness_status=None, caller=None)
-
-
 def _portions(edges: Sequence[datetime]) -> Iterable[Sequence[datetime]]:
     """Yield edges of some intervals at a time, the newest first."""
     for last in range(len(edges) - 1, 0, -_INTERVALS_AT_ONCE):
@@ -179,7 +178,7 @@ def _portions(edges: Sequence[datetime]) -> Iterable[Sequence[datetime]]:
 
 
 def _histogram(
-    edges: Sequence[datetime], counts: _Counts, counted_from: datetime | None = None
+    edges: Sequence[datetime], counts: _Counted, counted_from: datetime | None = None
 ) -> ContextHistogram:
     """Return the histogram of counts of the last intervals."""
     starts = edges[-1 - len(counts.contexts) : -1]

@@ -1,22 +1,57 @@
-"""Replays from a record alone: the stored text, or the stored items fitted again. Pure."""
+"""Replays of recorded contexts: from a record alone, or by running the function again.
+
+From the record alone come the stored text, and the stored items fitted again. A function that runs
+again is the one that is declared now; it leaves no trace.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import is_dataclass
+from datetime import datetime, timedelta
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any, get_args, get_type_hints
 
 import msgspec
+from msgspec.inspect import DataclassType, StructType, is_struct_type, type_info
+from msgspec.structs import replace
 
+from headwater.contexts.assembler import Assembler
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
+from headwater.contexts.record_builder import item_facts, output_facts
+from headwater.contexts.recorded.verification import decode_record
 from headwater.core.canonical_json import to_tagged
+from headwater.core.clock import Clock, to_micros
 from headwater.core.tokens import Tokenizer
-from headwater.errors import ReplayError
-from headwater.features.call_scope import ReplayedSearch
-from headwater.model.contexts import Mode, Replay
+from headwater.declarations.contexts import ContextDef
+from headwater.declarations.function_checks import annotations_of
+from headwater.declarations.meanings import declared_as, named_at
+from headwater.errors import FreshnessSLAError, InvalidInputError, RecordValueError, ReplayError
+from headwater.errors.hints import nearest
+from headwater.features.call_scope import (
+    PastRead,
+    ReplayedSearch,
+    ReplayRun,
+    at_moment,
+    current_reads,
+    replaying,
+)
+from headwater.features.read_tracking import Reads, RetrievalKey
+from headwater.features.reader import Reader
+from headwater.features.running_calls import argument_key
+from headwater.features.services import Services
+from headwater.model.contexts import Mode, Overrides, Replay
 from headwater.model.lineage import Context
-from headwater.records.core import Commitment, Core, FeatureRead, disclosed
+from headwater.ports import RecordLog, StoredRecord
+from headwater.records.core import Commitment, Core, FeatureInput, disclosed
 from headwater.records.diff import diff
+from headwater.records.projection import live_context
 from headwater.records.record import content_hash, moment_text
+from headwater.records.sealing import open_core
 
 _SHOWN = {
     True: "exact: the stored text, which has the recorded hash",
@@ -74,30 +109,11 @@ def _fitted(core: Core) -> Fitted:
 
 def _with_fit(core: Core, fitted: Fitted) -> Core:
     """Return the core with the decisions of another fit."""
-    items = tuple(
-        msgspec.structs.replace(
-            item,
-            emitted=choice.emitted if choice.decision == "truncated" else None,
-            tokens=choice.tokens,
-            emitted_tokens=choice.emitted_tokens,
-            decision=choice.decision,
-            reason=choice.reason,
-            short_by=choice.short_by,
-        )
-        for item, choice in zip(core.items, fitted.choices, strict=True)
-    )
-    decisions = [choice.decision for choice in fitted.choices]
-    output = msgspec.structs.replace(
-        core.output,
-        content=fitted.content,
-        content_hash=content_hash(fitted.content),
-        tokens=fitted.tokens,
-        items_kept=decisions.count("kept"),
-        items_dropped=decisions.count("dropped"),
-        items_truncated=decisions.count("truncated"),
-        overflow=fitted.overflow,
-    )
-    return msgspec.structs.replace(core, items=items, output=output)
+    decided = zip(core.items, fitted.choices, strict=True)
+    items = tuple(replace(item, **item_facts(choice)) for item, choice in decided)
+    new_hash = content_hash(fitted.content)
+    output = replace(core.output, content_hash=new_hash, **output_facts(fitted))
+    return replace(core, items=items, output=output)
 
 
 def _reassemble_fidelity(core: Core, tokenizer_version: str, *, same: bool) -> str:
@@ -156,10 +172,10 @@ def unlike(core: Core, again: Core, names: Mapping[str, str | None]) -> list[str
 
     A feature that has no name any more was not read at all.
     """
-    stored = [stored_read for stored_read in core.features if stored_read.source != "computed"]
+    stored = [read for read in core.features if read.source != "computed"]
     recorded: dict[tuple[str | None, str], list[Any]] = {}
     for read in stored:
-        if not _is_withheld(read):
+        if not (isinstance(read.entity_id, Commitment) or isinstance(read.value, Commitment)):
             key = (names[read.feature], str(read.entity_id))
             recorded.setdefault(key, []).append(to_tagged(read.value))
     other = {
@@ -168,14 +184,7 @@ def unlike(core: Core, again: Core, names: Mapping[str, str | None]) -> list[str
         if (values := recorded.get((read.feature, str(read.entity_id))))
         and to_tagged(read.value) not in values
     }
-    return sorted(
-        other
-        | {stored_read.feature for stored_read in stored if names[stored_read.feature] is None}
-    )
-
-
-def _is_withheld(read: FeatureRead) -> bool:
-    return isinstance(read.entity_id, Commitment) or isinstance(read.value, Commitment)
+    return sorted(other | {read.feature for read in stored if names[read.feature] is None})
 
 
 def _search_words(core: Core, searches: Sequence[ReplayedSearch]) -> Iterator[str]:
@@ -225,3 +234,308 @@ def _rerun_fidelity(
     elif definition != core.context.definition:
         words.append("the function has changed since")
     return f"{words[0]}: {'; '.join(words[1:])}"
+
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def check_mode(mode: str) -> None:
+    """Raise InvalidInputError for an unknown replay mode."""
+    modes = get_args(Mode)
+    if mode not in modes:
+        raise InvalidInputError(f"unknown replay mode {mode!r}; {nearest(str(mode), modes)}")
+
+
+class Replayer:
+    """Replays recorded contexts."""
+
+    def __init__(self, services: Services, reader: Reader) -> None:
+        self._services = services
+        self._reader = reader
+
+    async def replay(self, core: Core, mode: Mode) -> Replay:
+        """Replay the context of a core in one of the modes."""
+        if mode == "show":
+            return show(core)
+        if mode == "reassemble":
+            return await asyncio.to_thread(reassemble, core, version("splintr-rs"))
+        return await self._rerun(core, mode)
+
+    async def _rerun(self, core: Core, mode: Mode) -> Replay:
+        """Run the function as it is declared now, with the recorded inputs; store nothing."""
+        if mode == "as_of":
+            await self._check_not_pruned(core)
+        inputs, reference = _inputs(core, mode)
+        definition = self._services.registry.context(core.context.name)
+        call = _bind(definition, inputs)
+        scratch = _ScratchLog(self._services.backends.records)
+        clock = _StoppedClock(core.created_at) if mode == "as_of" else self._services.clock
+        assembler = self._assembler(scratch, clock)
+        overrides = _overrides(core, reference)
+        past = _past_of(core, self._names_now(core)) if mode == "as_of" else nullcontext()
+        replay, around = ReplayRun(assembler.run, []), current_reads()
+        reads = Reads()
+        with replaying(replay, reads), past:
+            try:
+                context = await assembler.run(definition, call.args, call.kwargs, overrides)
+            except FreshnessSLAError as refusal:
+                was_refused = core.freshness.status == "refused"
+                is_inner = refusal.context != definition.name
+                if not was_refused or is_inner or refusal.context_id is None:
+                    # A replay is not recorded, so its refusal has no record either.
+                    raise FreshnessSLAError(refusal.context, refusal.violations) from refusal
+                context = scratch.refused(refusal.context_id)
+            finally:
+                around.provenance |= reads.provenance
+        new_core = open_core(decode_record(scratch.appended[context.context_id]))
+        unrecorded = replace(context, meta={**context.meta, "recorded": False})
+        return rerun(
+            core,
+            mode,
+            unrecorded,
+            new_core,
+            definition.definition,
+            searches=replay.searches,
+            names=self._names_now(core),
+        )
+
+    async def _check_not_pruned(self, core: Core) -> None:
+        """Raise if values that the context read may have been pruned."""
+        horizon = (await self._services.catalog.follow()).pruned.history
+        if horizon is not None and core.timing.started_at <= horizon:
+            raise InvalidInputError(
+                f"context {core.context_id} cannot be replayed in mode 'as_of': it is of "
+                f"{core.created_at.isoformat()}, and history before {horizon.isoformat()} was "
+                "pruned; mode 'reassemble' needs nothing but its record"
+            )
+
+    def _names_now(self, core: Core) -> dict[str, str | None]:
+        """Return the declared names of the features that the record names; None if there is none.
+
+        A feature may have been renamed since, and its name may mean another one.
+        """
+        state, declared = self._services.catalog.state, self._services.registry.features
+        reads = [value for read in core.features for value in (read, *read.inputs)]
+        owners = {
+            read.feature: named_at(state, read.feature, core.timing.started_at) for read in reads
+        }
+        return {
+            name: name if owner is None else declared_as(state, owner, declared)
+            for name, owner in owners.items()
+        }
+
+    def _assembler(self, records: RecordLog, clock: Clock) -> Assembler:
+        """Return an assembler that leaves no trace: other records, no signature, no metrics."""
+        services = self._services
+        replayed = replace(
+            services,
+            clock=clock,
+            settings=services.settings.replace(
+                signature_mode="off", record={"include_content": True}
+            ),
+            backends=replace(services.backends, records=records),
+        )
+        return Assembler(replayed, self._reader, counted=lambda context: None)
+
+
+class _ScratchLog:
+    """The store's record log, except that new records are kept in memory."""
+
+    def __init__(self, inner: RecordLog) -> None:
+        self.appended: dict[str, StoredRecord] = {}
+        self.get, self.beginning, self.records = inner.get, inner.beginning, inner.records
+        self.find, self.redact, self.index_key = inner.find, inner.redact, inner.index_key
+        self.count, self.count_found, self.prune = inner.count, inner.count_found, inner.prune
+        self.marks = inner.marks
+
+    async def add_mark(self, mark: bytes) -> None:
+        """Remember nothing: no record of the store has this mark because of a replay."""
+
+    async def append(self, record: StoredRecord, keys: object, *, checked: int = 0) -> None:
+        self.appended[record.context_id] = record
+
+    def refused(self, context_id: str) -> Context:
+        """Return the context whose refusal was recorded here."""
+        record = decode_record(self.appended[context_id])
+        return live_context(record, open_core(record), recorded=False)
+
+
+class _StoppedClock:
+    """A clock that always shows one moment."""
+
+    def __init__(self, moment: datetime) -> None:
+        self._moment = moment
+
+    def now(self) -> datetime:
+        return self._moment
+
+    def micros(self) -> int:
+        return to_micros(self._moment)
+
+    def monotonic(self) -> int:
+        return to_micros(self._moment)
+
+    async def sleep(self, seconds: float) -> None:
+        """Return at once."""
+
+
+def _past_of(core: Core, names: Mapping[str, str | None]) -> AbstractContextManager[None]:
+    """Read the values inside that the record has, or that were current at its time.
+
+    ``names`` are the present names of the features in the record.
+    """
+    began, ended = core.timing.started_at, core.created_at
+    read_at: dict[tuple[str, str, str], list[PastRead]] = {}
+    for read in core.features:
+        if not isinstance(read.entity_id, Commitment):
+            absent = ended if read.source == "computed" else began
+            past = PastRead(read.written_at or absent, _current_at(read, began), read.rule)
+            key = (read.entity, names[read.feature] or "", read.entity_id)
+            read_at.setdefault(key, []).append(past)
+    for inner in (inner for read in core.features for inner in read.inputs):
+        if not isinstance(inner.entity_id, Commitment) and inner.source != "computed":
+            past = PastRead(inner.written_at or began, _current_at(inner, began), inner.rule)
+            read_at.setdefault((inner.entity, names[inner.feature] or "", inner.entity_id), [past])
+    return at_moment(began, ended, read_at, _searched_versions(core))
+
+
+def _current_at(read: FeatureInput, began: datetime) -> datetime | None:
+    """Return when a value was known to be current; the feature may have had another rule then."""
+    return read.current_at if read.rule == "caught_up" else read.current_at or began
+
+
+def _searched_versions(core: Core) -> dict[RetrievalKey, list[str]]:
+    """Return the versions of indexes that the record has for each call."""
+    versions: dict[RetrievalKey, list[str]] = {}
+    for call in core.retrievals:
+        if call.index is not None and not isinstance(call.arguments, Commitment):
+            key = (call.retriever, argument_key(call.arguments))
+            versions.setdefault(key, []).append(call.index.version)
+    return versions
+
+
+def _inputs(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the recorded inputs and interaction_ref; raise ReplayError if one is withheld."""
+    withheld = [
+        f"/{where}/{name}"
+        for where, values in (("inputs", core.inputs), ("interaction_ref", core.interaction_ref))
+        for name, value in (values or {}).items()
+        if isinstance(value, Commitment)
+    ]
+    if withheld:
+        raise ReplayError(core.context_id, mode, withheld)
+    reference = core.interaction_ref
+    return dict(core.inputs), None if reference is None else dict(reference)
+
+
+def _overrides(core: Core, reference: dict[str, Any] | None) -> Overrides:
+    """Return the options that the recorded call set; all others are as declared today."""
+    policy, sla_ms = core.policy, core.policy.freshness_sla_ms
+    limits: dict[str, Any] = {
+        "max_tokens": policy.max_tokens,
+        "freshness_sla": None if sla_ms is None else sla_ms * _MILLISECOND,
+    }
+    changed = {name: limits[name] for name in policy.set_by_call if name in limits}
+    return Overrides(interaction_ref=reference, **changed)
+
+
+def _bind(definition: ContextDef, inputs: Mapping[str, Any]) -> inspect.BoundArguments:
+    """Bind the recorded inputs to the parameters that the function has today."""
+    parameters = definition.signature.parameters
+    for name in inputs:
+        if name not in parameters:
+            raise InvalidInputError(
+                f"context {definition.name!r} was recorded with the input {name!r}, but its "
+                f"function has no such parameter now; {nearest(name, parameters)}"
+            )
+    hints = annotations_of(definition.function)
+    arguments = {
+        name: _argument(definition, parameters[name], value, hints.get(name, Any))
+        for name, value in inputs.items()
+    }
+    return inspect.BoundArguments(definition.signature, arguments)
+
+
+def _argument(definition: ContextDef, parameter: inspect.Parameter, value: Any, hint: Any) -> Any:
+    """Return a recorded input in the type that its parameter annotates today."""
+    kind = hint
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        kind = tuple[hint, ...]
+    elif parameter.kind is parameter.VAR_KEYWORD:
+        kind = dict[str, hint]
+    try:
+        return _convert(value, kind)
+    except _MismatchError as mismatch:
+        if not _has_fields(value, kind):
+            return value  # the call did not follow the annotation
+        raise InvalidInputError(
+            f"context {definition.name!r} was recorded with {parameter.name!r} of the fields "
+            f"{', '.join(map(str, value))}, which do not fit today's {kind.__name__}: "
+            f"{_explain(value, kind, mismatch)}"
+        ) from mismatch
+
+
+class _MismatchError(Exception):
+    """A recorded value does not fit a type as it is declared today."""
+
+
+def _convert(value: Any, kind: Any) -> Any:
+    """Convert a recorded value to a type; raise _MismatchError if it would change."""
+    reason = "a value would change"
+    # A record has the fields of an object by their Python names, not by their JSON names.
+    for form in (value, _as_objects(value)):
+        try:
+            typed = msgspec.convert(form, kind, from_attributes=True)
+            if _includes(to_tagged(typed), to_tagged(value)):
+                return typed
+        except (msgspec.ValidationError, TypeError, RecordValueError) as error:
+            reason = str(error)
+    raise _MismatchError(reason)
+
+
+def _explain(value: Mapping[str, Any], kind: Any, mismatch: _MismatchError) -> str:
+    """Return which recorded field does not fit a type, and the remedy."""
+    today = type_info(kind)
+    assert isinstance(today, StructType | DataclassType)
+    hints = get_type_hints(kind)
+    gone = [name for name in value if name not in hints]
+    if gone:
+        return f"it has no field {gone[0]!r} now; add it again"
+    new = [field.name for field in today.fields if field.required and field.name not in value]
+    if new:
+        return f"it requires {new[0]!r}, which was not recorded; give it a default"
+    for name, item in value.items():
+        try:
+            _convert(item, hints[name])
+        except _MismatchError as field_mismatch:
+            return _explain_field(name, item, hints[name], field_mismatch)
+    return f"{mismatch}; accept the recorded values again"
+
+
+def _explain_field(name: str, value: Any, kind: Any, mismatch: _MismatchError) -> str:
+    if _has_fields(value, kind):
+        return f"in {name!r}, {_explain(value, kind, mismatch)}"
+    today = kind.__name__ if isinstance(kind, type) else kind
+    return f"{name!r} was recorded as {type(value).__name__} and is {today} now; accept both types"
+
+
+def _has_fields(value: Any, kind: Any) -> bool:
+    return isinstance(value, dict) and (is_struct_type(kind) or is_dataclass(kind))
+
+
+def _as_objects(value: Any) -> Any:
+    """Return the value with objects instead of dicts."""
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return SimpleNamespace(**{key: _as_objects(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return type(value)(map(_as_objects, value))
+    return value
+
+
+def _includes(typed: Any, recorded: Any) -> bool:
+    """Return whether a value has everything that was recorded; 1 and 1.0 differ."""
+    if isinstance(recorded, dict) and isinstance(typed, dict):
+        return all(key in typed and _includes(typed[key], item) for key, item in recorded.items())
+    if isinstance(recorded, list) and isinstance(typed, list):
+        return len(typed) == len(recorded) and all(map(_includes, typed, recorded))
+    return bool(typed == recorded)

@@ -1,4 +1,4 @@
-"""Finding recorded contexts: by reference, by time and name, and by provenance."""
+"""Finding recorded contexts: by reference, by time and name, by provenance, as far as visible."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
-from headwater.contexts.recorded.visibility import Visibility
+from headwater.contexts.recorded.verification import load_record
 from headwater.contexts.recorder import ProvenanceIndex, index_of, inherited
 from headwater.core.clock import MICROSECOND
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.declarations.registry import Registry
 from headwater.errors import (
     AmbiguousRefError,
     BackendError,
+    CallerLimitError,
+    DamagedRecordError,
     IndexKeyChangedError,
     InvalidInputError,
     UnknownContextError,
 )
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import track_source, track_sources
-from headwater.features.caller_limits import LimitedCaller, limited_caller
+from headwater.features.caller_limits import LimitedCaller, limited_caller, named_entities
+from headwater.model.callers import CallerLimits
 from headwater.model.contexts import LARGEST_PAGE, ContextPage, RecordSummary
 from headwater.model.lineage import FreshnessStatus
 from headwater.model.values import EVERYTHING, Part
 from headwater.ports import HASH_PREFIX, Catalog, RecordLog, RecordQuery, StoredRecord
+from headwater.records.core import Commitment, Core, disclosed
 from headwater.records.ids import _ID_LENGTH, HEX, spelled
 from headwater.settings.schema import Settings
 
@@ -83,7 +88,11 @@ class ContextQuery(msgspec.Struct, frozen=True):
             yield ("id", entity_id)
         if self.chunk is not None:
             yield ("chunk", self.chunk)
-        yield from _document_parts(self.document, self.index)
+        if self.document is not None:
+            at = ("document",) if self.index is None else ("indexed", self.index)
+            yield (*at, self.document)
+        elif self.index is not None:
+            yield ("index", self.index)
 
     def sources(self) -> Iterator[Part]:
         """Yield what a function learns about that gets the contexts of the query."""
@@ -94,15 +103,15 @@ class ContextQuery(msgspec.Struct, frozen=True):
                 case ("id", entity_id) | ("feature", _, entity_id):
                     yield ("event", entity_id)
 
-    def admits(self, found: RecordSummary) -> bool:
+    def admits(self, summary: RecordSummary) -> bool:
         """Return whether a context matches all fields besides the provenance."""
         return (
-            (self.start is None or found.created_at >= self.start)
-            and (self.end is None or found.created_at < self.end)
-            and self.name in (None, found.name)
-            and self.freshness_status in (None, found.freshness_status)
-            and self.caller in (None, found.caller)
-            and (self.prefix is None or has_prefix(found, self.prefix))
+            (self.start is None or summary.created_at >= self.start)
+            and (self.end is None or summary.created_at < self.end)
+            and self.name in (None, summary.name)
+            and self.freshness_status in (None, summary.freshness_status)
+            and self.caller in (None, summary.caller)
+            and (self.prefix is None or has_prefix(summary, self.prefix))
         )
 
 
@@ -338,25 +347,15 @@ def _alternatives(part: Part) -> Iterator[Part]:
     yield EVERYTHING
 
 
-def _document_parts(document: str | None, index: str | None) -> Iterator[tuple[str, ...]]:
-    if document is None:
-        if index is not None:
-            yield ("index", index)
-    elif index is None:
-        yield ("document", document)
-    else:
-        yield ("indexed", index, document)
-
-
 def spelled_prefix(prefix: str) -> str:
     """Return the beginning of an id or hash as records write it."""
     return prefix.strip().lower()
 
 
-def has_prefix(found: RecordSummary, prefix: str) -> bool:
+def has_prefix(summary: RecordSummary, prefix: str) -> bool:
     """Return whether the id or hash of a context begins with a prefix."""
     start = spelled_prefix(prefix)
-    return found.context_id.startswith(start) or found.record_hash.startswith(
+    return summary.context_id.startswith(start) or summary.record_hash.startswith(
         (start, f"{HASH_PREFIX}{start}")
     )
 
@@ -439,3 +438,92 @@ async def in_all(
 
 def _order(summary: RecordSummary) -> tuple[datetime, str]:
     return summary.created_at, summary.context_id
+
+
+_WITHHELD = ""
+"""In place of an id that a record withholds: no tenant's ids begin like this."""
+
+
+class Visibility:
+    """Decides by the cores of records, and by those of the contexts inside them.
+
+    A record is visible if its context is allowed and everything that it names is: entities,
+    indexes, inner contexts and the sources behind them. Not visible are records of other callers in
+    which a function was the retriever, because what it read elsewhere is not recorded, and to
+    callers of a tenant or of some entities those that name no entity. An id that is withheld counts
+    as that of another tenant.
+    """
+
+    def __init__(self, records: RecordLog, registry: Registry) -> None:
+        self._records = records
+        self._registry = registry
+
+    async def is_listed(self, caller: LimitedCaller, summary: RecordSummary) -> bool:
+        """Return whether a caller may read a record of a list."""
+        if not _allows_context(caller, summary.name):
+            return False
+        stored = await self._records.get(summary.context_id)
+        return stored is not None and await self.is_visible(caller, stored)
+
+    async def is_visible(self, caller: LimitedCaller, stored: StoredRecord) -> bool:
+        """Return whether a caller may read a record."""
+        if not _allows_context(caller, stored.name):
+            return False
+        if caller.limits == CallerLimits(contexts=caller.limits.contexts):
+            return True
+        try:
+            async for core in self._cores(stored):
+                self._check(caller, core)
+        except (CallerLimitError, DamagedRecordError, UnknownContextError):
+            return False
+        return True
+
+    async def _cores(self, stored: StoredRecord) -> AsyncIterator[Core]:
+        """Yield the core of a record and those of all contexts inside it, at any depth."""
+        waiting, seen = [stored], {stored.context_id}
+        while waiting:
+            _, core = load_record(waiting.pop())
+            yield core
+            for inner in core.contexts:
+                if inner.context_id not in seen:
+                    seen.add(inner.context_id)
+                    record = await self._records.get(inner.context_id)
+                    if record is None:
+                        raise UnknownContextError(inner.context_id, None)
+                    waiting.append(record)
+
+    def _check(self, caller: LimitedCaller, core: Core) -> None:
+        """Raise CallerLimitError if a core names something that the limits do not allow."""
+        inputs = {
+            name: _WITHHELD if type(value) is Commitment else value
+            for name, value in core.inputs.items()
+        }
+        entities = [
+            *named_entities(self._registry.entities.values(), inputs),
+            *(
+                (value.entity, disclosed(value.entity_id) or _WITHHELD)
+                for read in core.features
+                for value in (read, *read.inputs)
+            ),
+        ]
+        if not (entities or core.contexts) and caller.is_limited_to_entities:
+            raise caller.refuse("a record without entities")
+        for entity, entity_id in entities:
+            caller.check_entity(entity, entity_id)
+        for search in core.retrievals:
+            if search.index is not None:
+                caller.check_index(search.index.name)
+            elif core.caller != caller.name:
+                # The caller's own assemblies were checked by everything that they had read.
+                raise caller.refuse("a record of a retriever function")
+        for source in core.sources:
+            if source.kind == "entity":
+                caller.check_entity(source.name, disclosed(source.entity_id) or _WITHHELD)
+            elif source.kind == "index":
+                caller.check_index(source.name)
+            else:
+                raise caller.refuse(f"a record of {source.name}")
+
+
+def _allows_context(caller: LimitedCaller, name: str) -> bool:
+    return caller.limits.contexts is None or name in caller.limits.contexts

@@ -13,10 +13,9 @@ from headwater.model.contexts import Check, VerificationReport
 from headwater.ports import StoredRecord
 from headwater.records.core import Core
 from headwater.records.record import (
-    Disclosure,
     Record,
-    Redaction,
     Signature,
+    core_fields,
     decode_disclosures,
     decode_redactions,
 )
@@ -107,16 +106,14 @@ def _decode(decode: Callable[[bytes], Any], raw: bytes, default: Any) -> _Part:
 
 
 def _record(stored: StoredRecord, parts: _Parts) -> Record:
-    disclosures: tuple[Disclosure, ...] = parts.disclosures.value
-    redactions: tuple[Redaction, ...] = parts.redactions.value
     return Record(
         context_id=stored.context_id,
         record_hash=stored.record_hash,
         content_hash=stored.content_hash,
         core=parts.core.value,
-        disclosures=disclosures,
+        disclosures=parts.disclosures.value,
         signature=parts.signature.value,
-        redactions=redactions,
+        redactions=parts.redactions.value,
     )
 
 
@@ -160,9 +157,8 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 def _column_problems(stored: StoredRecord, raw: bytes) -> Iterator[str]:
-    try:
-        core = msgspec.json.decode(raw, type=_Listed)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    core = core_fields(raw, _Listed)
+    if core is None:
         return  # the report already says that the core is unreadable
     for column, listed, recorded in (
         ("name", stored.name, core.context.name),
