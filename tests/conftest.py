@@ -25,6 +25,8 @@ from tests.memory import holds_test_files
 from tests.schemas import Schemas
 from tests.servers import postgres, valkey
 
+pytest_plugins = ["tests.crashes"]
+
 # All processes share compiled bytecode, as installed programs do, also where Python is told not to
 # write any: to compile what it imports takes a process longer than everything else at its start.
 sys.dont_write_bytecode = False
