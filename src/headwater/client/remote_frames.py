@@ -22,8 +22,8 @@ from headwater.errors.hints import Location
 from headwater.history.column_types import JSON
 from headwater.history.columns import AS_OF, ResultColumn
 from headwater.history.frames.entity_frame import FrameResult, Spine
-from headwater.history.frames.kinds import is_sql as is_sql
-from headwater.history.frames.kinds import open_frame
+from headwater.history.frames.tables import is_sql as is_sql
+from headwater.history.frames.tables import open_frame
 from headwater.history.point_in_time import check_columns
 from headwater.history.points import check_rows
 from headwater.model.declarations import StoreListing

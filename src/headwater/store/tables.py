@@ -17,8 +17,7 @@ from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import check_not_replaying, track_source
 from headwater.features.caller_limits import limited_caller
-from headwater.history.frames.kinds import is_sql, open_frame
-from headwater.history.frames.rows import relation_of
+from headwater.history.frames.tables import is_sql, open_frame, relation_of
 from headwater.history.importing import ImportColumns, import_file
 from headwater.history.past_reads import PastQueries
 from headwater.history.point_in_time import HistoryRequest, PastSources, needs_store, read_history

@@ -33,7 +33,7 @@ from headwater.features.cells import history_cell
 from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.history.backfill.steps import KEPT_FRESH
-from headwater.history.frames.kinds import open_frame
+from headwater.history.frames.tables import open_frame
 from headwater.history.point_in_time import HistoryRequest, PastSources, read_history
 from headwater.model.admin import ServedDifference, ServedReport
 from headwater.model.catalog import CatalogState, DroppedFeature

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from headwater.core.duckdb_session import Session, parquet
+from headwater.core.duckdb_session import Session, identifier, parquet
 from headwater.declarations.features import EntityDef
 from headwater.history.columns import ResultColumn
 
@@ -45,6 +45,11 @@ class Spine(msgspec.Struct, frozen=True):
         ids = {f"id{number}": entity.id_field for number, entity in enumerate(self.entities)}
         return {**ids, "moment": self.at}
 
+    @property
+    def selected(self) -> str:
+        """The SQL of these columns, from the rows of the caller's frame."""
+        return ", ".join(f"{identifier(name)} AS {column}" for column, name in self.columns.items())
+
 
 class FrameResult(NamedTuple):
     """The answers of a point-in-time read, each with all rows in order, and their columns."""
@@ -66,13 +71,16 @@ class FrameResult(NamedTuple):
         selected = ", ".join(
             f"{expression} AS c{number}" for number, expression in enumerate(expressions)
         )
-        return f"SELECT {selected} FROM {joined(self.answers)}"
+        # The rows of all answers are in one order.
+        tables = (f"({parquet([file])}) AS e{number}" for number, file in enumerate(self.answers))
+        return f"SELECT {selected} FROM {' POSITIONAL JOIN '.join(tables)}"
 
-
-def joined(answers: Sequence[Path]) -> str:
-    """Return the SQL of answers ``e0``, ``e1``… next to each other; their rows are in one order."""
-    tables = (f"({parquet([file])}) AS e{number}" for number, file in enumerate(answers))
-    return " POSITIONAL JOIN ".join(tables)
+    @property
+    def named(self) -> str:
+        """The SQL that gives the columns of ``query`` the names of the result."""
+        return ", ".join(
+            f"c{number} AS {identifier(column.name)}" for number, column in enumerate(self.columns)
+        )
 
 
 class EntityFrame(Protocol):
@@ -90,4 +98,5 @@ class EntityFrame(Protocol):
         """Return the caller's table with the columns of the result added."""
 
     def discard(self) -> None:
-        """Remove the leftovers of a read that failed, if it left any outside of the session."""
+        """Remove the leftovers of a read that failed; most frames leave none."""
+        return

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import duckdb
 
-from headwater.core.duckdb_session import Session, glob_literal, headline, identifier
+from headwater.core.duckdb_session import Session, glob_literal, headline
 from headwater.core.sql_literals import text
 from headwater.errors import InvalidInputError
-from headwater.history.frames.entity_frame import FrameResult, Spine, TimeRemedies
+from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spine, TimeRemedies
 
 CSV = ".csv"
 SUFFIXES = (".parquet", CSV)
@@ -45,7 +45,7 @@ def typed_rows(file: Path, columns: Sequence[str], typed: Collection[str]) -> st
     return _CSV.format(glob_literal(file), types)
 
 
-class FileFrame:
+class FileFrame(EntityFrame):
     """A file that may be larger than memory; the result is another file."""
 
     remedies = TimeRemedies(
@@ -58,15 +58,12 @@ class FileFrame:
         self._file = file
         self.output = output or file.with_name(f"{file.stem}.features.parquet")
         self._rows = self._given = rows_of(file)
-        self._check_output(is_given=output is not None)
-
-    def _check_output(self, *, is_given: bool) -> None:
         if self.output.exists():
             if self.output.samefile(self._file):
                 raise InvalidInputError(
                     f"input and output are the same file, {self.output}; name another output file"
                 )
-            if not is_given:
+            if output is None:
                 raise InvalidInputError(
                     f"{self.output} exists already; remove it, or name the file to write or to "
                     "replace with output="
@@ -87,31 +84,21 @@ class FileFrame:
         except duckdb.Error as error:
             raise InvalidInputError(f"{self._file} cannot be read: {headline(error)}") from error
 
-    def discard(self) -> None:
-        pass
-
     def load(self, duck: Session, spine: Spine) -> None:
         texts = {entity.id_field for entity in spine.entities if entity.id_type is str}
         self._rows = typed_rows(self._file, self.columns(), {*spine.columns.values()} - texts)
-        selected = ", ".join(
-            f"{identifier(name)} AS {column}" for column, name in spine.columns.items()
-        )
         duck.run(
-            f"CREATE VIEW frame AS SELECT row_number() OVER () - 1 AS row, {selected}"
+            f"CREATE VIEW frame AS SELECT row_number() OVER () - 1 AS row, {spine.selected}"
             f" FROM {self._rows}"
         )
 
     def attach(self, duck: Session, result: FrameResult) -> Any:
-        added = ", ".join(
-            f"c{number} AS {identifier(column.name)}"
-            for number, column in enumerate(result.columns)
-        )
         # A text of CSV stays as it is; in Parquet, ids and times have their types.
         rows = self._given if self.output.suffix == CSV else self._rows
         partial = self.output.with_name(f".{self.output.name}.{uuid4().hex}")
         try:
             joined = (
-                f"SELECT given.*, {added} FROM {rows} AS given"
+                f"SELECT given.*, {result.named} FROM {rows} AS given"
                 f" POSITIONAL JOIN ({result.query}) AS result"
             )
             if self.output.suffix == CSV:
