@@ -14,7 +14,7 @@ from headwater import FeatureStore, ServiceEvent, Worker, context, entity, featu
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError, UnknownContextError
-from headwater.history.nightly_pruning import NightlyPruning
+from headwater.history.retention import NightlyPruning
 from headwater.model.admin import PrunedPart, PruneReport
 from headwater.model.catalog import (
     BackfillState,

@@ -19,8 +19,7 @@ from headwater.declarations.feature_handles import Feature, FeatureRef, feature_
 from headwater.declarations.features import EntityDef
 from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.errors.hints import Location
-from headwater.history.column_types import JSON
-from headwater.history.columns import AS_OF, ResultColumn
+from headwater.history.columns import AS_OF, JSON, ResultColumn
 from headwater.history.frames.entity_frame import FrameResult, Spine
 from headwater.history.frames.tables import is_sql as is_sql
 from headwater.history.frames.tables import open_frame

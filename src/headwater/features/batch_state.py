@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -32,18 +33,22 @@ StagedChanges = dict[tuple[LoadedEntity, str], Change]
 """The writes of one handler: the last change of each entity's series."""
 
 
+async def _no_values(_: EntityKey) -> EntityState:
+    return EntityState(0, {})
+
+
 class BatchState:
     """The entities of a batch, with the writes of the handlers that have succeeded so far."""
 
     def __init__(
         self,
-        partition: int,
-        states: Mapping[EntityKey, EntityState],
-        get_state: GetState,
-        ledger: Ledger,
+        partition: int = 0,
+        states: Mapping[EntityKey, EntityState] = MappingProxyType({}),
+        get_state: GetState = _no_values,
+        ledger: Ledger | None = None,
     ) -> None:
         self._get_state = get_state
-        self._ledger = ledger
+        self._ledger = Ledger() if ledger is None else ledger
         self.partition = partition
         self.entities = {key: LoadedEntity(state) for key, state in states.items()}
         self.changes: list[Change] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -35,10 +35,12 @@ async def events_behind(
     caused = [written for written in rows if written.row.cause not in NOT_EVENTS]
     if not caused or not event_types:
         return [None] * len(rows)
+    moments = sorted({written.row.as_of.astimezone(UTC) for written in caused})
+    timestamps = ", ".join(f"TIMESTAMPTZ {text(moment.isoformat())}" for moment in moments)
     answer = await offline.query(
         'SELECT entity_id, event_id, event_type, "timestamp", received_at FROM events '
         f"WHERE event_type IN ({texts(sorted(event_types))}) "
-        f'AND "timestamp" IN ({_moments(written.row.as_of for written in caused)}) '
+        f'AND "timestamp" IN ({timestamps}) '
         f"AND event_id IN ({texts(sorted({written.row.cause for written in caused}))}) "
         f"ORDER BY entity_id IN ({texts(sorted({written.entity_id for written in caused}))}) DESC "
         f"LIMIT {2 * len(caused)}",
@@ -48,16 +50,8 @@ async def events_behind(
     for entity_id, *fields in answer.rows:
         event = CauseEvent(*fields)
         events.setdefault((event.event_id, event.timestamp), {})[entity_id] = event
+    behind = (events.get((written.row.cause, written.row.as_of), {}) for written in rows)
     return [
-        _event_of(written, events.get((written.row.cause, written.row.as_of), {}))
-        for written in rows
+        of_entity.get(written.entity_id) or next(iter(of_entity.values()), None)
+        for written, of_entity in zip(rows, behind, strict=True)
     ]
-
-
-def _event_of(caused: CausedRow, events: Mapping[str, CauseEvent]) -> CauseEvent | None:
-    return events.get(caused.entity_id) or next(iter(events.values()), None)
-
-
-def _moments(moments: Iterable[datetime]) -> str:
-    distinct = sorted({moment.astimezone(UTC) for moment in moments})
-    return ", ".join(f"TIMESTAMPTZ {text(moment.isoformat())}" for moment in distinct)

@@ -1,23 +1,61 @@
-"""How requested features are answered: the series to read, and the columns of the result."""
+"""How requested features are answered: series to read, columns and their types."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
 import msgspec
+from msgspec.inspect import (
+    CollectionType,
+    EnumType,
+    LiteralType,
+    Metadata,
+    NoneType,
+    Type,
+    UnionType,
+    type_info,
+)
 
 from headwater.core.clock import from_micros
+from headwater.core.codec import Kind
 from headwater.core.sql_literals import text
 from headwater.declarations.features import EntityDef, FeatureDef
-from headwater.history.column_types import column_type, from_json
 from headwater.history.one_value import check_has_past, check_has_values
 from headwater.model.values import UNDATED
 from headwater.ports import FrameColumn
 
 AS_OF = "__as_of"
 """The end of the name of a column with the moment that a value is of."""
+
+JSON = "JSON"
+"""The type of values that a table holds as JSON text."""
+
+_KINDS: dict[Kind, str] = {
+    "int": "BIGINT",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+    "text": "VARCHAR",
+    "time": "TIMESTAMPTZ",
+}
+_NODES: dict[type[Type], str] = {
+    msgspec.inspect.IntType: "BIGINT",
+    msgspec.inspect.FloatType: "DOUBLE",
+    msgspec.inspect.BoolType: "BOOLEAN",
+    msgspec.inspect.StrType: "VARCHAR",
+    msgspec.inspect.DateTimeType: "TIMESTAMPTZ",
+    msgspec.inspect.DateType: "DATE",
+    # These have an exact text, and no type that every kind of table knows.
+    msgspec.inspect.UUIDType: "VARCHAR",
+    msgspec.inspect.DecimalType: "VARCHAR",
+    msgspec.inspect.TimeType: "VARCHAR",
+    msgspec.inspect.TimeDeltaType: "VARCHAR",
+    msgspec.inspect.BytesType: "VARCHAR",
+}
+_ITEMS = frozenset({"BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR"})
+"""The types whose lists have the same form in every kind of table."""
+_CONSTANTS: dict[frozenset[type], str] = {frozenset({str}): "VARCHAR", frozenset({int}): "BIGINT"}
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -85,7 +123,8 @@ def plan_columns(features: Sequence[FeatureDef], *, known: bool) -> list[ColumnP
 
 
 def _plan(features: Sequence[FeatureDef], *, known: bool) -> ColumnPlan:
-    computed = [feature for feature in features if _is_computed(feature)]
+    # Python code makes these values: the function, a template, or a conversion.
+    computed = [f for f in features if f.derived or not f.has_history or f.codec.convert]
     readings: dict[bool, list[FeatureDef]] = {}
     for feature in features:
         if feature not in computed:
@@ -95,11 +134,6 @@ def _plan(features: Sequence[FeatureDef], *, known: bool) -> ColumnPlan:
         [Reading(some, is_known) for is_known, some in readings.items()],
         computed,
     )
-
-
-def _is_computed(feature: FeatureDef) -> bool:
-    """Return whether Python code makes the values: the function, a template, or a conversion."""
-    return feature.derived or not feature.has_history or feature.codec.convert is not None
 
 
 def is_of_its_computation(feature: FeatureDef) -> bool:
@@ -171,3 +205,38 @@ def _decode(feature: FeatureDef) -> Callable[[Any], Any]:
 
 def _from_micros(value: Any) -> Any:
     return None if value is None else from_micros(value)
+
+
+def column_type(feature: FeatureDef) -> str:
+    """Return the DuckDB type of a feature's values; JSON if they have no simpler one."""
+    return _KINDS.get(feature.codec.kind) or _type(type_info(feature.codec.annotation))
+
+
+def from_json(value: str, type_: str) -> str:
+    """Return the SQL that turns JSON text into a type."""
+    if type_ == JSON:
+        return value
+    if type_.endswith("[]"):
+        return f"CAST(CAST({value} AS JSON) AS {type_})"
+    return f"CAST({value} ->> '$' AS {type_})"
+
+
+def _type(node: Type) -> str:
+    match node:
+        case Metadata():
+            return _type(node.type)
+        case UnionType():
+            members = [member for member in node.types if not isinstance(member, NoneType)]
+            return _type(members[0]) if len(members) == 1 else JSON
+        case EnumType():
+            return _constants_type(member.value for member in node.cls)
+        case LiteralType():
+            return _constants_type(node.values)
+        case CollectionType():
+            item = _type(node.item_type)
+            return f"{item}[]" if item.rstrip("[]") in _ITEMS else JSON
+    return _NODES.get(type(node), JSON)
+
+
+def _constants_type(values: Iterable[object]) -> str:
+    return _CONSTANTS.get(frozenset(map(type, values)), JSON)

@@ -18,11 +18,10 @@ from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.cells import make_cell, make_change
-from headwater.history.column_types import JSON, column_type
-from headwater.history.columns import is_of_its_computation
-from headwater.history.erased_rows import without_erased
+from headwater.history.columns import JSON, column_type, is_of_its_computation
 from headwater.history.frames.entity_frame import Spine, TimeRemedies
 from headwater.history.frames.files import CSV, rows_of, typed_rows
+from headwater.history.past_reads import without_erased
 from headwater.history.points import check_rows
 from headwater.model.history import ImportReport
 from headwater.model.progress import OnStep
@@ -35,6 +34,7 @@ _CHANGES_AT_ONCE = 100_000
 _MAX_SHOWN = 3
 _MAX_TEXT = 40
 _AWARE = "TIMESTAMP WITH TIME ZONE"
+_JSON_TEXT = "CAST(to_json({}) AS VARCHAR)"
 _NAIVE = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
 
 # The texts of CSV that are numbers, truth values and times, and the JSON of each.
@@ -143,7 +143,11 @@ def _open(
 ) -> int:
     """Check the rows of a file and create the view ``import``; return the number of rows."""
     if columns.time_zone is not None:
-        _check_time_zone(duck, columns.time_zone)
+        zones = [zone for (zone,) in duck.run("SELECT name FROM pg_timezone_names()").fetchall()]
+        if columns.time_zone not in zones:
+            raise InvalidInputError(
+                f"unknown time zone {columns.time_zone!r}; {nearest(columns.time_zone, zones)}"
+            )
     given = duck.connection.sql(f"SELECT * FROM {rows_of(file)}").columns
     chosen = _choose(given, features, columns)
     written = chosen.written
@@ -175,12 +179,6 @@ def _open(
         f" epoch_us(CAST(written AS TIMESTAMPTZ)), {places} FROM frame"
     )
     return count
-
-
-def _check_time_zone(duck: Session, name: str) -> None:
-    zones = [zone for (zone,) in duck.run("SELECT name FROM pg_timezone_names()").fetchall()]
-    if name not in zones:
-        raise InvalidInputError(f"unknown time zone {name!r}; {nearest(name, zones)}")
 
 
 def _choose(
@@ -221,14 +219,12 @@ def _need(
 def _find(
     content: str, name: str | None, usual: Sequence[str], given: Sequence[str], option: str
 ) -> str | None:
-    if name is None:
-        return next((usual_name for usual_name in usual if usual_name in given), None)
-    if name not in given:
+    if name is not None and name not in given:
         raise InvalidInputError(
             f"the file has no column {name!r} with the {content} ({option}=); "
             f"{nearest(name, given)}"
         )
-    return name
+    return name or next((usual_name for usual_name in usual if usual_name in given), None)
 
 
 def _moment(name: str, types: Mapping[str, str], columns: ImportColumns) -> str:
@@ -247,7 +243,7 @@ def _text_as_json(column: str, _: str, feature: FeatureDef) -> str:
 
     A text that does not look like the feature's type becomes a JSON text, which is refused.
     """
-    kind, quoted = column_type(feature), f"CAST(to_json({column}) AS VARCHAR)"
+    kind, quoted = column_type(feature), _JSON_TEXT.format(column)
     if kind == JSON or kind.endswith("[]"):
         return column
     if kind not in _LITERALS:
@@ -267,12 +263,10 @@ def _as_json(column: str, kind: str, feature: FeatureDef) -> str:
         return f"strftime(CAST({column} AS TIMESTAMP), '\"%Y-%m-%dT%H:%M:%S.%fZ\"')"
     if kind.startswith("DECIMAL"):
         number = f"CAST({column} AS VARCHAR)"  # as it is, and not through a float
-        return (
-            f"CAST(to_json({number}) AS VARCHAR)" if column_type(feature) == "VARCHAR" else number
-        )
+        return _JSON_TEXT.format(number) if column_type(feature) == "VARCHAR" else number
+    number = _JSON_TEXT.format(column)
     if kind not in ("FLOAT", "DOUBLE"):
-        return f"CAST(to_json({column}) AS VARCHAR)"
-    number = f"CAST(to_json({column}) AS VARCHAR)"
+        return number
     if feature.codec.kind == "int":
         # Tables without a nullable integer type hold such columns as floats.
         whole = f"CAST(CAST({column} AS BIGINT) AS VARCHAR)"
@@ -299,17 +293,13 @@ def _changes(
                 problems.append((feature, row, value))
                 continue
             changes.append(make_change(feature, entity_id, cell, cause, online=False, begins=False))
-    if problems:
-        raise _unfit(problems)
-    return changes
-
-
-def _unfit(problems: Sequence[tuple[FeatureDef, int, str]]) -> FeatureValueError:
+    if not problems:
+        return changes
     feature = problems[0][0]
     misfits = [(row, value) for other, row, value in problems if other is feature]
     shown = ", ".join(f"row {row}: {value[:_MAX_TEXT]}" for row, value in misfits[:_MAX_SHOWN])
     more = f" and {len(misfits) - _MAX_SHOWN} more" if len(misfits) > _MAX_SHOWN else ""
-    return FeatureValueError(
+    raise FeatureValueError(
         feature.name,
         f"has the type {feature.codec.expected}, which values of the file do not fit ({shown}"
         f"{more}); correct them and import the file again: rows that are in history are left out",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -14,7 +13,6 @@ from headwater.features.caller_limits import limited_caller
 from headwater.features.services import Services
 from headwater.history.causes import MOST_CAUSES, CausedRow, events_behind
 from headwater.model.features import HistoricalValue
-from headwater.ports import HistoryRow
 
 MOST_ROWS = 10_000
 
@@ -61,7 +59,11 @@ class ValueHistory:
             HistoricalValue(decode(row.value), row.as_of, row.written_at, row.cause, event)
             for row, event in zip(rows[:limit], behind, strict=True)
         ]
-        return ValuePage(values, _next_end(rows) if len(rows) > limit else None)
+        if len(rows) <= limit:
+            return ValuePage(values, None)
+        first, following = rows[0].as_of, rows[-1].as_of
+        # Values of the moment between two pages are on both, unless they fill a whole page.
+        return ValuePage(values, following if first == following else following + MICROSECOND)
 
     def _checked(self, name: str, entity_id: str | int) -> tuple[FeatureDef, str]:
         """Return a feature and an id whose history the caller may read, and track the read."""
@@ -76,13 +78,6 @@ class ValueHistory:
             # History does not say what a value was computed from.
             track_source("other", "past values of a computed feature")
         return feature, text_id
-
-
-def _next_end(rows: Sequence[HistoryRow]) -> datetime:
-    """Return the end of the next page, given the rows of this one and the first of the next."""
-    first, following = rows[0].as_of, rows[-1].as_of
-    # Values of the moment between two pages are on both, unless they fill a whole page.
-    return following if first == following else following + MICROSECOND
 
 
 def _check_range(
@@ -100,11 +95,11 @@ def check_has_history(feature: FeatureDef) -> None:
     """Raise InvalidInputError, with the reason, if no values of a feature are stored."""
     check_has_values(feature)
     if feature.template is not None:
-        inputs = tuple(dict.fromkeys(feature.template.references))
+        inputs = " and ".join(dict.fromkeys(feature.template.references))
+        remedy = f"read that of {inputs}" if inputs else "it never changes"
         raise InvalidInputError(
             f"feature {feature.name!r} is a template, which is composed at every read and never "
-            f"stored; {_read_instead(inputs)}, or compute past values with "
-            "get_historical_features"
+            f"stored; {remedy}, or compute past values with get_historical_features"
         )
     if feature.derived:
         raise InvalidInputError(
@@ -132,7 +127,3 @@ def check_has_past(feature: FeatureDef) -> None:
             "declare it with log=True to keep the values that are served from now on, or with "
             "derived=True if it depends on nothing but the features that it reads"
         )
-
-
-def _read_instead(inputs: Sequence[str]) -> str:
-    return f"read that of {' and '.join(inputs)}" if inputs else "it never changes"

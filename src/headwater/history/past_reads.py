@@ -6,25 +6,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from headwater.core.clock import Clock
 from headwater.core.duckdb_session import session
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
-from headwater.features.query_rows import QueryValues, query_columns, query_values
+from headwater.features.query_rows import query_columns, query_values
 from headwater.history.columns import Reading
-from headwater.history.erased_rows import without_erased
 from headwater.ports import Backends, Change, FrameQuery, FrameReader
 
 _COLUMNS = {"entity_id": "VARCHAR", "value": "VARCHAR", "as_of": "BIGINT"}
-
-
-class _ValueRow(msgspec.Struct, frozen=True):
-    entity_id: str
-    value: str
-    as_of: int
 
 
 class PastQueries:
@@ -48,7 +39,13 @@ class PastQueries:
         rows = await offline.query(sql, sources)
         now, file = self._clock.now(), folder / f"query-{feature.series}.parquet"
         queried = await asyncio.to_thread(query_values, feature, rows, now, "query")
-        _check(feature, queried)
+        if queried.refused:
+            (entity_id, error), count = queried.refused[0], len(queried.refused)
+            raise InvalidInputError(
+                f"the query of feature {feature.name!r} returns {count} of "
+                f"{count + len(queried.changes)} rows that are not values of it, such as that of "
+                f"{entity_id!r}: {error}; leave such rows out in the query"
+            )
         admitted = await without_erased(self._backends, queried.changes)
         await asyncio.to_thread(_write, admitted, folder, file)
         return file
@@ -89,22 +86,31 @@ class PastReads:
         return {series: file for series, file in files.items() if file is not None}
 
 
-def _check(feature: FeatureDef, found: QueryValues) -> None:
-    if found.refused:
-        entity_id, error = found.refused[0]
-        count = len(found.refused)
-        raise InvalidInputError(
-            f"the query of feature {feature.name!r} returns {count} of "
-            f"{count + len(found.changes)} rows that are not values of it, such as that of "
-            f"{entity_id!r}: {error}; leave such rows out in the query"
-        )
+async def without_erased(backends: Backends, changes: Sequence[Change]) -> Sequence[Change]:
+    """Return the changes of entities that were not erased, or that have values again."""
+    ledger = await backends.erasures.refresh()
+    if not ledger.revision:
+        return changes
+    erased = sorted({change.key for change in changes if ledger.find(*change.key)})
+    returned = set()
+    for entity in {entity for entity, _ in erased}:
+        ids = [entity_id for kind, entity_id in erased if kind == entity]
+        cells = await backends.online.get(entity, ids)
+        returned |= {
+            (entity, entity_id) for entity_id, held in zip(ids, cells, strict=True) if held
+        }
+    return ledger.admitted(changes, returned.__contains__).changes
 
 
 def _write(changes: Sequence[Change], folder: Path, file: Path) -> None:
     rows = [
-        _ValueRow(change.entity_id, bytes(change.cell.value).decode(), change.cell.as_of)
+        {
+            "entity_id": change.entity_id,
+            "value": bytes(change.cell.value).decode(),
+            "as_of": change.cell.as_of,
+        }
         for change in changes
     ]
     with session(folder) as duck:
-        duck.load_rows("found", rows, _COLUMNS)
-        duck.write("FROM found", file)
+        duck.load_rows("queried", rows, _COLUMNS)
+        duck.write("FROM queried", file)

@@ -23,11 +23,12 @@ from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import MOST_SOURCES, current_scope, track_sources
 from headwater.features.reader import Reader
-from headwater.history.column_types import column_type, from_json
 from headwater.history.columns import (
     ColumnPlan,
     Reading,
     ResultColumn,
+    column_type,
+    from_json,
     plan_columns,
     result_columns,
 )

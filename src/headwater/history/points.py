@@ -65,10 +65,21 @@ def _check_times(duck: Session, spine: Spine, remedies: TimeRemedies) -> None:
         raise InvalidInputError(
             f"row {endless[0]}: {endless[1]} in column {spine.at!r} is not a time"
         )
-    if spine.earliest is not None:
-        _check_not_pruned(duck, spine.earliest)
-    if spine.latest is not None:
-        _check_not_future(duck, spine.at, spine.latest)
+    if spine.earliest is not None and (early := _outside("<", duck, spine.earliest)):
+        raise InvalidInputError(
+            f"row {early[0]} is of {from_micros(early[1]).isoformat()}{_others(early)}, and the "
+            f"history before {spine.earliest.isoformat()} was pruned; leave such rows out, or read "
+            "from an export that still has it, with exported="
+        )
+    if spine.latest is not None and (late := _outside(">", duck, spine.latest)):
+        raise InvalidInputError(
+            f"row {late[0]}: {from_micros(late[1]).isoformat()} in column {spine.at!r} is in the "
+            f"future{_others(late)}; correct such rows, or leave them out"
+        )
+
+
+def _outside(comparison: str, duck: Session, limit: datetime) -> tuple[int, Any, int] | None:
+    return _first(duck, "epoch_us(moment)", f"value {comparison} {to_micros(limit)}")
 
 
 def _time_problem(kind: str, remedies: TimeRemedies) -> str:
@@ -79,25 +90,6 @@ def _time_problem(kind: str, remedies: TimeRemedies) -> str:
     if kind in _NUMBERS:
         return f"{problem}; if they are seconds since 1970, {remedies.epoch}"
     return f"{problem}; {remedies.other}"
-
-
-def _check_not_pruned(duck: Session, earliest: datetime) -> None:
-    early = _first(duck, "epoch_us(moment)", f"value < {to_micros(earliest)}")
-    if early is not None:
-        raise InvalidInputError(
-            f"row {early[0]} is of {from_micros(early[1]).isoformat()}{_others(early)}, and the "
-            f"history before {earliest.isoformat()} was pruned; leave such rows out, or read from "
-            "an export that still has it, with exported="
-        )
-
-
-def _check_not_future(duck: Session, at: str, latest: datetime) -> None:
-    late = _first(duck, "epoch_us(moment)", f"value > {to_micros(latest)}")
-    if late is not None:
-        raise InvalidInputError(
-            f"row {late[0]}: {from_micros(late[1]).isoformat()} in column {at!r} is in the future"
-            f"{_others(late)}; correct such rows, or leave them out"
-        )
 
 
 def _check_ids(duck: Session, column: str, entity: EntityDef) -> None:
@@ -148,11 +140,10 @@ def _first(
     return None if row is None or row[0] is None else (row[0], row[1], row[2])
 
 
-def _others(found: tuple[int, Any, int]) -> str:
-    return f" (and {found[2]} more)" if found[2] else ""
+def _others(first: tuple[int, Any, int]) -> str:
+    return f" (and {first[2]} more)" if first[2] else ""
 
 
 def _described(kind: str) -> str:
-    return {"VARCHAR": "text", "DOUBLE": "floats", "INTEGER": "integers", "BIGINT": "integers"}.get(
-        kind, kind
-    )
+    names = {"VARCHAR": "text", "DOUBLE": "floats", "INTEGER": "integers", "BIGINT": "integers"}
+    return names.get(kind, kind)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from headwater.core.batching import batched
 from headwater.core.clock import from_micros, to_micros
@@ -28,8 +28,8 @@ from headwater.features.reader import Reader
 from headwater.history.columns import Reading, is_of_its_computation
 from headwater.history.past_reads import PastReads
 from headwater.model.features import FeatureRow
-from headwater.model.values import INTERNAL, Cell, Cells, EntityKey, FeatureValue, ServiceEvent
-from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger
+from headwater.model.values import INTERNAL, Cell, Cells, EntityKey, ServiceEvent
+from headwater.ports import Change, Delivery, DocumentWrite
 
 _ROWS = 10_000
 _CONCURRENT = 200
@@ -40,15 +40,9 @@ LoadedValues = Mapping[tuple[str, str, int], Cell | None]
 """Past values, by series, entity id and moment."""
 
 
-class _Moment(msgspec.Struct, frozen=True):
+class _EntityMoment(msgspec.Struct, frozen=True):
     """An entity at a moment, in microseconds."""
 
-    entity_id: str
-    at: int
-
-
-class _PointRow(msgspec.Struct, frozen=True):
-    row: int
     entity_id: str
     at: int
 
@@ -57,7 +51,7 @@ class _Missing(msgspec.Struct):
     """Features of one entity and the moments at which they are needed."""
 
     features: dict[str, FeatureDef] = {}
-    points: dict[_Moment, None] = {}
+    points: dict[_EntityMoment, None] = {}
 
 
 class Recomputation:
@@ -85,44 +79,35 @@ class Recomputation:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Write the columns of features, as ``FrameReader.read_frame`` does for stored ones."""
+        names = [feature.name for feature in features]
         with ExitStack() as stack:
             self._duck = await asyncio.to_thread(stack.enter_context, session(self._folder))
-            await self._answer(features, points, answer, progress)
-
-    async def _answer(
-        self,
-        features: Sequence[FeatureDef],
-        points: Path,
-        answer: Path,
-        progress: Callable[[int], None] | None,
-    ) -> None:
-        names = [feature.name for feature in features]
-        start = await asyncio.to_thread(self._fetch, f"{_ordered([points])} LIMIT {_ROWS + 1}")
-        if len(start) > _ROWS:
-            # Of a single page, the values that are missing are read for all rows anyway.
-            await self._compute(names, [_Moment(*start[0][1:])])
-        inputs = self._in_order(self._learned.values())
-        answers = await self._read(points, inputs)
-        lines, longest = self._new_file("ndjson"), 0
-        with lines.open("wb") as output:
-            async for page in self._pages(points, inputs, answers):
-                values = await self._compute(names, list(dict.fromkeys(page.values())))
-                length = await asyncio.to_thread(_write, output, features, page, values)
-                longest = max(longest, length)
-                self._loaded.clear()
-                if progress is not None:
-                    progress(max(page) + 1)
-        await asyncio.to_thread(self._to_parquet, features, lines, longest, answer)
+            start = await asyncio.to_thread(self._fetch, f"{_ordered([points])} LIMIT {_ROWS + 1}")
+            if len(start) > _ROWS:
+                # Of a single page, the values that are missing are read for all rows anyway.
+                await self._compute(names, [_EntityMoment(*start[0][1:])])
+            inputs = self._in_order(self._learned.values())
+            answers = await self._read(points, inputs)
+            lines, longest = self._new_file("ndjson"), 0
+            with lines.open("wb") as output:
+                async for page in self._pages(points, inputs, answers):
+                    values = await self._compute(names, list(dict.fromkeys(page.values())))
+                    length = await asyncio.to_thread(_write, output, features, page, values)
+                    longest = max(longest, length)
+                    self._loaded.clear()
+                    if progress is not None:
+                        progress(max(page) + 1)
+            await asyncio.to_thread(self._to_parquet, features, lines, longest, answer)
 
     async def _pages(
         self, points: Path, inputs: Sequence[FeatureDef], answers: Sequence[Path]
-    ) -> AsyncIterator[dict[int, _Moment]]:
+    ) -> AsyncIterator[dict[int, _EntityMoment]]:
         """Yield the moments by row, a page at a time, with the values of the inputs loaded."""
         cursor = self._duck.connection.cursor()  # others run between two pages
         await asyncio.to_thread(cursor.execute, _ordered([points, *answers]))
         while rows := await asyncio.to_thread(cursor.fetchmany, _ROWS):
             self._load(inputs, [row[1:] for row in rows])
-            yield {row[0]: _Moment(row[1], row[2]) for row in rows}
+            yield {row[0]: _EntityMoment(row[1], row[2]) for row in rows}
 
     def _load(self, inputs: Sequence[FeatureDef], rows: Iterable[Sequence[Any]]) -> None:
         """Load values: rows of entity id, moment, and value and ``as_of`` of each input."""
@@ -136,10 +121,10 @@ class Recomputation:
                 )
 
     async def _compute(
-        self, names: Sequence[str], moments: Sequence[_Moment]
-    ) -> dict[_Moment, FeatureRow]:
+        self, names: Sequence[str], moments: Sequence[_EntityMoment]
+    ) -> dict[_EntityMoment, FeatureRow]:
         """Return the values of features at some moments; load values until none is missing."""
-        done: dict[_Moment, FeatureRow] = {}
+        done: dict[_EntityMoment, FeatureRow] = {}
         left = moments
         while left:
             missing: dict[str, _Missing] = {}
@@ -151,7 +136,7 @@ class Recomputation:
                     for (series, entity_id), feature in unread.items():
                         group = missing.setdefault(feature.entity.name, _Missing())
                         group.features[series] = feature
-                        group.points[_Moment(entity_id, moment.at)] = None
+                        group.points[_EntityMoment(entity_id, moment.at)] = None
                         if entity_id == moment.entity_id:
                             self._learned.setdefault(series, feature)
             for group in missing.values():
@@ -163,7 +148,7 @@ class Recomputation:
         return done
 
     async def _one(
-        self, names: Sequence[str], moment: _Moment
+        self, names: Sequence[str], moment: _EntityMoment
     ) -> tuple[FeatureRow | None, dict[tuple[str, str], FeatureDef]]:
         """Return the values at a moment, or the values to load first."""
         transaction = MomentTransaction(self._loaded, moment.at, known=self._known)
@@ -191,8 +176,8 @@ class Recomputation:
         rows = await asyncio.to_thread(self._fetch, _ordered([points, *answers]))
         self._load(inputs, [row[1:] for row in rows])
 
-    def _write_points(self, moments: Iterable[_Moment], points: Path) -> None:
-        rows = [_PointRow(n, moment.entity_id, moment.at) for n, moment in enumerate(moments)]
+    def _write_points(self, moments: Iterable[_EntityMoment], points: Path) -> None:
+        rows = [{"row": number, **asdict(moment)} for number, moment in enumerate(moments)]
         self._duck.load_rows("points", rows, _POINT_COLUMNS)
         self._duck.write("FROM points", points)
         self._duck.run("DROP TABLE points")
@@ -246,32 +231,29 @@ def _ordered(files: Sequence[Path]) -> str:
 def _write(
     output: BinaryIO,
     features: Sequence[FeatureDef],
-    page: Mapping[int, _Moment],
-    values: Mapping[_Moment, FeatureRow],
+    page: Mapping[int, _EntityMoment],
+    values: Mapping[_EntityMoment, FeatureRow],
 ) -> int:
     """Write a page as lines of JSON; return the length of the longest one."""
-    rows = [{"row": row} | dict(_cells(features, values[moment])) for row, moment in page.items()]
-    lines = _encode_lines(rows)
+    lines = _encode_lines(
+        [{"row": row} | dict(_cells(features, values[moment])) for row, moment in page.items()]
+    )
     output.write(lines)
     return max(map(len, lines.splitlines()))
 
 
 def _cells(features: Sequence[FeatureDef], row: FeatureRow) -> Iterator[tuple[str, Any]]:
     for place, feature in enumerate(features):
-        value = row[feature.name]
-        yield f"v{place}", _plain(feature, value)
+        value, plain = row[feature.name], None
+        if value.value is not None:
+            # In the form of its column: JSON text of an object, else the value itself.
+            encoded = feature.codec.encode(value.value)
+            plain = encoded.decode() if feature.codec.kind == "json" else msgspec.Raw(encoded)
+        yield f"v{place}", plain
         yield f"a{place}", None if value.as_of is None else to_micros(value.as_of)
 
 
-def _plain(feature: FeatureDef, value: FeatureValue) -> Any:
-    """Return a value in the form of its column: JSON text of an object, else the value itself."""
-    if value.value is None:
-        return None
-    encoded = feature.codec.encode(value.value)
-    return encoded.decode() if feature.codec.kind == "json" else msgspec.Raw(encoded)
-
-
-def _failed(names: Sequence[str], moment: _Moment, problem: HeadwaterError) -> HeadwaterError:
+def _failed(names: Sequence[str], moment: _EntityMoment, problem: HeadwaterError) -> HeadwaterError:
     at = from_micros(moment.at).isoformat()
     if isinstance(problem, FeatureFailedError):
         return HeadwaterError(f"{problem} (at {at}); return None where a value is missing")
@@ -373,10 +355,5 @@ class MomentTransaction(HandlerTransaction):
         return error
 
 
-async def _no_state(_: EntityKey) -> EntityState:
-    return EntityState(0, {})
-
-
 _NO_EVENT = Delivery("0", ServiceEvent(f"{INTERNAL}moment", "none"))
-
-_NOTHING = BatchState(0, {}, _no_state, Ledger())
+_NOTHING = BatchState()

@@ -1,8 +1,9 @@
-"""Retention: remove history, events and records that are older than they have to be kept."""
+"""Retention: remove old history, events and records, when it is asked for or once a night."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 
 import msgspec
@@ -13,9 +14,12 @@ from headwater.errors import InvalidInputError
 from headwater.features.followed_catalog import FollowedCatalog
 from headwater.history import versions
 from headwater.model.admin import PrunedPart, PruneReport
-from headwater.model.catalog import CatalogState, FeatureVersion, Horizons
+from headwater.model.catalog import CatalogState, Horizons, NightlyRun
 from headwater.ports import Backends
 from headwater.settings.groups import RetentionSettings
+
+# After this time another worker takes over from one that died while it pruned.
+_CLAIM = timedelta(minutes=10)
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -60,7 +64,7 @@ def month_starts(moments: Horizons) -> Horizons:
 async def prune(
     backends: Backends,
     catalog: FollowedCatalog,
-    wanted: Horizons,
+    horizons: Horizons,
     *,
     dry_run: bool = False,
 ) -> PruneReport:
@@ -71,18 +75,18 @@ async def prune(
     are newer, its moment is not stored, so that imported values can be read at their own times; if
     all events are, so that they are all there for a backfill.
     """
-    if wanted == Horizons():
+    if horizons == Horizons():
         raise InvalidInputError(
             "nothing to prune, because everything is kept; pass how long to keep history, events "
             "or records (history='400d'), or set retention.history, "
             "retention.events or retention.records"
         )
-    has_old = wanted.history is not None and await _has_older(
-        backends, "feature_history", ("as_of", "written_at"), wanted.history
+    has_old = horizons.history is not None and await _has_older(
+        backends, "feature_history", ("as_of", "written_at"), horizons.history
     )
-    removable = wanted if has_old else replace(wanted, history=None)
-    if wanted.events is not None and not await _has_older(
-        backends, "events", ("received_at",), wanted.events
+    removable = horizons if has_old else replace(horizons, history=None)
+    if horizons.events is not None and not await _has_older(
+        backends, "events", ("received_at",), horizons.events
     ):
         removable = replace(removable, events=None)
     if dry_run:
@@ -91,7 +95,7 @@ async def prune(
         state = await catalog.change(
             lambda state: versions.prune(state, limits(state, removable)[0])
         )
-    allowed, held = limits(state, wanted)
+    allowed, held = limits(state, horizons)
     rows = await backends.offline.prune(
         history=allowed.history if has_old else None, events=allowed.events, dry_run=dry_run
     )
@@ -117,23 +121,92 @@ async def _has_older(
     return bool(answer.rows)
 
 
-def limits(state: CatalogState, wanted: Horizons) -> tuple[Horizons, list[str]]:
-    """Return the moments up to which can be pruned, and why some are earlier than wanted."""
+def limits(state: CatalogState, horizons: Horizons) -> tuple[Horizons, list[str]]:
+    """Return the moments up to which can be pruned, and why some are earlier than asked for."""
     held: list[str] = []
-    for feature, version in _building(state):
-        since = None if version.backfill is None else version.backfill.since
+    building = [
+        (entry.feature, version.backfill)
+        for entry in state.features.values()
+        for version in entry.versions
+        if version.state == "building"
+    ]
+    for feature, backfill in building:
+        since, history = None if backfill is None else backfill.since, horizons.history
         kept = "all of history" if since is None else f"history since {since.isoformat()}"
-        wanted = replace(wanted, events=None, history=_earlier(wanted.history, since))
+        earlier = None if history is None or since is None else min(history, since)
+        horizons = replace(horizons, events=None, history=earlier)
         held.append(f"the backfill of {feature!r} is in progress and needs all events and {kept}")
-    return wanted, held
+    return horizons, held
 
 
-def _building(state: CatalogState) -> Iterator[tuple[str, FeatureVersion]]:
-    for entry in state.features.values():
-        for version in entry.versions:
-            if version.state == "building":
-                yield entry.feature, version
+class NightlyPruning:
+    """Prunes once a day for the whole store, however many workers call it.
 
+    By month, it removes rows only when their month can be removed as a whole. Each run is logged
+    as an administrative action.
+    """
 
-def _earlier(moment: datetime | None, limit: datetime | None) -> datetime | None:
-    return None if moment is None or limit is None else min(moment, limit)
+    def __init__(
+        self,
+        backends: Backends,
+        catalog: FollowedCatalog,
+        settings: RetentionSettings,
+        audited: Callable[..., AbstractAsyncContextManager[None]],
+        *,
+        is_by_month: bool,
+    ) -> None:
+        self._backends = backends
+        self._catalog = catalog
+        self._audited = audited
+        self._retention = Retention.configured(settings)
+        self._hour = settings.hour
+        self._is_by_month = is_by_month
+        self._done: datetime | None = None
+        self._claimed_until: datetime | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the settings limit how long anything is kept."""
+        return self._retention != Retention()
+
+    async def run(self, now: datetime) -> PruneReport | None:
+        """Prune if a run is due and no other worker is at it; return the removed rows.
+
+        The first run is due at the first due time after a worker was started with a retention.
+        """
+        due = now.replace(hour=self._hour, minute=0, second=0, microsecond=0)
+        if due > now:
+            due -= timedelta(days=1)
+        if self._done is not None and self._done >= due:
+            return None
+        if not await self._claim(due, now):
+            return None
+        horizons = self._retention.horizons(now)
+        if self._is_by_month:
+            horizons = month_starts(horizons)
+        async with self._audited("admin.prune", "nightly", before=horizons):
+            report = await prune(self._backends, self._catalog, horizons)
+        await self._catalog.change(lambda state: replace(state, retention=NightlyRun(due)))
+        return report
+
+    async def _claim(self, due: datetime, now: datetime) -> bool:
+        """Claim the run that is due; return False if it is done, or another worker has it."""
+        own, claimed_until = self._claimed_until, now + _CLAIM
+        is_claimed = False
+
+        def claim(state: CatalogState) -> CatalogState:
+            nonlocal is_claimed
+            run, is_claimed = state.retention, False
+            if run.done is None:
+                return replace(state, retention=NightlyRun(due))
+            if run.done >= due or (
+                run.claimed_until not in (None, own) and run.claimed_until > now
+            ):
+                return state
+            is_claimed = True
+            return replace(state, retention=NightlyRun(run.done, claimed_until))
+
+        self._done = (await self._catalog.change(claim)).retention.done
+        if is_claimed:
+            self._claimed_until = claimed_until
+        return is_claimed

@@ -7,9 +7,10 @@ once, except where the second one is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from headwater.declarations.definitions import code_of, definition_of
 from headwater.declarations.features import FeatureDef
@@ -57,24 +58,13 @@ def version_numbered(entry: CatalogEntry, number: int) -> FeatureVersion:
 
 def version_of(state: CatalogState, series: str) -> FeatureVersion | None:
     """Return the version with a series, or None."""
-    return next(
-        (
-            version
-            for entry in state.features.values()
-            for version in entry.versions
-            if version.series == series
-        ),
-        None,
-    )
+    return next((version for version in state.versions() if version.series == series), None)
 
 
 def unfinished(entry: CatalogEntry | None) -> FeatureVersion | None:
     """Return the version that a backfill of a feature makes and that was never served."""
-    versions = entry.versions if entry else ()
-    return next(
-        (version for version in versions if _is_made(version) and version.activated_at is None),
-        None,
-    )
+    made = filter(_is_made, entry.versions if entry else ())
+    return next((version for version in made if version.activated_at is None), None)
 
 
 def _is_made(version: FeatureVersion) -> bool:
@@ -106,7 +96,11 @@ def meant(entry: CatalogEntry, now: datetime, feature: FeatureDef | None = None)
     last = entry.meanings[-1] if entry.meanings else None
     default, structure = (last.default, last.structure) if last else (None, "")
     if feature is not None:
-        entry = _lasting(entry, now, feature.ttl)
+        lasted = entry.lifetimes[-1] if entry.lifetimes else None
+        if lasted is None or lasted.ttl != feature.ttl:
+            since = max(now, lasted.since) if lasted else now
+            lifetimes = [*entry.lifetimes, Lifetime(since=since, ttl=feature.ttl)]
+            entry = replace(entry, lifetimes=lifetimes)
         default, structure = feature.default_text, shape_of(feature).structure
     meaning = Meaning(
         since=max(now, last.since) if last else now,
@@ -120,15 +114,6 @@ def meant(entry: CatalogEntry, now: datetime, feature: FeatureDef | None = None)
     if last is not None and meaning == replace(last, since=meaning.since):
         return entry
     return replace(entry, meanings=[*entry.meanings, meaning])
-
-
-def _lasting(entry: CatalogEntry, now: datetime, ttl: timedelta | None) -> CatalogEntry:
-    """Return an entry whose values have a ttl from now on."""
-    last = entry.lifetimes[-1] if entry.lifetimes else None
-    if last is not None and last.ttl == ttl:
-        return entry
-    since = max(now, last.since) if last else now
-    return replace(entry, lifetimes=[*entry.lifetimes, Lifetime(since=since, ttl=ttl)])
 
 
 def enter(state: CatalogState, features: Iterable[FeatureDef], now: datetime) -> CatalogState:
@@ -190,8 +175,11 @@ def ran(state: CatalogState, group: str, causes: Collection[str], now: datetime)
             missed = min(run.missed_since or run.left_at, run.left_at)
             runs[cause] = VersionRun(since=now, missed_since=missed)
         elif run is None and version is not None:
-            earlier = None if _replays_all(version, group) else state.worked_since
-            runs[cause] = VersionRun(since=now, missed_since=earlier)
+            backfill = version.backfill
+            # A backfill of all events gives a version those from before workers run it.
+            is_complete = backfill and backfill.since is None and backfill.main_group == group
+            missed_since = None if is_complete else state.worked_since
+            runs[cause] = VersionRun(since=now, missed_since=missed_since)
     if runs == state.runs.get(group) and state.worked_since is not None:
         return state
     since = state.worked_since or now
@@ -200,12 +188,6 @@ def ran(state: CatalogState, group: str, causes: Collection[str], now: datetime)
 
 def _series_of(cause: str) -> str:
     return cause.rpartition(" on ")[0]
-
-
-def _replays_all(version: FeatureVersion, group: str) -> bool:
-    """Return whether a backfill gives a version the events from before workers run it."""
-    backfill = version.backfill
-    return backfill is not None and backfill.since is None and backfill.main_group == group
 
 
 def missed_nothing(state: CatalogState, group: str, cause: str, run: VersionRun) -> CatalogState:
@@ -228,26 +210,39 @@ def _entered(
         feature=feature.name, entity=feature.entity.name, versions=[]
     )
     if feature.is_stored and not entry.versions:
-        entry = replace(entry, versions=[_first_version(state, feature, declared, now)])
+        series = served_series(state, feature.name, declared)
+        first = _new_version(feature, 1, series, now, state="active", activated_at=now)
+        entry = replace(entry, versions=[first])
     elif entry.meanings:
         return entry
     return meant(entry, now, feature)
 
 
-def _first_version(
-    state: CatalogState, feature: FeatureDef, declared: Collection[str], now: datetime
+def _new_version(
+    feature: FeatureDef, number: int, series: str, now: datetime, **fields: Any
 ) -> FeatureVersion:
+    """Return a version whose values have the type that a feature declares now."""
     shape = shape_of(feature)
     return FeatureVersion(
-        number=1,
-        series=served_series(state, feature.name, declared),
-        state="active",
+        number=number,
+        series=series,
         type=shape.type,
         structure=shape.structure,
         conversion=code_of(feature.codec.convert),
         created_at=now,
-        activated_at=now,
+        **fields,
     )
+
+
+def _next_version(
+    catalog: CatalogState, entry: CatalogEntry, feature: FeatureDef, now: datetime, **fields: Any
+) -> FeatureVersion:
+    """Return a version with a number that none has or had, also not one that was dropped."""
+    numbers = [version.number for version in entry.versions]
+    numbers += [meaning.version for meaning in entry.meanings if meaning.version is not None]
+    number = max(numbers, default=0) + 1
+    series = unused_series(catalog, f"{entry.feature}@{number}")
+    return _new_version(feature, number, series, now, **fields)
 
 
 def add_version(
@@ -266,17 +261,11 @@ def add_version(
             f"`headwater backfill switch {feature.name}` serves it when it is ready, and "
             f"`headwater backfill cancel {feature.name}` removes it"
         )
-    shape, number = shape_of(feature), _next_number(entry)
-    version = FeatureVersion(
-        number=number,
-        series=unused_series(state, f"{entry.feature}@{number}"),
+    version = _next_version(
+        *(state, entry, feature, now),
         state="building",
-        type=shape.type,
-        structure=shape.structure,
         definition=definition_of(feature),
-        conversion=code_of(feature.codec.convert),
         entity=feature.entity.name,
-        created_at=now,
         backfill=backfill,
     )
     return with_entry(state, replace(entry, versions=[*entry.versions, version]))
@@ -304,10 +293,7 @@ def change_type(state: CatalogState, name: str, shape: TypeShape) -> CatalogStat
         return state
     earlier = {*version.earlier_structures, version.structure} - {shape.structure}
     changed = replace(
-        version,
-        type=shape.type,
-        structure=shape.structure,
-        earlier_structures=sorted(earlier),
+        version, type=shape.type, structure=shape.structure, earlier_structures=sorted(earlier)
     )
     return _with_version(state, entry, changed)
 
@@ -315,21 +301,15 @@ def change_type(state: CatalogState, name: str, shape: TypeShape) -> CatalogStat
 def convert(state: CatalogState, name: str, feature: FeatureDef, now: datetime) -> CatalogState:
     """Serve a version of another type; values of earlier ones are converted when they are read."""
     entry = entry_of(state, name)
-    version, shape = entry.active, shape_of(feature)
-    if version is None or version.structure == shape.structure:
+    version = entry.active
+    if version is None or version.structure == shape_of(feature).structure:
         return state
-    number = _next_number(entry)
-    converted = FeatureVersion(
-        number=number,
-        series=unused_series(state, f"{entry.feature}@{number}"),
+    converted = _next_version(
+        *(state, entry, feature, now),
         state="active",
-        type=shape.type,
-        structure=shape.structure,
         definition=definition_of(feature) if feature.triggers else "",
-        conversion=code_of(feature.codec.convert),
         entity=entry.entity_of(version),
         converts=[version.series, *version.converts],
-        created_at=now,
         activated_at=now,
     )
     before = [
@@ -393,22 +373,9 @@ def drop(
 
 def prune(state: CatalogState, upto: Horizons) -> CatalogState:
     """Record the moments before which rows were removed; they never go back."""
-    pruned = state.pruned
-    return replace(
-        state,
-        pruned=Horizons(
-            max(filter(None, (upto.history, pruned.history)), default=None),
-            max(filter(None, (upto.events, pruned.events)), default=None),
-            max(filter(None, (upto.records, pruned.records)), default=None),
-        ),
-    )
-
-
-def _next_number(entry: CatalogEntry) -> int:
-    """Return a number that no version has or had, also not one that was dropped."""
-    numbers = [version.number for version in entry.versions]
-    served = [meaning.version for meaning in entry.meanings if meaning.version is not None]
-    return max((*numbers, *served), default=0) + 1
+    pairs = zip(astuple(upto), astuple(state.pruned), strict=True)
+    moments = (max(filter(None, pair), default=None) for pair in pairs)
+    return replace(state, pruned=Horizons(*moments))
 
 
 def _with_version(

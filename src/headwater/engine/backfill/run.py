@@ -44,7 +44,6 @@ from headwater.engine.engine import Engine
 from headwater.engine.worker.catch_up import CatchUp, catching_up
 from headwater.engine.worker.worker import Opens, Worker
 from headwater.errors import BackfillRefusedError
-from headwater.history.backfill.copying import copied_changes
 from headwater.history.backfill.erasing import begin, in_use, install, is_installed
 from headwater.history.backfill.job import (
     ReplayJob,
@@ -53,6 +52,7 @@ from headwater.history.backfill.job import (
 )
 from headwater.history.backfill.replay import (
     check_replayable,
+    copied_changes,
     last_cells,
     replay,
     replayed_changes,

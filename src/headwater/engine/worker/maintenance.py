@@ -9,7 +9,7 @@ from headwater.core.logging import Outage, log
 from headwater.engine.auditing import audited
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError
-from headwater.history.nightly_pruning import NightlyPruning
+from headwater.history.retention import NightlyPruning
 from headwater.model.admin import PrunedPart, PruneReport
 from headwater.settings.environments import on_servers
 

@@ -14,7 +14,6 @@ from headwater.features.services import Services
 from headwater.history.backfill.steps import no_backfill
 from headwater.history.versions import unfinished
 from headwater.model.backfills import Comparison, Counts, Differences, ValuePair, is_equal
-from headwater.model.catalog import FeatureVersion
 from headwater.model.values import Cell
 from headwater.ports import Backends, HistoryRow
 
@@ -24,7 +23,10 @@ _HISTORY_ROWS = 1_000
 
 
 async def compare_versions(services: Services, definition: FeatureDef, *, limit: int) -> Comparison:
-    """Compare the version that is served with the one that a backfill has made."""
+    """Compare the version that is served with the one that a backfill has made.
+
+    All values that are served are compared, and the history of some entities.
+    """
     state = await services.backends.catalog.load()
     entry = declared_entry(state, definition.name, services.registry.features)
     new = unfinished(entry)
@@ -36,28 +38,18 @@ async def compare_versions(services: Services, definition: FeatureDef, *, limit:
             f"compared; wait until `headwater backfill status {definition.name}` shows another "
             "state"
         )
-    now = services.clock.micros()
-    return await _compare(services.backends, definition, entry.active, new, limit=limit, now=now)
-
-
-async def _compare(
-    backends: Backends,
-    definition: FeatureDef,
-    old: FeatureVersion,
-    new: FeatureVersion,
-    *,
-    limit: int,
-    now: int,
-) -> Comparison:
-    """Compare all values that are served, and the history of some entities."""
+    old, backends = entry.active, services.backends
     counts, numbers, examples = Counts(), Differences(), list[ValuePair]()
     sample: list[str] = []
-    async for pair in _pairs(backends, definition, old.series, new.series, now):
+    async for pair in _pairs(services, definition, old.series, new.series):
         counts = counts.plus(pair.old, pair.new)
-        difference = _difference(pair)
-        numbers = numbers if difference is None else numbers.plus(difference)
-        is_different = pair.old is None or pair.new is None or not is_equal(pair.old, pair.new)
-        if is_different and len(examples) < limit:
+        is_same = False
+        if pair.old is not None and pair.new is not None:
+            is_same = is_equal(pair.old, pair.new)
+            before, after = msgspec.json.decode(pair.old), msgspec.json.decode(pair.new)
+            if {type(before), type(after)} <= {int, float}:
+                numbers = numbers.plus(float(after - before))
+        if not is_same and len(examples) < limit:
             examples.append(pair)
         if len(sample) < _HISTORY_ENTITIES:
             sample.append(pair.entity_id)
@@ -77,10 +69,11 @@ async def _compare(
 
 
 async def _pairs(
-    backends: Backends, definition: FeatureDef, old: str, new: str, now: int
+    services: Services, definition: FeatureDef, old: str, new: str
 ) -> AsyncIterator[ValuePair]:
     """Yield the entities that have a value of either version."""
-    online, entity, after = backends.online, definition.entity.name, ""
+    online, now = services.backends.online, services.clock.micros()
+    entity, after = definition.entity.name, ""
     while ids := await online.entity_ids(entity, after=after, limit=_PAGE):
         after = ids[-1]
         for entity_id, cells in zip(ids, await online.get(entity, ids), strict=True):
@@ -92,14 +85,6 @@ async def _pairs(
 def _served(cells: Mapping[str, Cell], series: str, now: int) -> msgspec.Raw | None:
     cell = cells.get(series)
     return None if cell is None or cell.expired(now) else cell.value
-
-
-def _difference(pair: ValuePair) -> float | None:
-    if pair.old is None or pair.new is None:
-        return None
-    old, new = msgspec.json.decode(pair.old), msgspec.json.decode(pair.new)
-    kinds = {type(old), type(new)}
-    return float(new - old) if kinds <= {int, float} else None
 
 
 async def _compare_history(

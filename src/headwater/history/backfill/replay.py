@@ -12,22 +12,30 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
 
 from headwater.core.batching import batched
+from headwater.core.clock import to_micros
+from headwater.core.duckdb_session import glob_literal, session
 from headwater.core.partitioning import bucket_of
+from headwater.core.sql_literals import texts
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError
 from headwater.history.backfill.job import ReplayJob, ReplayProgress
 from headwater.history.backfill.task import ReplayTask
 from headwater.model.backfills import ReplayReport
 from headwater.model.dead_letters import DeadLetter
-from headwater.model.values import Cells
+from headwater.model.values import Cell, Cells
 from headwater.ports import Change
+from headwater.ports.history import VALUE_AS_JSON
 from headwater.ports.runner import Runner
 
-Progress = Callable[[ReplayProgress], None]
+OnReplayed = Callable[[ReplayProgress], None]
 
 _PAGE = 5_000
 _PROGRESS_SECONDS = 0.5
@@ -47,7 +55,9 @@ def check_replayable(feature: FeatureDef) -> None:
         )
 
 
-async def replay(job: ReplayJob, runner: Runner, progress: Progress | None = None) -> ReplayReport:
+async def replay(
+    job: ReplayJob, runner: Runner, progress: OnReplayed | None = None
+) -> ReplayReport:
     """Replay the events of a job; what an earlier run of it has committed is not repeated.
 
     Raises BackfillRefusedError or ReplayWriteError if the handler does something that cannot be
@@ -80,6 +90,35 @@ def replayed_changes(job: ReplayJob, definition: FeatureDef) -> Iterator[list[Ch
                 ]
 
 
+def copied_changes(
+    file: Path, scratch: Path, served: FeatureDef, variant: FeatureDef, since: datetime
+) -> Iterator[list[Change]]:
+    """Yield the values of a version as values of another one, those of an entity in order.
+
+    ``file`` is what `OfflineStore.export_history` has written.
+    """
+    is_converted, codec = dict(served.chain), served.codec
+    rows = f"""
+SELECT entity_id, feature, kind, {VALUE_AS_JSON}, epoch_us(as_of), epoch_us(written_at), cause
+FROM read_parquet({glob_literal(file)})
+WHERE feature IN ({texts(list(is_converted))}) AND as_of < make_timestamptz({to_micros(since)})
+ORDER BY entity_id, as_of, written_at, seq"""
+
+    with session(scratch) as duck:
+        cursor = duck.run(rows)
+        while page := cursor.fetchmany(_PAGE):
+            changes = []
+            for entity_id, series, stored_kind, value, as_of, written_at, cause in page:
+                own, kind = value.encode(), stored_kind
+                if is_converted[series]:
+                    own, kind = codec.converted(own), codec.kind
+                cell = Cell(msgspec.Raw(own), as_of, written_at, served.expiry_of(written_at))
+                changes.append(
+                    Change(variant.series, variant.entity.name, entity_id, kind, cell, cause)
+                )
+            yield changes
+
+
 def last_cells(job: ReplayJob) -> Iterator[dict[str, Cells]]:
     """Yield the last value of each entity under the new series, by entity id, in pages.
 
@@ -107,15 +146,19 @@ def replay_failures(job: ReplayJob) -> Iterator[DeadLetter]:
 
 def replay_progress(job: ReplayJob) -> int:
     """Return how many events have been replayed so far, by any process."""
-    return sum(task.commits().progress() for task in _tasks(job))
+    return _done(_tasks(job))
 
 
 def _tasks(job: ReplayJob) -> list[ReplayTask]:
     return [ReplayTask(job, file) for file in job.files]
 
 
+def _done(tasks: Sequence[ReplayTask]) -> int:
+    return sum(task.commits().progress() for task in tasks)
+
+
 @asynccontextmanager
-async def _showing(tasks: list[ReplayTask], progress: Progress | None) -> AsyncIterator[None]:
+async def _showing(tasks: list[ReplayTask], progress: OnReplayed | None) -> AsyncIterator[None]:
     """Show the progress of tasks while the code inside runs, and at its end."""
     if progress is None:
         yield
@@ -124,13 +167,10 @@ async def _showing(tasks: list[ReplayTask], progress: Progress | None) -> AsyncI
         lambda: sum(task.events.count(task.job.folder) for task in tasks)
     )
 
-    def done() -> int:
-        return sum(task.commits().progress() for task in tasks)
-
     async def show() -> None:
-        began, before = time.monotonic(), done()
+        began, before = time.monotonic(), _done(tasks)
         while True:
-            events = done()
+            events = _done(tasks)
             seconds = time.monotonic() - began
             left = seconds / (events - before) * (total - events) if events > before else None
             progress(ReplayProgress(events, total, left))

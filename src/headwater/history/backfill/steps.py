@@ -103,16 +103,17 @@ def switched(
         raise InvalidInputError(no_backfill(feature))
     if target.state != "ready":
         raise InvalidInputError(_not_ready(feature, target))
-    changed = [_switched(version, target, now) for version in entry.versions]
-    return with_entry(state, meant(replace(entry, versions=changed), now))
 
+    def change(version: FeatureVersion) -> FeatureVersion:
+        if version.number == target.number:
+            return replace(version, state="active", activated_at=now, retired_at=None)
+        return (
+            replace(version, state="ready", retired_at=now)
+            if version.state == "active"
+            else version
+        )
 
-def _switched(version: FeatureVersion, target: FeatureVersion, now: datetime) -> FeatureVersion:
-    if version.number == target.number:
-        return replace(version, state="active", activated_at=now, retired_at=None)
-    if version.state == "active":
-        return replace(version, state="ready", retired_at=now)
-    return version
+    return with_entry(state, meant(replace(entry, versions=[*map(change, entry.versions)]), now))
 
 
 def no_backfill(feature: str) -> str:

@@ -30,18 +30,13 @@ from headwater.features.batch_state import (
 from headwater.features.cells import history_cell
 from headwater.features.event_handlers import EventHandlers, dead_letters
 from headwater.features.services import Services
-from headwater.history.backfill.commits import (
-    Commit,
-    Commits,
-    EntityProgress,
-    ReplayedValue,
-)
+from headwater.history.backfill.commits import Commit, Commits, EntityProgress, ReplayedValue
 from headwater.history.backfill.event_file import EventFile, StoredEvent
 from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.past_values import PastValues
 from headwater.model.backfills import ReplayReport
 from headwater.model.values import Cell, Cells, EntityKey
-from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger, Point
+from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Point
 
 _PROGRESS_SECONDS = 1.0
 _READS = {
@@ -78,27 +73,25 @@ class ReplayTask(msgspec.Struct, frozen=True):
     async def _run(self) -> ReplayReport:
         commits = self.commits()
         async with self.job.source.open() as services:
-            self._check_code(services.registry.feature(self.job.feature))
+            feature = services.registry.feature(self.job.feature)
+            if self.job.definition not in ("", definition_of(feature)):
+                raise BackfillRefusedError(
+                    feature.name,
+                    "its code in the features file is not the code that the backfill began with; "
+                    "put that back and continue, or run `headwater backfill cancel "
+                    f"{feature.name}` first",
+                )
             pruned = (await services.backends.catalog.load()).pruned.history
             while True:
                 number, last = commits.last()
                 if last.is_last:
                     return last.report
                 # If another process was faster, continue after its commit.
-                run = _Run(services, self.job, commits, number, pruned)
+                run = _TaskRun(services, self.job, commits, number, pruned)
                 await run.replay(self.events)
 
-    def _check_code(self, feature: FeatureDef) -> None:
-        """Raise BackfillRefusedError if the features file has changed since the backfill began."""
-        if self.job.definition not in ("", definition_of(feature)):
-            raise BackfillRefusedError(
-                feature.name,
-                "its code in the features file is not the code that the backfill began with; put "
-                f"that back and continue, or run `headwater backfill cancel {feature.name}` first",
-            )
 
-
-class _Run:
+class _TaskRun:
     """A run of a task, from one commit until the end or until another process has committed."""
 
     def __init__(
@@ -147,28 +140,30 @@ class _Run:
             pages = unfinished.enter_context(
                 events.reading(self._commits.folder, self._report.events)
             )
-            await self._run_pages(pages)
-
-    async def _run_pages(self, pages: Iterator[list[StoredEvent]]) -> None:
-        committed = shown = time.monotonic()
-        for page in pages:
-            await self._run_page(page)
-            now = time.monotonic()
-            if now - shown >= _PROGRESS_SECONDS:
-                self._commits.show_progress(self._report.events)
-                shown = now
-            if now - committed >= self._job.snapshot_seconds:
-                if not self._commit(is_last=False):
-                    return
-                committed = now
-        self._commit(is_last=True)
+            committed = shown = time.monotonic()
+            for page in pages:
+                await self._run_page(page)
+                now = time.monotonic()
+                if now - shown >= _PROGRESS_SECONDS:
+                    self._commits.show_progress(self._report.events)
+                    shown = now
+                if now - committed >= self._job.snapshot_seconds:
+                    if not self._commit(is_last=False):
+                        return
+                    committed = now
+            self._commit(is_last=True)
 
     async def _run_page(self, page: list[StoredEvent]) -> None:
         self._leave_buckets_before(page[0].event.entity_id)
-        await self._enter_page(page)
         chains: dict[str, list[StoredEvent]] = {}
         for stored in page:
             chains.setdefault(stored.event.entity_id, []).append(stored)
+        await self._load([entity_id for entity_id in chains if entity_id not in self._written])
+        moments = [to_micros(stored.event.timestamp) for stored in page]
+        entity, entities = self._definition.entity.name, self._state.entities
+        for entity_id in chains:
+            moments += [cell.as_of for cell in entities[entity, entity_id].cells.values()]
+        self._state.past.begin_page(page, moments)
         limit = self._services.settings.worker.concurrency
         await run_concurrently(list(chains.values()), self._handle, limit)
         if self._state.refusal is not None:
@@ -206,16 +201,6 @@ class _Run:
                 del self._state.entities[entity, entity_id]
                 self._written.pop(entity_id, None)
                 self._first.pop(entity_id, None)
-
-    async def _enter_page(self, page: Sequence[StoredEvent]) -> None:
-        entity, entities = self._definition.entity.name, self._state.entities
-        ids = list(dict.fromkeys(stored.event.entity_id for stored in page))
-        new = [entity_id for entity_id in ids if entity_id not in self._written]
-        await self._load(new)
-        moments = [to_micros(stored.event.timestamp) for stored in page]
-        for entity_id in ids:
-            moments += [cell.as_of for cell in entities[entity, entity_id].cells.values()]
-        self._state.past.begin_page(page, moments)
 
     async def _load(self, entity_ids: Sequence[str]) -> None:
         """Load the values that entities start from, and the first ones that they have."""
@@ -259,7 +244,16 @@ class _Run:
         """Commit the results; return False if another process has committed this step."""
         commits, state = self._commits, self._commits.new_file("state")
         if not is_last:
-            state.write({entity_id: self._progress(entity_id) for entity_id in self._written})
+            entity, series = self._definition.entity.name, self._definition.series
+            entities = self._state.entities
+            state.write(
+                {
+                    entity_id: EntityProgress(
+                        entities[entity, entity_id].cells.get(series), written
+                    )
+                    for entity_id, written in self._written.items()
+                }
+            )
         commit = Commit(
             report=self._report,
             values=self._values.finish(),
@@ -272,16 +266,12 @@ class _Run:
         self._values, self._failures = commits.new_file("values"), commits.new_file("failures")
         return is_first
 
-    def _progress(self, entity_id: str) -> EntityProgress:
-        cells = self._state.entities[self._definition.entity.name, entity_id].cells
-        return EntityProgress(cells.get(self._definition.series), self._written[entity_id])
-
 
 class ReplayState(BatchState):
     """The entities of a replay, with the values of one feature and no others."""
 
     def __init__(self, definition: FeatureDef, past: PastValues) -> None:
-        super().__init__(0, {}, _nothing, Ledger())
+        super().__init__()
         self.definition = definition
         self.past = past
         self.unstored: Counter[str] = Counter()
@@ -309,10 +299,6 @@ class ReplayState(BatchState):
         return error
 
 
-async def _nothing(_: EntityKey) -> EntityState:
-    return EntityState(0, {})
-
-
 class ReplayTransaction(HandlerTransaction):
     """One run of the handler of a past event."""
 
@@ -326,8 +312,8 @@ class ReplayTransaction(HandlerTransaction):
         self._replay = state
         self._event = stored
         own = self.loaded(self._own_key).get(state.definition.series)
-        is_moved = own is not None and state.definition.order == "stream"
-        self._about = max(moment, own.as_of) if own is not None and is_moved else moment
+        is_stream = state.definition.order == "stream"
+        self._about = max(moment, own.as_of) if own is not None and is_stream else moment
 
     @property
     def _own_key(self) -> EntityKey:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from headwater.declarations.runtime import runtime_of
-from headwater.history.column_types import JSON, column_type
+from headwater.history.columns import JSON, column_type
 from headwater.http.routing.request_parsing import UploadedFile
 from headwater.http.routing.route import Route
 from headwater.http.routing.streaming import ProgressResponse, Reporter
