@@ -20,7 +20,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from headwater.access import token_keys
+from headwater.access import tokens
 from headwater.errors import ConfigError
 from headwater.http.app import create_app
 from tests.http.conftest import KEY, MakeStore, client_of, problem_of
@@ -90,7 +90,7 @@ def issuing() -> Iterator[Issuer]:
 def long_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no interval end while a test runs on a busy machine."""
     for name in ("_TIMEOUT_SECONDS", "_SECONDS_BETWEEN_FETCHES", "_SECONDS_AFTER_FAILURE"):
-        monkeypatch.setattr(token_keys, name, 600.0)
+        monkeypatch.setattr(tokens, name, 600.0)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ async def test_an_invalid_token_is_refused_with_the_reason(
 async def test_rotated_keys_are_fetched_when_a_token_names_one(
     make_store: MakeStore, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_keys, "_SECONDS_BETWEEN_FETCHES", -1.0)
+    monkeypatch.setattr(tokens, "_SECONDS_BETWEEN_FETCHES", -1.0)
     old, new = token(), token(OTHER_RSA, "new")
     async with client_for(make_store, issuer.url) as client:
         assert (await client.get(READ, headers=bearer(old))).status_code == 200
@@ -211,7 +211,7 @@ async def test_while_the_issuer_is_down_api_keys_work_and_tokens_are_asked_to_re
         assert issuer.requests == 1
         assert (await client.get(READ, headers={"X-API-Key": KEY})).status_code == 200
         issuer.is_down = False
-        monkeypatch.setattr(token_keys, "_SECONDS_AFTER_FAILURE", -1.0)
+        monkeypatch.setattr(tokens, "_SECONDS_AFTER_FAILURE", -1.0)
         assert (await client.get(READ, headers=bearer(token()))).status_code == 200
 
 
@@ -222,7 +222,7 @@ async def test_keys_stay_in_use_while_the_issuer_is_down(
         assert (await client.get(READ, headers=bearer(token()))).status_code == 200
         issuer.is_down = True
         for name in ("_SECONDS_BETWEEN_FETCHES", "_FRESH_SECONDS", "_SECONDS_AFTER_FAILURE"):
-            monkeypatch.setattr(token_keys, name, -1.0)
+            monkeypatch.setattr(tokens, name, -1.0)
         unknown = await client.get(READ, headers=bearer(token(kid="unknown")))
         assert unknown.status_code == 401
         assert (await client.get(READ, headers=bearer(token(sub="bob")))).status_code == 200

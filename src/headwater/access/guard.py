@@ -48,7 +48,11 @@ class Guard:
 
     def __init__(self, settings: Settings, *, serves_data: bool = True) -> None:
         self.keys = KeyRing(settings)
-        self._tokens = _tokens(settings)
+        self._tokens: Tokens | None = None
+        if settings.oidc.issuer:
+            from headwater.access.tokens import Tokens  # noqa: PLC0415 - needs the extra `oidc`
+
+            self._tokens = Tokens(settings.oidc)
         if not has_access_control(settings) and settings.env == "production" and serves_data:
             raise ConfigError(
                 "production needs an API key; create one with "
@@ -56,9 +60,8 @@ class Guard:
             )
         rates = settings.http
         self._local = TokenBucket(rates.rate_limit) if rates.rate_limit else None
-        self._addresses = (
-            BucketTable(rates.address_rate_limit) if rates.address_rate_limit else None
-        )
+        per_address = rates.address_rate_limit
+        self._addresses = BucketTable(per_address) if per_address else None
         self._callers = BucketTable(rates.rate_limit) if rates.rate_limit else None
         self._wrong = WrongKeys()
 
@@ -76,7 +79,11 @@ class Guard:
         key = request_key(scope["headers"])
         grant = self.keys.find(key)
         if grant is None and self._tokens is not None and is_jwt(key):
-            return await self._admit_token(self._tokens, key, now)
+            # Tokens are not guessed, so wrong ones do not slow their address down.
+            caller = await self._tokens.caller(key)
+            if self._callers:
+                self._callers.take(caller.name, now, f"the caller {caller.name!r}")
+            return caller
         if grant is None or not grant.is_used:
             grant = self._first_use(grant, key, scope, now)
         if grant.bucket:
@@ -92,40 +99,25 @@ class Guard:
         except HeadwaterError:
             return None
 
-    async def _admit_token(self, tokens: Tokens, token: bytes, now: float) -> Caller:
-        # Tokens are not guessed, so wrong ones do not slow their address down.
-        caller = await tokens.caller(token)
-        if self._callers:
-            self._callers.take(caller.name, now, f"the caller {caller.name!r}")
-        return caller
-
-    def _first_use(self, known: KnownKey | None, key: bytes, scope: Scope, now: float) -> KnownKey:
+    def _first_use(self, grant: KnownKey | None, key: bytes, scope: Scope, now: float) -> KnownKey:
         """Return a key that no request had before; raise if it is unknown."""
         if not key:
             raise KeyRequiredError
         # Wrong keys from the address of a proxy must not lock out the keys behind it.
-        if known is None or not is_generated(key):
+        if grant is None or not is_generated(key):
             self._wrong.check(_address(scope), now)
-        if known is None:
+        if grant is None:
             self._wrong.add(_address(scope), now)
             raise KeyRequiredError(
                 "the API key is not accepted: it is unknown or revoked; use another"
             )
-        known.is_used = True
-        return known
+        grant.is_used = True
+        return grant
 
 
 def has_access_control(settings: Settings) -> bool:
     """Return whether requests need an API key or a token."""
     return bool(settings.oidc.issuer) or has_api_keys(settings)
-
-
-def _tokens(settings: Settings) -> Tokens | None:
-    if not settings.oidc.issuer:
-        return None
-    from headwater.access.tokens import Tokens  # noqa: PLC0415 - needs the extra `oidc`
-
-    return Tokens(settings.oidc)
 
 
 def is_jwt(key: bytes) -> bool:

@@ -6,7 +6,7 @@ import hmac
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from headwater.access.errors import KeyRequiredError
@@ -45,9 +45,13 @@ class KeyRing:
         self._path = Path(settings.keys_file)
         self._rate = settings.http.rate_limit
         self._now = now
-        self._known = {key.digest: key for key in self._known_from_settings(settings.api_keys)}
-        self._found: dict[bytes, KnownKey] = {}
-        self._of_settings = tuple(self._known.values())
+        configured = (
+            KnownKey(Caller(f"api_key {number}"), digest_of(key.encode()), math.inf, self._rate)
+            for number, key in enumerate(settings.api_keys, 1)
+        )
+        self._keys = {key.digest: key for key in configured}
+        self._by_text: dict[bytes, KnownKey] = {}
+        self._of_settings = tuple(self._keys.values())
         self._signature = _signature(self._path)
         self._next_look = time.monotonic() + _POLL_SECONDS
         self.problem: str | None = None
@@ -61,14 +65,14 @@ class KeyRing:
         """Return a valid key, or None if it is unknown; raise KeyRequiredError if it is expired."""
         # Only valid keys are in this dict, and its hashes are secret, so the time of a lookup
         # reveals nothing. It saves the digest, half of the time of admitting a request.
-        held = self._found.get(key)
+        held = self._by_text.get(key)
         if held is None:
             # Digests of unknown keys cannot be chosen, so the time of this lookup reveals nothing.
             digest = digest_of(key)
-            held = self._known.get(digest)
+            held = self._keys.get(digest)
             if held is None or not hmac.compare_digest(held.digest, digest):
                 return None
-            self._found[key] = held
+            self._by_text[key] = held
         if held.expires_at != math.inf and held.expires_at <= self._now():
             raise KeyRequiredError(f"the API key {held.caller.name!r} has expired; use another")
         return held
@@ -92,31 +96,24 @@ class KeyRing:
             self.problem = str(error)
         else:
             self.problem = None
-            log.info("keys file read", keys=len(self._known) - len(self._of_settings))
+            log.info("keys file read", keys=len(self._keys) - len(self._of_settings))
 
     def _take(self, keys: dict[str, ApiKey]) -> None:
         """Replace the keys of the file; unchanged ones keep the state of their rate limits."""
         self.is_empty = False
         by_digest = {configured.digest: configured for configured in self._of_settings}
         for name, key in keys.items():
-            caller, expires = key.caller(name), math.inf
-            if key.expires is not None:
-                expires = key.expires.timestamp()
+            expires = math.inf if key.expires is None else key.expires.timestamp()
             rate = self._rate if key.rate_limit is None else key.rate_limit
-            new = KnownKey(caller, key.digest, expires, rate)
-            old = self._known.get(key.digest)
+            new = KnownKey(key.caller(name), key.digest, expires, rate)
+            old = self._keys.get(key.digest)
             if old is not None:
                 new.is_used = old.is_used
                 if old.bucket and old.bucket.rate == rate:
                     new.bucket = old.bucket
             by_digest[key.digest] = new
-        self._known = by_digest
-        self._found.clear()
-
-    def _known_from_settings(self, keys: tuple[str, ...]) -> Iterator[KnownKey]:
-        for number, key in enumerate(keys, 1):
-            caller = Caller(f"api_key {number}")
-            yield KnownKey(caller, digest_of(key.encode()), math.inf, self._rate)
+        self._keys = by_digest
+        self._by_text.clear()
 
 
 def has_api_keys(settings: Settings) -> bool:

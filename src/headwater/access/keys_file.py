@@ -142,18 +142,12 @@ def _replace(path: Path, keys: Mapping[str, ApiKey]) -> None:
 
 
 def _table(name: str, key: ApiKey) -> str:
-    fields = {field: value for field, value in _fields(key).items() if value is not None}
-    return f"\n[{name}]\n" + "".join(f"{field} = {value}\n" for field, value in fields.items())
-
-
-def _fields(key: ApiKey) -> dict[str, str | None]:
-    return {field: _toml(value) for field, value in msgspec.structs.asdict(key).items()}
-
-
-def _toml(value: object) -> str | None:
-    """Return a value as TOML, whose strings and arrays of strings are those of JSON."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, frozenset):
-        return json.dumps(sorted(value))
-    return None if value is None else json.dumps(value)
+    """Return a key as TOML, whose strings and arrays of strings are those of JSON."""
+    lines = [f"\n[{name}]"]
+    for field, value in msgspec.structs.asdict(key).items():
+        if isinstance(value, datetime):
+            lines.append(f"{field} = {value.isoformat()}")
+        elif value is not None:
+            shown = sorted(value) if isinstance(value, frozenset) else value
+            lines.append(f"{field} = {json.dumps(shown)}")
+    return "\n".join(lines) + "\n"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from headwater.access.errors import KeyRequiredError
+import httpx
+
+from headwater.access.errors import KeyRequiredError, TokenKeysUnavailableError
 from headwater.access.key_format import digest_of
-from headwater.access.token_keys import TokenKeys
+from headwater.access.local_requests import is_loopback
+from headwater.core.logging import log
 from headwater.errors import ConfigError, MissingExtraError
 from headwater.model.callers import ALL_SCOPES, Caller, CallerLimits
 from headwater.model.values import LONGEST_NAME
@@ -22,19 +30,128 @@ except ModuleNotFoundError as error:
 
 # Signatures by a secret that both sides know are not among them: everyone has the public key.
 ALGORITHMS = (
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "ES256",
-    "ES384",
-    "ES512",
-    "EdDSA",
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
 )
 _LARGEST_CACHE = 10_000
 _LONGEST_TOKEN = 16_384
+_FRESH_SECONDS = 600.0
+"""How long keys are used before they are fetched again in the background."""
+_SECONDS_BETWEEN_FETCHES = 30.0
+"""Tokens with unknown key ids cause at most one fetch in this time."""
+_SECONDS_AFTER_FAILURE = 5.0
+_TIMEOUT_SECONDS = 5.0
+_LARGEST_DOCUMENT = 1_048_576
+_KINDS = frozenset({"RSA", "EC", "OKP"})
+
+TokenKey = Mapping[str, Any]
+"""A public key as a JWK."""
+
+
+class TokenKeys:
+    """Finds the public key of a token by its id.
+
+    Keys are fetched when the first token arrives, and again when a token names an unknown key. If
+    that fails, the keys fetched before stay in use.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        if source.startswith("http://") and not is_loopback(urlsplit(source).hostname or ""):
+            raise ConfigError(
+                f"oidc.jwks is {source}: keys that arrive without TLS cannot be trusted; use https"
+            )
+        self._keys: dict[str | None, TokenKey] | None = None
+        self._fetched_at = self._failed_at = -math.inf
+        self._fetching: asyncio.Task[None] | None = None
+        self.version = 0
+        """A number that changes with the keys."""
+
+    async def find(self, key_id: str | None) -> TokenKey | None:
+        """Return a key by its id, or without one the only key; None if it is unknown.
+
+        Raise TokenKeysUnavailableError if no keys could be fetched.
+        """
+        now = time.monotonic()
+        if self._keys is None:
+            await self._fetch(now)
+        elif now - self._fetched_at > _FRESH_SECONDS:
+            self._start_fetch(now)
+        public_key = self._key(key_id)
+        if public_key is None and now - self._fetched_at > _SECONDS_BETWEEN_FETCHES:
+            await self._fetch(now)
+            public_key = self._key(key_id)
+        if self._keys is None:
+            raise TokenKeysUnavailableError(self._source)
+        return public_key
+
+    def _key(self, key_id: str | None) -> TokenKey | None:
+        keys = self._keys or {}
+        if key_id is None and len(keys) == 1:
+            return next(iter(keys.values()))
+        return keys.get(key_id)
+
+    async def _fetch(self, now: float) -> None:
+        """Fetch the keys together with others who wait for them, unless that has just failed."""
+        fetching = self._start_fetch(now)
+        if fetching is not None:
+            # One request that ends early must not end the fetch of the others.
+            await asyncio.shield(fetching)
+
+    def _start_fetch(self, now: float) -> asyncio.Task[None] | None:
+        if self._fetching is None and now - self._failed_at > _SECONDS_AFTER_FAILURE:
+            self._fetching = asyncio.create_task(self._load())
+        return self._fetching
+
+    async def _load(self) -> None:
+        try:
+            keys = _parse(await self._text())
+        except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
+            self._failed_at = time.monotonic()
+            log.warning(
+                "token keys not fetched", source=self._source, error=str(error) or repr(error)
+            )
+        else:
+            self._fetched_at, self._failed_at = time.monotonic(), -math.inf
+            if keys != self._keys:
+                self._keys = keys
+                self.version += 1
+        finally:
+            self._fetching = None
+
+    async def _text(self) -> bytes:
+        if not self._source.startswith(("http://", "https://")):
+            return await asyncio.to_thread(Path(self._source).read_bytes)
+        async with (
+            httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, follow_redirects=False) as client,
+            client.stream("GET", self._source) as response,
+        ):
+            response.raise_for_status()
+            data = b""
+            async for part in response.aiter_bytes():
+                data += part
+                if len(data) > _LARGEST_DOCUMENT:
+                    raise ValueError(f"it has more than {_LARGEST_DOCUMENT} bytes")
+            return data
+
+
+def _parse(text: bytes) -> dict[str | None, TokenKey]:
+    """Return the public keys of a JWKS by their ids; symmetric and encryption keys are left out."""
+    document = json.loads(text)
+    listed = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError("it is not a JWKS: an object with a list of keys")
+    keys: dict[str | None, TokenKey] = {
+        key.get("kid"): key
+        for key in listed
+        if isinstance(key, dict)
+        and isinstance(key.get("kid"), str | None)
+        and key.get("kty") in _KINDS
+        and key.get("use", "sig") == "sig"
+    }
+    if not keys:
+        raise ValueError("it has no public key that verifies signatures")
+    return keys
 
 
 class _Verified(NamedTuple):
@@ -68,13 +185,10 @@ class Tokens:
         verified = self._verified.get(digest)
         if verified is None or verified.expires_at <= now:
             verified = await self._verify(token)
-            self._remember(digest, verified)
+            if len(self._verified) >= _LARGEST_CACHE:
+                self._verified.popitem(last=False)
+            self._verified[digest] = verified
         return verified.caller
-
-    def _remember(self, digest: bytes, verified: _Verified) -> None:
-        if len(self._verified) >= _LARGEST_CACHE:
-            self._verified.popitem(last=False)
-        self._verified[digest] = verified
 
     async def _verify(self, token: bytes) -> _Verified:
         settings = self._settings
@@ -128,17 +242,14 @@ class Tokens:
             if isinstance(word, str) and word.startswith(prefix)
         }
         allowed = frozenset(scope for scope in ALL_SCOPES if scope in scopes)
+        limits = None
+        if settings.tenant_claim:
+            tenant = claims.get(settings.tenant_claim)
+            if not isinstance(tenant, str) or not tenant:
+                raise _refused(f"the claim {settings.tenant_claim!r} has no tenant")
+            limits = CallerLimits(tenant=tenant)
         # Users of an issuer may choose their names, and none may have the name of a key.
-        return Caller(f"token {name}", allowed, self._limits(claims))
-
-    def _limits(self, claims: Mapping[str, Any]) -> CallerLimits | None:
-        claim = self._settings.tenant_claim
-        if not claim:
-            return None
-        tenant = claims.get(claim)
-        if not isinstance(tenant, str) or not tenant:
-            raise _refused(f"the claim {claim!r} has no tenant")
-        return CallerLimits(tenant=tenant)
+        return Caller(f"token {name}", allowed, limits)
 
 
 def _refused(reason: str) -> KeyRequiredError:
