@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.backends.redis.client import Redis, command
-from headwater.cli import rebuild as rebuild_verb
+from headwater.cli import operating
 from headwater.settings.schema import Settings
 from headwater.store.loader import load_store
 from tests.cli.conftest import Run
@@ -74,7 +74,7 @@ def test_history_of_another_store_is_refused_without_adopt(mistyped: Settings, r
 def test_rebuild_asks_before_it_adopts_the_history_of_another_store(
     run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
-    monkeypatch.setattr(rebuild_verb, "is_interactive", lambda: True)
+    monkeypatch.setattr(operating, "is_interactive", lambda: True)
     asked = run("rebuild", stdin=f"{answer}\n")
     assert asked.code == code
     assert "Adopt it now?" in asked.out

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli import VERBS
-from headwater.cli import features as features_verbs
+from headwater.cli import VERBS, commands
 from tests.cli.conftest import Run
 
 PYTHON_M = (sys.executable, "-m", "headwater")
@@ -17,7 +16,7 @@ PYTHON_M = (sys.executable, "-m", "headwater")
 def test_help_lists_every_verb(run: Run) -> None:
     shown = run("--help")
     assert shown.code == 0
-    for verb, summary in VERBS.items():
+    for verb, (_, summary) in VERBS.items():
         assert f"  {verb}" in shown.out
         assert summary in shown.out
 
@@ -61,7 +60,7 @@ def test_an_interrupt_is_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(features_verbs, "declared_or_remote", interrupted)
+    monkeypatch.setattr(commands, "declared_store", interrupted)
     assert run("features", "list").code == 130
 
 

@@ -10,8 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from headwater.cli import lag as lag_verb
-from headwater.cli import output
+from headwater.cli import operating, output
 from headwater.model.admin import ConsumerLag
 from headwater.store.verbs.admin import AdminVerbs
 from tests.cli.conftest import FEATURES_WITH_RARE_TICKS, Run
@@ -93,8 +92,8 @@ def test_lag_is_watched_at_a_terminal_until_ctrl_c(
             raise KeyboardInterrupt
         return [ConsumerLag(0, "somebody", 70 + len(looks), None)]
 
-    monkeypatch.setattr(lag_verb, "is_interactive", lambda: True)
-    monkeypatch.setattr(lag_verb, "_WATCH_SECONDS", 0)
+    monkeypatch.setattr(operating, "is_interactive", lambda: True)
+    monkeypatch.setattr(operating, "_WATCH_SECONDS", 0)
     monkeypatch.setattr(AdminVerbs, "lag", interrupted)
     shown = run("lag", "--watch")
     assert shown.code == 0

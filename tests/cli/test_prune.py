@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli import prune as prune_verb
+from headwater.cli import output
 from tests.cli.conftest import FEATURES_WITH_RARE_TICKS, Run
 from tests.cli.test_verbs import drain
 
@@ -47,7 +47,7 @@ def test_it_asks_on_a_terminal_and_needs_yes_elsewhere(
     refused = run("prune", *AGES)
     assert refused.code == 2
     assert "pass --yes" in refused.err
-    monkeypatch.setattr(prune_verb, "is_interactive", lambda: True)
+    monkeypatch.setattr(output, "is_interactive", lambda: True)
     asked = run("prune", "--events", "1ms", stdin="n\n")
     assert asked.code == 1
     assert "4 events from before" in asked.out

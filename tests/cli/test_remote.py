@@ -8,7 +8,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.cli import VERBS
-from headwater.cli.remote import LOCAL_ONLY
+from headwater.cli.commands import LOCAL_ONLY
 from headwater.settings.loading import load
 from tests.cli.conftest import AGENT_KEY, FEATURES, KEY, TENANT_KEY, Run
 

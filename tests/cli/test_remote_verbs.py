@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.core import TyperGroup
-from typer.main import get_command
 
-from headwater.cli import VERBS
-from headwater.cli.remote import LOCAL_ONLY
+from headwater.cli import VERBS, command_of
+from headwater.cli.commands import LOCAL_ONLY
 from tests.cli.conftest import Run
 
 URL = "http://127.0.0.1:1"
@@ -86,8 +84,7 @@ def _commands(command: Any, path: str) -> Iterator[str]:
 def _all_commands() -> list[str]:
     found: list[str] = []
     for name in VERBS:
-        module = import_module(f"headwater.cli.{name.replace('-', '_')}")
-        found += _commands(get_command(module.app), name)
+        found += _commands(command_of(name), name)
     return found
 
 

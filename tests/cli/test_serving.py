@@ -307,7 +307,7 @@ def test_a_server_prints_its_url_and_a_first_command(
     async def serve(store: FeatureStore, **given: Any) -> None:
         given["on_ready"]("http://127.0.0.1:8000")
 
-    monkeypatch.setattr("headwater.cli.serve.serve_http", serve)
+    monkeypatch.setattr("headwater.cli.serving.serve_http", serve)
     monkeypatch.setenv("HEADWATER_API_KEY", "sesame")
     said = run("serve", "--workers", "0").out
     assert "Serving features.py at http://127.0.0.1:8000 (data in .headwater)." in said

@@ -4,7 +4,7 @@ import urllib.request
 
 import pytest
 
-from headwater.cli.ui import show
+from headwater.cli.serving import show
 from tests.cli.conftest import Run, Start
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore
-from headwater.cli import dlq
+from headwater.cli import events
 from headwater.cli.output import pluralize
 from headwater.store.loader import load_store
 from tests.cli.conftest import Run
@@ -416,7 +416,7 @@ def test_all_letters_are_redriven_or_discarded_at_once(folder: Path, run: Run, l
 def test_discarding_asks_for_confirmation_on_a_terminal(
     run: Run, letter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dlq, "is_interactive", lambda: True)
+    monkeypatch.setattr(events, "is_interactive", lambda: True)
     refused = run("dlq", "discard", letter, stdin="n\n")
     assert refused.code == 1
     assert "Discard 1 dead letter?" in refused.out

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, feature
-from headwater.cli.options import bare_store
+from headwater.cli.commands import bare_store
 from headwater.cli.runner import run
 from headwater.core.logging import Log, LogRecord, log
 

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from headwater import FeatureStore
 from headwater.access.key_format import generate_api_key, hash_of
 from headwater.access.keys_file import ApiKey, changing_keys
-from headwater.cli.mcp import mcp_mount
+from headwater.cli.serving import mcp_mount
 from headwater.http.server.processes import serve, serve_mounts
 from headwater.store.loader import load_store
 from tests.engine.support import until

@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from headwater.cli import app
-from headwater.cli.metrics import FILES
+from headwater.cli.projects import MONITORING
 from tests.docs.pages import DOCS, quoted, rows, sections
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +23,8 @@ OF_THE_PROCESS = {"process_resident_memory_bytes": (), "process_open_fds": ()}
 TARGETS = {"instance", "le"}
 
 RUNBOOK = "how-to/alerts.md"
-DASHBOARD = json.loads(FILES.joinpath("dashboard.json").read_text())
-RULES = yaml.safe_load(FILES.joinpath("alerts.yml").read_text())
+DASHBOARD = json.loads(MONITORING.joinpath("dashboard.json").read_text())
+RULES = yaml.safe_load(MONITORING.joinpath("alerts.yml").read_text())
 ALERTS = RULES["groups"][0]["rules"]
 EXPRESSIONS = [
     *(target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())),

@@ -9,44 +9,43 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
-from typer.main import get_command
+from typer.main import get_group
 
-from headwater.cli.utf8_args import is_utf8, quote_bytes
 from headwater.core.short_repr import printable_lines
 from headwater.errors import HeadwaterError
 
 # Errors of a full disk, an exceeded quota or a broken device.
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-# Each name is a module of this package. Importing only the one in use keeps `--help` fast.
+# Each with its module of this package. Importing only the one in use keeps `--help` fast.
 VERBS = {
-    "demo": "Show a short tour of Headwater on a real server.",
-    "init": "Write a small project: features, settings and a test that runs.",
-    "check": "Check a features file without touching its store.",
-    "serve": "Serve a features file: API, worker and scheduler.",
-    "ui": "Serve a features file and open its web UI in the browser.",
-    "worker": "Run one more worker process for a features file.",
-    "features": "Read, list, rename and drop features.",
-    "events": "Publish, list and show events.",
-    "history": "Read past values for the rows of a file; import, export.",
-    "context": "Assemble, show, verify, export and compare contexts.",
-    "index": "Load, search, rebuild and drop indexes of documents.",
-    "mcp": "Serve features, contexts and records to models (MCP).",
-    "keys": "Create, list and revoke API keys; keys that sign records.",
-    "dlq": "List, show, redrive and discard dead letters.",
-    "groups": "List and drop consumer groups.",
-    "lag": "Show how many events are waiting, and for how long.",
-    "metrics": "Print a Grafana dashboard and Prometheus alert rules.",
-    "refresh": "Run a scheduled feature now.",
-    "backfill": "Compute past values of a feature from stored events.",
-    "rebuild": "Restore online values from history.",
-    "audit": "Compare online values with history.",
-    "audit-log": "List administrative actions: who did what, and when.",
-    "prune": "Remove old history, events and records.",
-    "forget": "Erase one entity: values, history, events, values in records.",
-    "migrate": "Create or update the Postgres tables.",
-    "graph": "Print the dependency graph as Mermaid.",
-    "doctor": "Examine the installation, and name problems and remedies.",
-    "config": "Show the settings and where each value comes from.",
+    "demo": ("demo", "Show a short tour of Headwater on a real server."),
+    "init": ("projects", "Write a small project: features, settings and a test that runs."),
+    "check": ("projects", "Check a features file without touching its store."),
+    "serve": ("serving", "Serve a features file: API, worker and scheduler."),
+    "ui": ("serving", "Serve a features file and open its web UI in the browser."),
+    "worker": ("serving", "Run one more worker process for a features file."),
+    "features": ("features", "Read, list, rename and drop features."),
+    "events": ("events", "Publish, list and show events."),
+    "history": ("history", "Read past values for the rows of a file; import, export."),
+    "context": ("context", "Assemble, show, verify, export and compare contexts."),
+    "index": ("index", "Load, search, rebuild and drop indexes of documents."),
+    "mcp": ("serving", "Serve features, contexts and records to models (MCP)."),
+    "keys": ("keys", "Create, list and revoke API keys; keys that sign records."),
+    "dlq": ("events", "List, show, redrive and discard dead letters."),
+    "groups": ("operating", "List and drop consumer groups."),
+    "lag": ("operating", "Show how many events are waiting, and for how long."),
+    "metrics": ("projects", "Print a Grafana dashboard and Prometheus alert rules."),
+    "refresh": ("operating", "Run a scheduled feature now."),
+    "backfill": ("backfill", "Compute past values of a feature from stored events."),
+    "rebuild": ("operating", "Restore online values from history."),
+    "audit": ("operating", "Compare online values with history."),
+    "audit-log": ("operating", "List administrative actions: who did what, and when."),
+    "prune": ("operating", "Remove old history, events and records."),
+    "forget": ("operating", "Erase one entity: values, history, events, values in records."),
+    "migrate": ("operating", "Create or update the Postgres tables."),
+    "graph": ("projects", "Print the dependency graph as Mermaid."),
+    "doctor": ("projects", "Examine the installation, and name problems and remedies."),
+    "config": ("projects", "Show the settings and where each value comes from."),
 }
 
 
@@ -73,6 +72,16 @@ def main() -> None:
         sys.exit(1)
 
 
+def is_utf8(argument: str) -> bool:
+    """Return whether an argument is text; Python replaces other bytes by surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
+
+
+def quote_bytes(argument: str) -> str:
+    """Return an argument in quotes, with its invalid bytes escaped."""
+    return repr(os.fsencode(argument)).removeprefix("b")
+
+
 def _source(error: HeadwaterError) -> str:
     """Return which server an error comes from, if it does."""
     response = error.response
@@ -87,9 +96,13 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
-        module = import_module(f"headwater.cli.{name}".replace("-", "_"))
-        command = get_command(module.app)
-        return name, import_module("headwater.cli.remote").add_server_options(command, name), rest
+        return name, command_of(str(name)), rest
+
+
+def command_of(name: str) -> Any:
+    """Return a command or a group of them, and import its module."""
+    module = import_module(f"headwater.cli.{VERBS[name][0]}")
+    return get_group(module.app.typer).commands[name]
 
 
 app = typer.Typer(
@@ -126,5 +139,5 @@ def _placeholder() -> None:
     """Stand in for a command in the list until its module is imported."""
 
 
-for _name, _help in VERBS.items():
+for _name, (_, _help) in VERBS.items():
     app.command(_name, help=_help)(_placeholder)

@@ -1,38 +1,26 @@
 """`headwater backfill`: compute past values of a feature from stored events, and serve them."""
 
 import os
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from typer.core import TyperGroup
 
-from headwater.cli.options import (
-    AsJson,
-    FileOption,
-    declared_or_remote,
-    features_file,
-    named_in,
-    parse_time,
-)
+from headwater.cli.commands import DECLARED, Call, Commands, Yes, features_file, parse_time
 from headwater.cli.output import (
-    EMPTY,
-    is_interactive,
+    ProgressLines,
+    bar,
+    confirm,
     note,
     pluralize,
     print_facts,
-    print_json,
     print_table,
     second_text,
     span_text,
 )
-from headwater.cli.runner import run as run_call
 from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.runners import ProcessRunner
 from headwater.model.backfills import (
@@ -49,7 +37,6 @@ from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import FeaturesFile
 
 _FILES_PER_PROCESS = 4
-_SECONDS_BETWEEN_LINES = 10.0
 _TITLES: dict[Phase, str] = {
     "export": "Exporting stored events",
     "copy": "Copying values",
@@ -69,221 +56,146 @@ class _RunByDefault(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(
+app = Commands()
+backfill = app.group(
+    "backfill",
+    "Compute past values of a feature from stored events, compare and serve them.",
+    file=DECLARED,
     cls=_RunByDefault,
-    help="Compute past values of a feature from stored events, compare and serve them.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
 )
-
 Feature = Annotated[str, typer.Argument(metavar="FEATURE", help="Name of a triggered feature.")]
 
-Since = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Keep the values from before this time, and replay the events after it.",
-    ),
-]
 
-Until = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Make no new version: add values of before this time to history, for each entity "
-        "before its first value.",
-    ),
-]
-
-Processes = Annotated[
-    int | None,
-    typer.Option(min=1, help="Processes that replay events. Default: one for each core."),
-]
-
-Switch = Annotated[bool, typer.Option("--switch", help="Serve the new version when it is ready.")]
-
-Version = Annotated[
-    int | None, typer.Option(min=1, help="The version to serve. Default: that of the backfill.")
-]
-
-Limit = Annotated[int, typer.Option(min=0, help="Maximum number of examples.")]
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-
-
-@app.command()
+@backfill.command()
 def run(
+    call: Call,
     feature: Feature,
     *,
-    since: Since = None,
-    until: Until = None,
-    processes: Processes = None,
-    switch: Switch = False,
-    file: FileOption = None,
-    as_json: AsJson = False,
+    since: str | None = None,
+    until: str | None = None,
+    processes: Annotated[int | None, typer.Option(min=1)] = None,
+    switch: bool = False,
 ) -> None:
     """Compute a new version of a feature from stored events, while the present one is served.
 
     The events are replayed through the present function. After that, workers keep the new version
     fresh as well; if none are running, this command runs one until they could take over. Run the
     command again to continue after an interruption.
+
+    Args:
+        since TIME: Keep the values from before this time, and replay the events after it.
+        until TIME: Make no new version: add values of before this time to history, for each entity
+            before its first value.
+        processes: Processes that replay events. Default: one for each core.
+        switch: Serve the new version when it is ready.
     """
-    store = declared_or_remote(file)
-    if not isinstance(store, FeatureStore) and processes is not None:
+    store = call.store
+    options: dict[str, Any] = {"switch": switch}
+    if isinstance(store, FeatureStore):
+        # In several processes of this machine.
+        count = processes or os.cpu_count() or 1
+        options |= {
+            "source": FeaturesFile(str(features_file(call.file))),
+            "runner": ProcessRunner(count),
+            "files": 1 << (_FILES_PER_PROCESS * count - 1).bit_length(),
+        }
+    elif processes is not None:
         raise typer.BadParameter(
             f"--processes is for a local store; {store.url} replays the events itself"
         )
     start, end = (None if text is None else parse_time(text) for text in (since, until))
-    with named_in(file), shown_progress() as progress:
-        options: dict[str, Any] = {"since": start, "until": end, "switch": switch}
-        if isinstance(store, FeatureStore):
-            options |= _local_replay(file, processes or os.cpu_count() or 1)
-        report = run_call(
-            store, lambda store: store.backfills.run(feature, progress=progress, **options)
+    with _shown_progress() as progress:
+        report = call.run(
+            lambda store: store.backfills.run(
+                feature, since=start, until=end, progress=progress, **options
+            ),
+            has_names=True,
         )
-    if as_json:
-        print_json(report)
-    else:
-        print_report(report)
+    call.show(report, lambda: _print_report(report))
 
 
-@app.command()
-def status(feature: Feature, *, file: FileOption = None, as_json: AsJson = False) -> None:
+@backfill.command()
+def status(call: Call, feature: Feature) -> None:
     """Show how far the backfill of a feature is, and the events that failed in it."""
-    with named_in(file):
-        progress = run_call(declared_or_remote(file), lambda store: store.backfills.status(feature))
-    if as_json:
-        print_json(progress)
-    else:
-        print_status(progress)
+    progress = call.run(lambda store: store.backfills.status(feature), has_names=True)
+    call.show(progress, lambda: _print_status(progress))
 
 
-@app.command()
+@backfill.command()
 def compare(
-    feature: Feature, *, limit: Limit = 10, file: FileOption = None, as_json: AsJson = False
+    call: Call,
+    feature: Feature,
+    *,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of examples.")] = 10,
 ) -> None:
     """Show the version that is served and the one that a backfill has made side by side.
 
     All values that are served are compared, and the history of up to a hundred entities.
     """
-    with named_in(file):
-        comparison = run_call(
-            declared_or_remote(file), lambda store: store.backfills.compare(feature, limit=limit)
-        )
-    if as_json:
-        print_json(comparison)
-    else:
-        print_comparison(comparison)
+    comparison = call.run(
+        lambda store: store.backfills.compare(feature, limit=limit), has_names=True
+    )
+    call.show(comparison, lambda: _print_comparison(comparison))
 
 
-@app.command()
+@backfill.command()
 def switch(
+    call: Call,
     feature: Feature,
     *,
-    version: Version = None,
-    file: FileOption = None,
-    as_json: AsJson = False,
+    version: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> None:
-    """Serve the version that a backfill has made in place of the present one."""
-    with named_in(file):
-        report = run_call(
-            declared_or_remote(file), lambda store: store.backfills.switch(feature, version=version)
-        )
-    if as_json:
-        print_json(report)
-        return
+    """Serve the version that a backfill has made in place of the present one.
+
+    Args:
+        version: The version to serve. Default: that of the backfill.
+    """
+    report = call.run(
+        lambda store: store.backfills.switch(feature, version=version), has_names=True
+    )
     seconds = round(KEPT_FRESH.total_seconds())
-    typer.echo(
+    call.show(
+        report,
         f"Version {report.version} of {feature} is served now; other processes follow within about "
         f"a second.\nVersion {report.before} is kept fresh for {seconds} seconds more. Until then, "
-        f"`headwater backfill switch {feature} --version {report.before}` serves it again."
+        f"`headwater backfill switch {feature} --version {report.before}` serves it again.",
     )
 
 
-@app.command()
-def cancel(
-    feature: Feature, *, yes: Yes = False, file: FileOption = None, as_json: AsJson = False
-) -> None:
+@backfill.command()
+def cancel(call: Call, feature: Feature, *, yes: Yes = False) -> None:
     """Give up the backfill of a feature and remove its values; the served version stays."""
-    store = declared_or_remote(file)
-    with named_in(file):
-        progress = run_call(store, lambda store: store.backfills.status(feature))
-        if not yes:
-            if not is_interactive():
-                raise typer.BadParameter(
-                    "cannot ask for confirmation without a terminal; pass --yes to cancel it"
-                )
-            question = f"Remove version {progress.version} of {feature}, which is {progress.state}?"
-            typer.confirm(question, abort=True)
-        number = run_call(store, lambda store: store.backfills.cancel(feature))
-    if as_json:
-        print_json({"feature": feature, "cancelled": number})
-    else:
-        typer.echo(f"Removed version {number} of {feature}.")
-
-
-def _local_replay(file: Path | None, processes: int) -> dict[str, Any]:
-    """Return the options of a replay in several processes of this machine."""
-    return {
-        "source": FeaturesFile(str(features_file(file))),
-        "runner": ProcessRunner(processes),
-        "files": 1 << (_FILES_PER_PROCESS * processes - 1).bit_length(),
-    }
+    progress = call.run(lambda store: store.backfills.status(feature), has_names=True)
+    if not yes:
+        question = f"Remove version {progress.version} of {feature}, which is {progress.state}?"
+        confirm(question, "cancel it")
+    number = call.run(lambda store: store.backfills.cancel(feature), has_names=True)
+    cancelled = {"feature": feature, "cancelled": number}
+    call.show(cancelled, f"Removed version {number} of {feature}.")
 
 
 @contextmanager
-def shown_progress() -> Iterator[OnProgress]:
+def _shown_progress() -> Iterator[OnProgress]:
     """Show how far a backfill is: a bar on a terminal, lines elsewhere."""
-    if not sys.stderr.isatty():
-        yield _Lines().show
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Beginning", total=None, left="")
+    lines = ProgressLines()
+    title, left_text = TextColumn("{task.description}"), TextColumn("{task.fields[left]}")
+    with bar(title, BarColumn(), MofNCompleteColumn(), left_text, left="") as update:
 
-        def update(progress: BackfillProgress) -> None:
-            bar.update(
-                task,
-                description=_TITLES[progress.phase],
-                completed=progress.done,
-                total=progress.total,
-                left=_left(progress),
-            )
+        def show(progress: BackfillProgress) -> None:
+            title, done, total = _TITLES[progress.phase], progress.done, progress.total
+            seconds = progress.seconds_left
+            left = f"{span_text(round(1000 * seconds))} left" if seconds else ""
+            if update:
+                update(description=title, completed=done, total=total, left=left)
+            elif lines.is_due(progress.phase):
+                of_total = "" if total is None else f" of {total:,}"
+                count = f": {done:,}{of_total}" if done or of_total else ""
+                note(f"{title}{count}{left and ', ' + left}")
 
-        yield update
+        yield show
 
 
-class _Lines:
-    """Progress as lines: one at the start of each phase, and one from time to time."""
-
-    def __init__(self) -> None:
-        self._phase: Phase | None = None
-        self._printed = 0.0
-
-    def show(self, progress: BackfillProgress) -> None:
-        """Print a line if one is due."""
-        now = time.monotonic()
-        if progress.phase == self._phase and now - self._printed < _SECONDS_BETWEEN_LINES:
-            return
-        self._phase, self._printed = progress.phase, now
-        total = "" if progress.total is None else f" of {progress.total:,}"
-        count = f": {progress.done:,}{total}" if progress.done or total else ""
-        left = _left(progress)
-        note(f"{_TITLES[progress.phase]}{count}{left and ', ' + left}")
-
-
-def _left(progress: BackfillProgress) -> str:
-    seconds = progress.seconds_left
-    return f"{span_text(round(1000 * seconds))} left" if seconds else ""
-
-
-def print_report(report: BackfillReport) -> None:
+def _print_report(report: BackfillReport) -> None:
     """Print what a backfill has made, and what to do next."""
     feature, replayed = report.feature, report.replayed
     if replayed is not None:
@@ -297,8 +209,15 @@ def print_report(report: BackfillReport) -> None:
                 f"The function set {name} {count} times, which was not stored; backfill {name} if "
                 "it needs these values."
             )
-    if report.version is None:
-        _print_added(feature, has_values=bool(replayed and replayed.values))
+    if report.version is None and not (replayed and replayed.values):
+        typer.echo(f"No values were added to the history of {feature}.")
+    elif report.version is None:
+        typer.echo(
+            f"Values were added to the history of {feature}; entities without a value are served "
+            "their last one, and the others are served the same as before. Events after --until "
+            f"were not replayed; run `headwater backfill {feature}` without it to count them as "
+            "well."
+        )
     elif report.is_served:
         typer.echo(f"Version {report.version} of {feature} is served now.")
     else:
@@ -309,18 +228,7 @@ def print_report(report: BackfillReport) -> None:
         )
 
 
-def _print_added(feature: str, *, has_values: bool) -> None:
-    if not has_values:
-        typer.echo(f"No values were added to the history of {feature}.")
-        return
-    typer.echo(
-        f"Values were added to the history of {feature}; entities without a value are served their "
-        "last one, and the others are served the same as before. Events after --until were not "
-        f"replayed; run `headwater backfill {feature}` without it to count them as well."
-    )
-
-
-def print_status(status: BackfillStatus) -> None:
+def _print_status(status: BackfillStatus) -> None:
     """Print how far a backfill is, and the events that failed in it."""
     print_facts(
         {
@@ -350,32 +258,32 @@ def _print_failures(failures: Sequence[DeadLetter]) -> None:
     print_table(("event", "entity id", "timestamp", "error"), rows)
 
 
-def print_comparison(found: Comparison) -> None:
+def _print_comparison(compared: Comparison) -> None:
     """Print two versions side by side."""
-    typer.echo(f"{found.feature}: version {found.old} is served, version {found.new} is new.\n")
-    columns = ("", "equal", "different", f"only {found.old}", f"only {found.new}")
-    sample = f"moments in the history of {pluralize(found.sampled_entities, 'entity', 'entities')}"
-    print_table(columns, [("served values", *_row(found.online)), (sample, *_row(found.history))])
-    if found.numbers is not None:
-        numbers = found.numbers
+    old, new = compared.old, compared.new
+    typer.echo(f"{compared.feature}: version {old} is served, version {new} is new.\n")
+    entities = pluralize(compared.sampled_entities, "entity", "entities")
+
+    def row(title: str, counts: Counts) -> tuple[object, ...]:
+        return title, counts.equal, counts.different, counts.only_old, counts.only_new
+
+    print_table(
+        ("", "equal", "different", f"only {old}", f"only {new}"),
+        [
+            row("served values", compared.online),
+            row(f"moments in the history of {entities}", compared.history),
+        ],
+    )
+    if compared.numbers is not None:
+        numbers = compared.numbers
         typer.echo(
-            f"\nVersion {found.new} minus version {found.old}: mean {numbers.mean:+.6g}, smallest "
+            f"\nVersion {new} minus version {old}: mean {numbers.mean:+.6g}, smallest "
             f"{numbers.smallest:+.6g}, largest {numbers.largest:+.6g}."
         )
-    if found.examples:
+    if compared.examples:
         typer.echo()
-        print_table(
-            ("entity id", f"version {found.old}", f"version {found.new}"),
-            [
-                (example.entity_id, _text(example.old), _text(example.new))
-                for example in found.examples
-            ],
-        )
-
-
-def _row(counts: Counts) -> tuple[int, int, int, int]:
-    return counts.equal, counts.different, counts.only_old, counts.only_new
-
-
-def _text(value: bytes | None) -> str:
-    return EMPTY if value is None else bytes(value).decode()
+        rows = [
+            (e.entity_id, *(value and bytes(value).decode() for value in (e.old, e.new)))
+            for e in compared.examples
+        ]
+        print_table(("entity id", f"version {old}", f"version {new}"), rows)

@@ -1,6 +1,5 @@
 """`headwater context`: assemble, show, verify, export and compare contexts."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -9,6 +8,19 @@ import msgspec
 import typer
 from msgspec.structs import asdict
 
+from headwater.cli.arguments import check_utf8, parse_values
+from headwater.cli.commands import (
+    DECLARED,
+    STORE,
+    AnyStore,
+    Before,
+    Call,
+    Commands,
+    OptionalRef,
+    Ref,
+    Since,
+    Yes,
+)
 from headwater.cli.context_export import bundle, document_to_yaml
 from headwater.cli.context_output import (
     context_summary,
@@ -20,34 +32,16 @@ from headwater.cli.context_output import (
     print_trace,
 )
 from headwater.cli.hints import hint_at_unknown_names
-from headwater.cli.key_value_args import parse_values
-from headwater.cli.options import (
-    AnyStore,
-    AsJson,
-    Before,
-    FileOption,
-    OptionalRef,
-    Ref,
-    Since,
-    StoreOption,
-    bare_or_remote,
-    command_group,
-    declared_or_remote,
-    named_in,
-    parse_span,
-)
 from headwater.cli.output import (
     STANDARD_STREAM,
     cell_text,
-    is_interactive,
+    check_terminal,
     note,
     print_json,
     print_table,
     span_text,
     write,
 )
-from headwater.cli.runner import listing, run
-from headwater.cli.utf8_args import check_utf8
 from headwater.contexts.recorded import ContextQuery
 from headwater.core.json_values import plain
 from headwater.declarations.context_arguments import bind_parameters
@@ -57,7 +51,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.model.contexts import LARGEST_PAGE, Mode, VerificationReport, assembled
 from headwater.model.declarations import ParameterListing, StoreListing
-from headwater.model.lineage import ContextTrace, FreshnessStatus, PastContext
+from headwater.model.lineage import ContextTrace, FreshnessStatus
 from headwater.records.document import export as to_document
 from headwater.records.document import load as from_document
 from headwater.records.record import Record
@@ -65,77 +59,63 @@ from headwater.records.verify import verify_record
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
-app = command_group("Assemble, show, verify, export and compare contexts.")
+app = Commands()
+context = app.group("context", "Assemble, show, verify, export and compare contexts.", file=STORE)
 Limit = Annotated[int, typer.Option(min=1, max=LARGEST_PAGE, help="Maximum number.")]
 Cursor = Annotated[
     str | None,
     typer.Option(metavar="ID", help="Continue after this context id of an earlier page."),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout."),
-]
 _ZIP = b"PK\x03\x04"
 
 
-@app.command()
+@context.command(file=DECLARED)
 def assemble(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")],
-    params: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PARAMS...", show_default=False, help="One JSON object, or key=value pairs."
-        ),
-    ] = None,
+    call: Call,
+    name: str,
+    params: list[str] | None = None,
     *,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Token budget. Default: as declared.")
-    ] = None,
-    freshness_sla: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Maximum age of values, such as 5m, not longer than declared unless the context "
-            "allows it. Default: as declared.",
-        ),
-    ] = None,
-    file: FileOption = None,
-    as_json: AsJson = False,
+    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    freshness_sla: str | None = None,
 ) -> None:
     """Assemble a context and print its text.
 
     The context is assembled in this process, or by the server of --url, and recorded.
+
+    Args:
+        name: Name of the context.
+        params: One JSON object, or key=value pairs.
+        max_tokens: Token budget. Default: as declared.
+        freshness_sla DURATION: Maximum age of values, such as 5m, not longer than declared unless
+            the context allows it. Default: as declared.
     """
     check_utf8(params or [], "nothing was assembled")
-    store = declared_or_remote(file)
+    store = call.store
     options = overrides(
         msgspec.UNSET if max_tokens is None else max_tokens,
         msgspec.UNSET if freshness_sla is None else freshness_sla,
     )
     if isinstance(store, FeatureStore):
-        with named_in(file):
+        with call.named():
             definition = runtime_of(store).registry.context(name)
         values = parse_values(params or [], "parameter", annotations_of(definition.function))
         # Before a store is created for nothing.
         bind_parameters(definition, values, options)
     else:
-        values = parse_values(params or [], "parameter", _text_parameters(listing(store), name))
-    context = run(store, lambda store: store.assemble(name, values, options), create=True)
-    if as_json:
-        print_json(plain(assembled(context)))
+        annotations = _text_parameters(call.declarations(), name)
+        values = parse_values(params or [], "parameter", annotations)
+    made = call.run(lambda store: store.assemble(name, values, options), create=True)
+    if call.as_json:
+        print_json(plain(assembled(made)))
         return
-    write(context.content.encode(), None)
-    note(f"\n{context_summary(context)}")  # the text may end without a line break
+    write(made.content.encode(), None)
+    note(f"\n{context_summary(made)}")  # the text may end without a line break
 
 
-@app.command()
-def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
+@context.command(file=DECLARED)
+def declared(call: Call) -> None:
     """List declared contexts and retrievers."""
-    listed = listing(declared_or_remote(file))
-    contexts, retrievers = listed.contexts, listed.retrievers
-    if as_json:
-        print_json({"contexts": contexts, "retrievers": retrievers})
-        return
+    listed = call.declarations()
     rows: list[tuple[object, ...]] = [
         (
             c.name,
@@ -147,7 +127,7 @@ def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
             c.model,
             c.description[:80],
         )
-        for c in contexts
+        for c in listed.contexts
     ]
     rows += [
         (
@@ -160,108 +140,79 @@ def declared(*, file: FileOption = None, as_json: AsJson = False) -> None:
             None,
             r.description[:80],
         )
-        for r in retrievers
+        for r in listed.retrievers
     ]
-    if rows:
-        columns = ("name", "kind", "parameters", "index", "tokens", "sla", "model", "description")
-        print_table(columns, rows)
-    else:
-        typer.echo("No contexts and no retrievers.")
+    columns = ("name", "kind", "parameters", "index", "tokens", "sla", "model", "description")
+    call.show(
+        {"contexts": listed.contexts, "retrievers": listed.retrievers},
+        lambda: print_table(columns, rows, empty="No contexts and no retrievers."),
+    )
 
 
-@app.command()
+@context.command()
 def verify(
+    call: Call,
     ref: OptionalRef = None,
     *,
-    document: Annotated[
-        Path | None,
-        typer.Option(
-            "--document",
-            metavar="FILE.json",
-            help="Verify this exported document instead; - reads stdin.",
-        ),
-    ] = None,
-    expect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HASH", help="Fail unless the record has this record hash or context id."
-        ),
-    ] = None,
-    signed: Annotated[
-        bool | None,
-        typer.Option(
-            "--signed/--unsigned",
-            help="Fail unless one of your keys signed the record, or accept any record. By "
-            "default, a signature is required if keys are configured.",
-            show_default=False,
-        ),
-    ] = None,
-    file: StoreOption = None,
-    as_json: AsJson = False,
+    document: Path | None = None,
+    expect: str | None = None,
+    signed: Annotated[bool | None, typer.Option("--signed/--unsigned", show_default=False)] = None,
 ) -> None:
-    """Verify the hash, signature, values and text of a record. Exit with 1 if a check fails."""
+    """Verify the hash, signature, values and text of a record. Exit with 1 if a check fails.
+
+    Args:
+        document FILE.json: Verify this exported document instead; - reads stdin.
+        expect HASH: Fail unless the record has this record hash or context id.
+        signed: Fail unless one of your keys signed the record, or accept any record. By default, a
+            signature is required if keys are configured.
+    """
     if ref is None and document is None:
         raise typer.BadParameter("no record selected; pass REF, or --document FILE.json")
     if ref is not None and document is not None:
         raise typer.BadParameter("cannot combine REF with --document; pass one of them")
-    store = bare_or_remote(file)
+    settings = call.store.settings
     if document is not None:
-        report = _verify_document(document, store.settings, expect, signed=signed)
+        report = _verify_document(document, settings, expect, signed=signed)
     else:
         reference = str(ref)
-        report = run(
-            store, lambda store: store.records.verify(reference, expect=expect, signed=signed)
+        report = call.run(
+            lambda store: store.records.verify(reference, expect=expect, signed=signed)
         )
-    if as_json:
-        print_json(
-            {
-                "ok": report.ok,
-                "signed": report.signed,
-                "verdict": report.verdict,
-                "checks": report.checks,
-            }
-        )
-    else:
-        print_report(report)
+    verified = {"ok": report.ok, "signed": report.signed, "verdict": report.verdict}
+    call.show(verified | {"checks": report.checks}, lambda: print_report(report))
     raise typer.Exit(0 if report.ok else 1)
 
 
-@app.command()
+@context.command()
 def redact(
+    call: Call,
     ref: Ref,
-    pointers: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="POINTER...",
-            help="JSON pointers of one or more values, such as /inputs/question; the disclosures "
-            "of the record have them all.",
-        ),
-    ],
+    pointers: list[str],
     *,
-    reason: Annotated[str, typer.Option(help="Reason; it stays in the record.")],
-    by: Annotated[
-        str | None, typer.Option(help="Who decided this; it stays in the record.")
-    ] = None,
-    everywhere: Annotated[
-        bool,
-        typer.Option(
-            "--everywhere",
-            help="Also redact every other value that equals or contains it.",
-        ),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    file: StoreOption = None,
-    as_json: AsJson = False,
+    reason: str,
+    by: str | None = None,
+    everywhere: bool = False,
+    yes: Yes = False,
 ) -> None:
-    """Redact values of a record permanently. Its hash and signature stay valid."""
-    if not yes and not is_interactive():
-        raise typer.BadParameter(
-            "cannot ask for confirmation without a terminal; pass --yes to redact"
-        )
+    """Redact values of a record permanently. Its hash and signature stay valid.
+
+    Args:
+        pointers POINTER...: JSON pointers of one or more values, such as /inputs/question; the
+            disclosures of the record have them all.
+        reason: Reason; it stays in the record.
+        by: Who decided this; it stays in the record.
+        everywhere: Also redact every other value that equals or contains it.
+    """
+    if not yes:
+        check_terminal("redact")
+
+    async def copies(store: AnyStore) -> tuple[dict[str, list[str]], str]:
+        record = await store.get_record(ref)
+        return await store.records.copies(ref, *pointers), record.context_id
+
     # Only the record before the redaction shows where else the value occurs.
-    store = bare_or_remote(file)
-    copies, context_id = run(store, lambda store: _copies(store, ref, pointers))
-    others = copies.pop(context_id, [])
+    inner, context_id = call.run(copies)
+    others = inner.pop(context_id, [])
     redacted = ", ".join(dict.fromkeys([*pointers, *others] if everywhere else pointers))
     remaining = [] if everywhere else others
     if not yes:
@@ -269,81 +220,70 @@ def redact(
             places = " ".join(map(quote, remaining))
             note(f"The value also occurs at {places}. Pass these pointers too, or --everywhere.")
         typer.confirm(f"Permanently redact {redacted} of {ref}?", abort=True)
-    record = run(
-        store,
+    record = call.run(
         lambda store: store.records.redact(
             ref, *pointers, reason=reason, by=by, everywhere=everywhere
-        ),
-    )
-    if as_json:
-        print_json(
-            {
-                "context_id": record.context_id,
-                "record_hash": record.record_hash,
-                "redactions": record.redactions,
-                "also_disclosed": remaining,
-                "in_inner_contexts": copies,
-            }
         )
-    else:
-        print_redaction(record, redacted, remaining, copies)
+    )
+    shown = {
+        "context_id": record.context_id,
+        "record_hash": record.record_hash,
+        "redactions": record.redactions,
+        "also_disclosed": remaining,
+        "in_inner_contexts": inner,
+    }
+    call.show(shown, lambda: print_redaction(record, redacted, remaining, inner))
 
 
-@app.command()
-def show(
-    ref: Ref,
-    *,
-    content: Annotated[
-        bool,
-        typer.Option(
-            "--content",
-            help="Print only the text, byte by byte; exit with 1 if it is withheld or redacted.",
-        ),
-    ] = False,
-    file: StoreOption = None,
-    as_json: AsJson = False,
-) -> None:
+@context.command()
+def show(call: Call, ref: Ref, *, content: bool = False) -> None:
     """Show a context with everything it read.
 
     This includes items, feature values, search results, freshness, cost and text.
+
+    Args:
+        content: Print only the text, byte by byte; exit with 1 if it is withheld or redacted.
     """
-    store = bare_or_remote(file)
     if content:
-        write(_text(run(store, lambda store: store.get_context_at(ref))).encode(), None)
+        past = call.run(lambda store: store.get_context_at(ref))
+        if past.content is None:
+            raise InvalidInputError(
+                f"the text of context {past.context_id} is {missing_reason(past)}; its hash is "
+                f"{past.content_hash}"
+            )
+        write(past.content.encode(), None)
         return
-    trace, record = run(store, lambda store: _explain(store, ref))
-    if as_json:
-        print_json(plain(trace))
-    else:
-        print_trace(trace, record.redactions)
+
+    async def explain(store: AnyStore) -> tuple[ContextTrace, Record]:
+        trace = await store.records.explain(ref)
+        return trace, await store.get_record(trace.context_id)
+
+    trace, record = call.run(explain)
+    call.show(plain(trace), lambda: print_trace(trace, record.redactions))
 
 
-@app.command("list")
-def list_(
+@context.command("list")
+def list_contexts(
+    call: Call,
     *,
-    name: Annotated[str | None, typer.Option(help="Only contexts with this name.")] = None,
-    freshness_status: Annotated[
-        FreshnessStatus | None,
-        typer.Option(
-            help="Only contexts that are guaranteed or degraded, or calls of strict contexts that "
-            "were refused."
-        ),
-    ] = None,
-    caller: Annotated[
-        str | None, typer.Option(help="Only contexts that the key with this name assembled.")
-    ] = None,
+    name: str | None = None,
+    freshness_status: FreshnessStatus | None = None,
+    caller: str | None = None,
     since: Since = None,
     before: Before = None,
     limit: Limit = 100,
     cursor: Cursor = None,
-    file: StoreOption = None,
-    as_json: AsJson = False,
 ) -> None:
-    """List recorded contexts, newest first."""
-    store = bare_or_remote(file)
-    start, end = parse_span(since, before, store.clock.now())
-    page = run(
-        store,
+    """List recorded contexts, newest first.
+
+    Args:
+        name: Only contexts with this name.
+        freshness_status: Only contexts that are guaranteed or degraded, or calls of strict contexts
+            that were refused.
+        caller: Only contexts that the key with this name assembled.
+    """
+    start, end = call.span(since, before)
+    page = call.run(
         lambda store: store.list_contexts(
             start,
             end,
@@ -352,55 +292,36 @@ def list_(
             freshness_status=freshness_status,
             caller=caller,
             cursor=cursor,
-        ),
+        )
     )
-    print_page(page, as_json=as_json)
+    call.show(page, lambda: print_page(page))
     if not page.contexts and cursor is None:
-        hint_at_unknown_names(file, context=name)
+        hint_at_unknown_names(call, context=name)
 
 
-@app.command()
+@context.command()
 def find(
+    call: Call,
     *,
-    feature: Annotated[
-        str | None, typer.Option(help="Only contexts that read this feature.")
-    ] = None,
-    entity: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Entity that --entity-id belongs to, if ids of several entities can be equal.",
-        ),
-    ] = None,
-    entity_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Only contexts that read a feature of this entity."),
-    ] = None,
-    chunk: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="Only contexts whose searches found the chunk with this id."
-        ),
-    ] = None,
-    document: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="Only contexts whose searches found a chunk of this document."
-        ),
-    ] = None,
-    index: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Index of --document; without --document, only contexts that searched this index.",
-        ),
-    ] = None,
+    feature: str | None = None,
+    entity: str | None = None,
+    entity_id: str | None = None,
+    chunk: str | None = None,
+    document: str | None = None,
+    index: str | None = None,
     limit: Limit = 100,
     cursor: Cursor = None,
-    file: StoreOption = None,
-    as_json: AsJson = False,
 ) -> None:
-    """Find the contexts that read a feature, an entity, a chunk, a document or an index."""
+    """Find the contexts that read a feature, an entity, a chunk, a document or an index.
+
+    Args:
+        feature: Only contexts that read this feature.
+        entity NAME: Entity that --entity-id belongs to, if ids of several entities can be equal.
+        entity_id ID: Only contexts that read a feature of this entity.
+        chunk ID: Only contexts whose searches found the chunk with this id.
+        document ID: Only contexts whose searches found a chunk of this document.
+        index NAME: Index of --document; without --document, only contexts that searched this index.
+    """
     if entity is not None and entity_id is None:
         raise typer.BadParameter("--entity needs --entity-id; pass both")
     query = ContextQuery(feature, entity, entity_id, chunk, document, index)
@@ -408,71 +329,58 @@ def find(
         raise typer.BadParameter(
             "nothing to search for; pass --feature, --entity-id, --chunk, --document or --index"
         )
-    page = run(
-        bare_or_remote(file),
-        lambda store: store.records.find(**asdict(query), limit=limit, cursor=cursor),
-    )
-    print_page(page, as_json=as_json)
+    page = call.run(lambda store: store.records.find(**asdict(query), limit=limit, cursor=cursor))
+    call.show(page, lambda: print_page(page))
     if not page.contexts and cursor is None:
         hint_at_unknown_names(
-            file, feature=feature, entity=entity, entity_id=entity_id, index=index
+            call, feature=feature, entity=entity, entity_id=entity_id, index=index
         )
 
 
-@app.command()
+@context.command()
 def export(
+    call: Call,
     ref: Ref,
     *,
-    form: Annotated[
-        Literal["json", "yaml"],
-        typer.Option(
-            "--format",
-            help="Format of the document: json, which verifiers read, or yaml, which is easier to "
-            "read and cannot be verified.",
-        ),
-    ] = "json",
-    output: Output = None,
-    bundled: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            metavar="FILE.zip",
-            help="Write a zip file for an auditor, with the record and its verifier; - writes it "
-            "to stdout.",
-        ),
-    ] = None,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Replace an existing file; without it, an existing file is an error."
-        ),
-    ] = False,
-    private: Annotated[
-        bool,
-        typer.Option(
-            "--private", help="Leave out every text and value; hash and signature stay valid."
-        ),
-    ] = False,
-    file: StoreOption = None,
-    as_json: AsJson = False,
+    form: Annotated[Literal["json", "yaml"], typer.Option("--format")] = "json",
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
+    bundled: Annotated[Path | None, typer.Option("--bundle", metavar="FILE.zip")] = None,
+    force: bool = False,
+    private: bool = False,
 ) -> None:
-    """Export a record, alone or with a verifier."""
+    """Export a record, alone or with a verifier.
+
+    Args:
+        form: Format of the document: json, which verifiers read, or yaml, which is easier to read
+            and cannot be verified.
+        output: Write to this file instead of stdout.
+        bundled: Write a zip file for an auditor, with the record and its verifier; - writes it to
+            stdout.
+        force: Replace an existing file; without it, an existing file is an error.
+        private: Leave out every text and value; hash and signature stay valid.
+    """
     if bundled and (output or form == "yaml"):
         raise typer.BadParameter("--bundle cannot be combined with --output or --format")
-    if as_json and form == "yaml":
+    if call.as_json and form == "yaml":
         raise typer.BadParameter("--json cannot be combined with --format yaml")
-    if as_json and bundled == STANDARD_STREAM:
+    if call.as_json and bundled == STANDARD_STREAM:
         raise typer.BadParameter(
             "--json cannot be combined with --bundle -, because both write to stdout"
         )
-    store = bare_or_remote(file)
-    record = run(store, lambda store: store.get_record(ref))
+    record = call.run(lambda store: store.get_record(ref))
     exported = record.private() if private else record
     if bundled:
-        inner = run(store, lambda store: store.records.inner(ref))
+        inner = call.run(lambda store: store.records.inner(ref))
         copies = [whole.private() if private else whole for whole in inner]
         write(bundle(exported, copies), bundled, force=force)
-        _note_bundle(bundled, exported, as_json=as_json)
+        record_hash = exported.record_hash
+        place = "the bundle" if bundled == STANDARD_STREAM else bundled
+        call.show(
+            {"bundle": str(bundled), "record_hash": record_hash},
+            lambda: note(
+                f"Wrote {record_hash} to {place}; its README.md explains how to verify it."
+            ),
+        )
         return
     document = to_document(exported)
     if form == "yaml":
@@ -480,45 +388,31 @@ def export(
     write(document, output, force=force)
 
 
-@app.command()
-def diff(
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help="REF of the first context.")],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="REF of the second context.")],
-    *,
-    file: StoreOption = None,
-    as_json: AsJson = False,
-) -> None:
+@context.command()
+def diff(call: Call, before: str, after: str) -> None:
     """Compare two contexts.
 
     This compares inputs, items, features, search results, rules, tokens and text.
+
+    Args:
+        before: REF of the first context.
+        after: REF of the second context.
     """
-    compared = run(bare_or_remote(file), lambda store: store.records.diff(before, after))
-    if as_json:
-        print_json(plain(compared))
-    else:
-        print_diff(compared)
+    compared = call.run(lambda store: store.records.diff(before, after))
+    call.show(plain(compared), lambda: print_diff(compared))
 
 
-@app.command()
-def replay(
-    ref: Ref,
-    *,
-    mode: Annotated[
-        Mode,
-        typer.Option(
-            help="show: print the stored text. reassemble: fit the stored items again. as_of: run "
-            "the function with the values of that time. live: with current values."
-        ),
-    ] = "show",
-    file: FileOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Assemble a context again. Exit with 1 if it has no text, or reassembling gives another."""
-    is_run = mode in ("as_of", "live")
-    store = declared_or_remote(file) if is_run else bare_or_remote(file)
-    with named_in(file):
-        replayed = run(store, lambda store: store.replay(ref, mode))
-    if as_json:
+@context.command(file=DECLARED)
+def replay(call: Call, ref: Ref, *, mode: Mode = "show") -> None:
+    """Assemble a context again. Exit with 1 if it has no text, or reassembling gives another.
+
+    Args:
+        mode: show: print the stored text. reassemble: fit the stored items again. as_of: run the
+            function with the values of that time. live: with current values.
+    """
+    call.is_declared = mode in ("as_of", "live")
+    replayed = call.run(lambda store: store.replay(ref, mode), has_names=True)
+    if call.as_json:
         print_json(plain(replayed))
     else:
         if replayed.content is not None:
@@ -527,28 +421,6 @@ def replay(
         note(f"{mode}: {replayed.fidelity}")
     differs = mode == "reassemble" and replayed.matches is False
     raise typer.Exit(1 if differs or replayed.content is None else 0)
-
-
-def _text(past: PastContext) -> str:
-    if past.content is None:
-        raise InvalidInputError(
-            f"the text of context {past.context_id} is {missing_reason(past)}; its hash is "
-            f"{past.content_hash}"
-        )
-    return past.content
-
-
-async def _explain(store: AnyStore, ref: str) -> tuple[ContextTrace, Record]:
-    trace = await store.records.explain(ref)
-    return trace, await store.get_record(trace.context_id)
-
-
-def _note_bundle(file: Path, record: Record, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"bundle": str(file), "record_hash": record.record_hash})
-    else:
-        name = "the bundle" if file == STANDARD_STREAM else file
-        note(f"Wrote {record.record_hash} to {name}; its README.md explains how to verify it.")
 
 
 def _text_parameters(listed: StoreListing, name: str) -> dict[str, Any]:
@@ -590,11 +462,3 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise InvalidInputError(f"cannot read {file}: {error.strerror}") from error
-
-
-async def _copies(
-    store: AnyStore, ref: str, pointers: Sequence[str]
-) -> tuple[dict[str, list[str]], str]:
-    """Return the other places of the values, and the id of the record itself."""
-    record = await store.get_record(ref)
-    return await store.records.copies(ref, *pointers), record.context_id

@@ -11,9 +11,9 @@ from headwater.cli.output import (
     note,
     pluralize,
     print_facts,
-    print_json,
     print_table,
     score_text,
+    second_text,
     span_text,
 )
 from headwater.core.json_values import plain
@@ -27,7 +27,7 @@ from headwater.model.contexts import (
     VerificationReport,
 )
 from headwater.model.lineage import Context, ContextTrace, ItemTrace, PastContext
-from headwater.records.record import Record, Redaction, moment_text
+from headwater.records.record import Record, Redaction
 
 _MARKS = {True: "ok", False: "FAILED", None: "-"}
 _SHORT = 60
@@ -44,25 +44,14 @@ def context_summary(context: Context) -> str:
     return f"{context.context_id}: {tokens}, {context.freshness_status}, {record}"
 
 
-def print_page(page: ContextPage, *, as_json: bool) -> None:
+def print_page(page: ContextPage) -> None:
     """Print recorded contexts as a table, and how to get the next page."""
-    if as_json:
-        print_json(page)
-        return
-    if page.contexts:
-        # Times to the second; JSON has all digits.
-        rows = [
-            (
-                c.context_id,
-                moment_text(c.created_at)[:_TO_THE_SECOND] + "Z",
-                c.name,
-                c.freshness_status,
-            )
-            for c in page.contexts
-        ]
-        print_table(("context id", "created at", "name", "freshness"), rows, unwrapped=2)
-    else:
-        typer.echo("No contexts.")
+    # JSON has all digits of the times.
+    rows = [
+        (c.context_id, second_text(c.created_at), c.name, c.freshness_status) for c in page.contexts
+    ]
+    columns = ("context id", "created at", "name", "freshness")
+    print_table(columns, rows, unwrapped=2, empty="No contexts.")
     if page.next_cursor:
         note(f"There are more; pass --cursor {page.next_cursor} for the next page.")
 

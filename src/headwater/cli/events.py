@@ -1,44 +1,54 @@
-"""`headwater events`: publish events, and read the log of events."""
+"""`headwater events` and `headwater dlq`: the log of events, and those that a feature failed on."""
 
+import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
-from headwater.cli.hints import hint_at_unknown_events
-from headwater.cli.key_value_args import parse_values
-from headwater.cli.options import (
+from headwater.cli.arguments import check_utf8, parse_values
+from headwater.cli.commands import (
+    STORE,
     AnyStore,
-    AsJson,
     Before,
+    Call,
+    Commands,
+    Limit,
     Since,
-    StoreOption,
-    bare_or_remote,
-    command_group,
-    is_project,
+    Yes,
     no_time_zone,
-    parse_span,
     parse_time,
 )
-from headwater.cli.output import note, print_facts, print_json, print_table
-from headwater.cli.runner import run
-from headwater.cli.utf8_args import check_utf8
+from headwater.cli.hints import hint_at_unknown_events, hint_at_unknown_names
+from headwater.cli.output import (
+    check_terminal,
+    is_interactive,
+    note,
+    pluralize,
+    print_facts,
+    print_table,
+)
+from headwater.core.durations import format_duration
+from headwater.core.short_repr import printable_lines
 from headwater.errors import EventError
-from headwater.model.dead_letters import DeadLetter
+from headwater.model.dead_letters import MOST_LETTERS, DeadLetter
 from headwater.model.events import AcceptedEvent, LoggedEvent
 from headwater.model.values import ServiceEvent
+from headwater.settings.loading import FILE, load
+from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
-if TYPE_CHECKING:
-    from headwater.client import AsyncClient
-
-app = command_group("Publish, list and show events.")
-
+app = Commands()
+events = app.group("events", "Publish, list and show events.", file=STORE)
+dlq = app.group("dlq", "List, show, redrive and discard dead letters.", file=STORE)
 _MANY = 10_000
+OfFeature = Annotated[str | None, typer.Option(help="Only dead letters of this feature.")]
+OfEventType = Annotated[str | None, typer.Option(help="Only dead letters of this event type.")]
+OfEntity = Annotated[str | None, typer.Option(help="Only dead letters of this entity.")]
 
 
 class InputLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -54,137 +64,135 @@ class InputLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     def event(self) -> ServiceEvent:
         if isinstance(self.timestamp, datetime) and self.timestamp.tzinfo is None:
             raise EventError(no_time_zone(self.timestamp))
-        fields = {field: getattr(self, field) for field in self.__struct_fields__}
+        fields = msgspec.structs.asdict(self)
         return ServiceEvent(**{k: v for k, v in fields.items() if v is not msgspec.UNSET})
 
 
-@app.command()
+@events.command()
 def publish(
-    event_type: Annotated[
-        str,
-        typer.Argument(
-            metavar="EVENT_TYPE",
-            help="Type of the event, or - to read a batch from stdin, one JSON event per line.",
-        ),
-    ],
-    entity_id: Annotated[
-        str | None,
-        typer.Argument(metavar="ENTITY_ID", show_default=False, help="Id of the entity."),
-    ] = None,
-    payload: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PAYLOAD...", show_default=False, help="One JSON object, or key=value pairs."
-        ),
-    ] = None,
+    call: Call,
+    event_type: str,
+    entity_id: str | None = None,
+    payload: list[str] | None = None,
     *,
-    event_id: Annotated[
-        str | None, typer.Option(help="Your own id; an event that repeats it is ignored.")
-    ] = None,
-    timestamp: Annotated[
-        str | None, typer.Option(help="Time of the event, with a time zone. Default: now.")
-    ] = None,
-    file: StoreOption = None,
-    as_json: AsJson = False,
+    event_id: str | None = None,
+    timestamp: str | None = None,
 ) -> None:
     """Publish an event, or a batch from stdin.
 
     The command returns when all events are on disk.
+
+    Args:
+        event_type: Type of the event, or - to read a batch from stdin, one JSON event per line.
+        entity_id: Id of the entity.
+        payload: One JSON object, or key=value pairs.
+        event_id: Your own id; an event that repeats it is ignored.
+        timestamp: Time of the event, with a time zone. Default: now.
     """
-    batch = event_type == "-"
-    if batch and (entity_id or payload or event_id or timestamp):
+    is_batch = event_type == "-"
+    if is_batch and (entity_id or payload or event_id or timestamp):
         raise typer.BadParameter(
             "- reads events from stdin and takes no other arguments; remove them"
         )
-    if batch:
-        events = read_lines(typer.get_binary_stream("stdin"))
+    if is_batch:
+        batch = read_lines(typer.get_binary_stream("stdin"))
     else:
-        events = [_one_event(event_type, entity_id, payload or [], event_id, timestamp)]
-    if not events:
+        batch = [_one_event(event_type, entity_id, payload or [], event_id, timestamp)]
+    if not batch:
         note("stdin is empty; no events were published.")
-        if as_json:
-            print_json([])
+        call.show([], lambda: None)
         return
 
-    store = bare_or_remote(file)
-    dedup = batch or event_id is not None
-    results = run(
-        store, lambda store: _publish(store, events, dedup=dedup), create=is_project(file)
-    )
-    if as_json:
-        without_hints = [msgspec.structs.replace(result, hint=None) for result in results]
-        print_json(without_hints if batch else without_hints[0])
-    else:
-        _print_results(results)
-    _hint(store, file, results)
+    async def publish(store: AnyStore) -> Sequence[AcceptedEvent]:
+        if not isinstance(store, FeatureStore):
+            return await store.bus.send(batch)
+        published = await store.bus.publish_many(batch, dedup=is_batch or event_id is not None)
+        return [
+            AcceptedEvent(
+                result.event_id,
+                event.event_type,
+                event.entity_id,
+                event.timestamp,
+                result.duplicate,
+            )
+            for event, result in zip(batch, published, strict=True)
+        ]
 
-
-async def _publish(
-    store: "FeatureStore | AsyncClient", events: Sequence[ServiceEvent], *, dedup: bool
-) -> Sequence[AcceptedEvent]:
-    if not isinstance(store, FeatureStore):
-        return await store.bus.send(events)
-    published = await store.bus.publish_many(events, dedup=dedup)
-    return [
-        AcceptedEvent(
-            result.event_id, event.event_type, event.entity_id, event.timestamp, result.duplicate
-        )
-        for event, result in zip(events, published, strict=True)
+    results = call.run(publish, create=_is_project(call.file))
+    without_hints = [msgspec.structs.replace(result, hint=None) for result in results]
+    columns = ("event type", "entity id", "event id", "published")
+    rows = [
+        (r.event_type, r.entity_id, r.event_id, "duplicate" if r.duplicate else "new")
+        for r in results
     ]
+    shown = without_hints if is_batch else without_hints[0]
+    call.show(shown, lambda: print_table(columns, rows))
+    for hint in dict.fromkeys(result.hint for result in results if result.hint):
+        note(hint)
+    if call.file is None:  # the store of a features file knows its event types, and logs the others
+        hint_at_unknown_events(call, [result.event_type for result in results])
 
 
-def _hint(
-    store: "FeatureStore | AsyncClient", file: Path | None, results: Sequence[AcceptedEvent]
-) -> None:
-    """Print a note for each event type that triggers no feature."""
-    if not isinstance(store, FeatureStore):
-        for hint in dict.fromkeys(result.hint for result in results if result.hint):
-            note(hint)
-    elif file is None:  # the store of a features file knows its event types, and logs the others
-        hint_at_unknown_events(file, store, [result.event_type for result in results])
+def _is_project(file: Path | None) -> bool:
+    """Return whether a file or a setting selects the store, and not the working directory alone."""
+    settings = load()
+    return (
+        file is not None
+        or Path(FILE).exists()
+        or Path(settings.features).exists()
+        or settings.home != Settings().home
+    )
 
 
-@app.command("list")
-def list_(
+@events.command("list")
+def list_events(
+    call: Call,
     *,
-    event_type: Annotated[str | None, typer.Option(help="Only events of this type.")] = None,
-    entity_id: Annotated[str | None, typer.Option(help="Only events of this entity.")] = None,
+    event_type: str | None = None,
+    entity_id: str | None = None,
     since: Since = None,
     before: Before = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number.")] = 20,
-    file: StoreOption = None,
-    as_json: AsJson = False,
+    limit: Limit = 20,
 ) -> None:
-    """List accepted events, newest first, whether or not a worker has handled them."""
-    store = bare_or_remote(file)
-    start, end = parse_span(since, before, store.clock.now())
-    logged = run(
-        store,
+    """List accepted events, newest first, whether or not a worker has handled them.
+
+    Args:
+        event_type: Only events of this type.
+        entity_id: Only events of this entity.
+    """
+    start, end = call.span(since, before)
+    logged = call.run(
         lambda store: store.bus.list(
             event_type=event_type, entity_id=entity_id, since=start, before=end, limit=limit
-        ),
+        )
     )
-    if as_json:
-        print_json([_plain(entry) for entry in logged])
-    elif logged:
-        columns = ("timestamp", "event type", "entity id", "event id", "payload")
-        print_table(columns, [_row(entry.event) for entry in logged])
-    else:
-        typer.echo("No events.")
+    columns = ("timestamp", "event type", "entity id", "event id", "payload")
+    rows = [
+        (
+            e.timestamp,
+            e.event_type,
+            e.entity_id,
+            e.event_id,
+            msgspec.json.encode(e.payload).decode(),
+        )
+        for e in (entry.event for entry in logged)
+    ]
+    call.show(
+        [_plain(entry) for entry in logged],
+        lambda: print_table(columns, rows, empty="No events."),
+    )
     if not logged and event_type is not None:
-        hint_at_unknown_events(file, store, [event_type])
+        hint_at_unknown_events(call, [event_type])
 
 
-@app.command()
-def show(
-    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="Id of the event.")],
-    *,
-    file: StoreOption = None,
-    as_json: AsJson = False,
-) -> None:
+@events.command("show")
+def show_event(call: Call, event_id: str) -> None:
     """Show an event with its payload and its dead letters.
 
     Entities may use the same event id; then each of their events is shown.
+
+    Args:
+        event_id: Id of the event.
     """
 
     async def read(store: AnyStore) -> tuple[list[LoggedEvent], list[DeadLetter]]:
@@ -194,37 +202,32 @@ def show(
             letters += await store.dead_letters.list(entity_id=entity_id, limit=_MANY)
         return entries, [letter for letter in letters if letter.event.event_id == event_id]
 
-    entries, letters = run(bare_or_remote(file), read)
+    entries, letters = call.run(read)
     if not entries:
         raise EventError(f"no event has the id {event_id!r}; see `headwater events list`")
-    if as_json:
-        print_json({"events": [_plain(entry) for entry in entries], "dead_letters": letters})
-        return
-    for entry in entries:
-        failed = [letter.feature for letter in letters if letter.event == entry.event]
-        print_facts(_facts(entry, failed))
+
+    def print_events() -> None:
+        for entry in entries:
+            event = entry.event
+            failed = [letter.feature for letter in letters if letter.event == event]
+            print_facts(
+                {
+                    "event id": event.event_id,
+                    "event type": event.event_type,
+                    "entity id": event.entity_id,
+                    "timestamp": event.timestamp,
+                    "received at": entry.received_at,
+                    "dead letters": ", ".join(failed),
+                    "payload": event.payload,
+                }
+            )
+
+    plain = {"events": [_plain(entry) for entry in entries], "dead_letters": letters}
+    call.show(plain, print_events)
 
 
 def _plain(logged: LoggedEvent) -> dict[str, object]:
     return {**msgspec.to_builtins(logged.event), "received_at": logged.received_at}
-
-
-def _row(event: ServiceEvent) -> tuple[object, ...]:
-    payload = msgspec.json.encode(event.payload).decode()
-    return event.timestamp, event.event_type, event.entity_id, event.event_id, payload
-
-
-def _facts(logged: LoggedEvent, failed: Sequence[str]) -> dict[str, object]:
-    event = logged.event
-    return {
-        "event id": event.event_id,
-        "event type": event.event_type,
-        "entity id": event.entity_id,
-        "timestamp": event.timestamp,
-        "received at": logged.received_at,
-        "dead letters": ", ".join(failed) or "–",
-        "payload": event.payload,
-    }
 
 
 def read_lines(lines: Iterable[bytes]) -> list[ServiceEvent]:
@@ -270,14 +273,145 @@ def _one_event(
     return line.event()
 
 
-def _print_results(results: Sequence[AcceptedEvent]) -> None:
+class Filters(NamedTuple):
+    """Filters of a list of dead letters."""
+
+    feature: str | None
+    event_type: str | None
+    entity_id: str | None
+    since: datetime | None
+    before: datetime | None
+
+    async def letters(self, store: AnyStore, limit: int) -> list[DeadLetter]:
+        """Return the matching dead letters, oldest first."""
+        letters: list[DeadLetter] = []
+        while size := min(limit - len(letters), MOST_LETTERS):
+            after = letters[-1].id if letters else None
+            page = await store.dead_letters.list(**self._asdict(), after=after, limit=size)
+            letters += page
+            if len(page) < size:
+                break
+        return letters
+
+
+@dlq.command("list")
+def list_letters(
+    call: Call,
+    *,
+    feature: OfFeature = None,
+    event_type: OfEventType = None,
+    entity_id: OfEntity = None,
+    since: Since = None,
+    before: Before = None,
+    limit: Limit = 100,
+) -> None:
+    """List dead letters, oldest first."""
+    filters = Filters(feature, event_type, entity_id, *call.span(since, before))
+    letters = call.run(lambda store: filters.letters(store, limit))
+    now = call.store.clock.now()
     rows = [
         (
-            result.event_type,
-            result.entity_id,
-            result.event_id,
-            "duplicate" if result.duplicate else "new",
+            letter.id,
+            letter.feature,
+            letter.event.event_type,
+            letter.event.entity_id,
+            letter.attempts,
+            format_duration(int((now - letter.dead_at).total_seconds() * 1000)),
+            letter.error,
         )
-        for result in results
+        for letter in letters
     ]
-    print_table(("event type", "entity id", "event id", "published"), rows)
+    columns = ("id", "feature", "event type", "entity id", "attempts", "age", "error")
+    call.show(letters, lambda: print_table(columns, rows, empty="No dead letters."))
+    if not letters:
+        hint_at_unknown_names(call, feature=feature, entity_id=entity_id)
+
+
+@dlq.command("show")
+def show_letter(call: Call, letter_id: str) -> None:
+    """Show one dead letter with its event, error and traceback.
+
+    Args:
+        letter_id ID: Id of the dead letter.
+    """
+    letter = call.run(lambda store: store.dead_letters.get(letter_id))
+
+    def print_letter() -> None:
+        print_facts(
+            {
+                "id": letter.id,
+                "feature": letter.feature,
+                "error": letter.error,
+                "attempts": letter.attempts,
+                "first failed": letter.first_failed_at,
+                "dead at": letter.dead_at,
+                "group": letter.group,
+                "partition": letter.partition,
+                "position": letter.position,
+                "event type": letter.event.event_type,
+                "entity id": letter.event.entity_id,
+                "event id": letter.event.event_id,
+                "timestamp": letter.event.timestamp,
+                "payload": letter.event.payload,
+            }
+        )
+        typer.echo(f"\n{printable_lines(letter.traceback.rstrip())}")
+
+    call.show(letter, print_letter)
+
+
+@dlq.command("redrive", summary="Run dead letters again, each only for the feature that failed.")
+@dlq.command("discard", summary="Delete dead letters, but not their events.")
+def settle(
+    call: Call,
+    context: typer.Context,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", show_default=False)] = None,
+    *,
+    every: Annotated[bool, typer.Option("--all")] = False,
+    feature: OfFeature = None,
+    event_type: OfEventType = None,
+    entity_id: OfEntity = None,
+    since: Since = None,
+    before: Before = None,
+    yes: Yes = False,
+) -> None:
+    """Redrive or discard the selected dead letters.
+
+    Args:
+        ids: Ids of dead letters; either these or --all.
+        every: Select all dead letters that match the options.
+    """
+    verb = str(context.info_name)
+    filters = Filters(feature, event_type, entity_id, *call.span(since, before))
+    if ids and every:
+        raise typer.BadParameter("cannot combine ids with --all; pass one of them")
+    if not ids and not every:
+        raise typer.BadParameter("no dead letters selected; pass their ids, or --all")
+    if ids and any(filters):
+        raise typer.BadParameter("filters need --all; they cannot be combined with ids")
+    asks = not yes and (every or verb == "discard")
+    if asks and every and verb == "discard":
+        check_terminal("discard")
+
+    async def select(store: AnyStore) -> list[str]:
+        return ids or [letter.id for letter in await filters.letters(store, sys.maxsize)]
+
+    # Ask outside of the event loop, which would keep Ctrl-C from ending the question.
+    selected = list(dict.fromkeys(call.run(select)))
+    count = pluralize(len(selected), "dead letter")
+    if selected and asks and is_interactive():
+        typer.confirm(f"{verb.capitalize()} {count}?", abort=True)
+
+    async def settle(store: AnyStore) -> None:
+        letters = store.dead_letters
+        settle = letters.redrive if verb == "redrive" else letters.discard
+        for start in range(0, len(selected), MOST_LETTERS):
+            await settle(*selected[start : start + MOST_LETTERS])
+
+    call.run(settle)
+    if verb == "redrive":
+        call.show({"redriven": selected}, f"Queued {count} to run again.")
+    else:
+        call.show({"discarded": selected}, f"Discarded {count}.")
+    if not selected:
+        hint_at_unknown_names(call, feature=feature, entity_id=entity_id)

@@ -1,29 +1,16 @@
 """`headwater features`: read values, list declared features, and change stored ones."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from shlex import quote
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
-from headwater.cli.groups import Yes
-from headwater.cli.hints import hint_at_contexts
-from headwater.cli.options import (
-    AnyStore,
-    AsJson,
-    FileOption,
-    command_group,
-    declared_or_remote,
-    features_file,
-    named_in,
-    parse_span,
-)
-from headwater.cli.output import is_interactive, note, pluralize, print_json, print_table, span_text
-from headwater.cli.runner import listing, run
+from headwater.cli.commands import DECLARED, AnyStore, Call, Commands, Yes, features_file
+from headwater.cli.output import check_terminal, note, pluralize, print_table, span_text
 from headwater.core.durations import format_duration
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
@@ -31,263 +18,224 @@ from headwater.errors import FeatureValueError
 from headwater.history.one_value import MOST_ROWS
 from headwater.model.catalog import Dropped
 from headwater.model.dead_letters import MOST_LETTERS
-from headwater.model.declarations import FeatureListing, StoreListing
+from headwater.model.declarations import FeatureListing
 from headwater.model.values import FeatureValue
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declared_feature
 
-if TYPE_CHECKING:
-    from headwater.client import AsyncClient
-
-app = command_group("Read, list, rename and drop features.")
-_COLUMNS = ("version", "state", "type", "since", "series", "online", "history")
-_MILLISECOND = timedelta(milliseconds=1)
+app = Commands()
+features = app.group("features", "Read, list, rename and drop features.", file=DECLARED)
 
 
-@app.command()
-def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the feature.")],
-    entity_ids: Annotated[
-        list[str], typer.Argument(metavar="ENTITY_ID...", help="Ids of one or more entities.")
-    ],
-    *,
-    file: FileOption = None,
-    as_json: AsJson = False,
-) -> None:
+@features.command()
+def get(call: Call, name: str, entity_ids: list[str]) -> None:
     """Read a feature of one or more entities.
 
     Each value is shown with its age and its source.
-    """
-    store = declared_or_remote(file)
-    _check_declared(store, name, file)
 
-    async def read(
-        store: "FeatureStore | AsyncClient",
-    ) -> tuple[dict[str, FeatureValue], list[str]]:
+    Args:
+        name: Name of the feature.
+        entity_ids ENTITY_ID...: Ids of one or more entities.
+    """
+    _check_declared(call, name)
+
+    async def read(store: AnyStore) -> tuple[dict[str, FeatureValue], list[str]]:
         rows = await store.get_feature_values([name], entity_ids)
         values = {i: row[name] for i, row in zip(entity_ids, rows, strict=True)}
-        if as_json or not isinstance(store, FeatureStore):
+        if call.as_json or not isinstance(store, FeatureStore):
             return values, []
-        return values, await explain_missing(
-            store, runtime_of(store).registry.feature(name), values
-        )
+        feature = runtime_of(store).registry.feature(name)
+        return values, await explain_missing(store, feature, values)
 
-    values, notes = run(store, read)
-    now = store.clock.now()
-    if as_json:
-        print_json(
-            [
-                {
-                    "feature": name,
-                    "entity_id": entity_id,
-                    "value": value.value,
-                    "as_of": value.as_of,
-                    "age_ms": value.age_ms(now),
-                    "source": value.source,
-                }
-                for entity_id, value in values.items()
-            ]
-        )
-        return
-    rows = [(i, v.value, v.source, span_text(v.age_ms(now)), v.as_of) for i, v in values.items()]
-    print_table((_id_field(listing(store), name), name, "source", "age", "as of"), rows)
-    if notes:
-        note("\n" + "\n".join(notes))
+    values, notes = call.run(read)
+    now = call.store.clock.now()
+
+    def print_values() -> None:
+        declared = call.declarations()
+        (owner,) = [feature.entity for feature in declared.features if feature.name == name]
+        (field,) = [entity.id_field for entity in declared.entities if entity.name == owner]
+        rows = [
+            (i, v.value, v.source, span_text(v.age_ms(now)), v.as_of) for i, v in values.items()
+        ]
+        print_table((field, name, "source", "age", "as of"), rows)
+        if notes:
+            note("\n" + "\n".join(notes))
+
+    plain = [
+        {
+            "feature": name,
+            "entity_id": entity_id,
+            "value": value.value,
+            "as_of": value.as_of,
+            "age_ms": value.age_ms(now),
+            "source": value.source,
+        }
+        for entity_id, value in values.items()
+    ]
+    call.show(plain, print_values)
 
 
-@app.command()
+@features.command()
 def history(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the feature.")],
-    entity_id: Annotated[str, typer.Argument(metavar="ENTITY_ID", help="Id of the entity.")],
+    call: Call,
+    name: str,
+    entity_id: str,
     *,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHEN",
-            help="Only values as of this time or later: a duration ago, such as 7d, or a time.",
-        ),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="Only values as of before this time, in the same form."),
-    ] = None,
+    since: str | None = None,
+    until: str | None = None,
     limit: Annotated[int, typer.Option(min=1, max=MOST_ROWS, help="Maximum number.")] = 100,
-    file: FileOption = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show the values of a feature for one entity over time, the newest first.
 
     Each value is shown with the time it is about, the time it was written, and its cause.
+
+    Args:
+        name: Name of the feature.
+        entity_id: Id of the entity.
+        since WHEN: Only values as of this time or later: a duration ago, such as 7d, or a time.
+        until WHEN: Only values as of before this time, in the same form.
     """
-    store = declared_or_remote(file)
-    _check_declared(store, name, file)
-    start, end = parse_span(since, until, store.clock.now())
-    values = run(
-        store,
-        lambda store: store.get_feature_history(name, entity_id, start=start, end=end, limit=limit),
+    _check_declared(call, name)
+    start, end = call.span(since, until)
+    values = call.run(
+        lambda store: store.get_feature_history(name, entity_id, start=start, end=end, limit=limit)
     )
-    if as_json:
-        print_json(values)
-        return
-    rows = [(value.as_of, value.value, value.written_at, value.cause) for value in values]
-    if rows:
-        print_table(("as of", name, "written at", "cause"), rows)
-    else:
-        typer.echo("No values.")
-    if len(rows) == limit:
-        note(f"These are the newest {pluralize(limit, 'value')}; pass --limit or --until for more.")
+
+    def print_values() -> None:
+        rows = [(value.as_of, value.value, value.written_at, value.cause) for value in values]
+        print_table(("as of", name, "written at", "cause"), rows, empty="No values.")
+        if len(rows) == limit:
+            newest = pluralize(limit, "value")
+            note(f"These are the newest {newest}; pass --limit or --until for more.")
+
+    call.show(values, print_values)
 
 
-@app.command("list")
-def list_(*, file: FileOption = None, as_json: AsJson = False) -> None:
+@features.command("list")
+def list_features(call: Call) -> None:
     """List the features of a file, and when each is recomputed."""
-    store = declared_or_remote(file)
-    listed = listing(store)
-    if as_json:
-        if isinstance(store, FeatureStore):
-            print_json(list(map(_declaration, runtime_of(store).registry.features.values())))
-        else:
-            print_json(listed.features)
-        return
-    rows = [
-        (f.name, f.entity, f.type, f.mode, recomputed(f), f.description[:80])
-        for f in listed.features
-    ]
-    if rows:
-        print_table(("feature", "entity", "type", "mode", "recomputed", "description"), rows)
-    else:
-        typer.echo("No features.")
-    hint_at_contexts(listed)
+    listed = call.declarations()
+    plain: list[object] = list(listed.features)
+    if isinstance(call.store, FeatureStore):
+        plain = [
+            msgspec.structs.asdict(declared_feature(feature))
+            | {
+                "max_retries": feature.max_retries,
+                "order": feature.order,
+                "declared_at": str(feature.location),
+            }
+            for feature in runtime_of(call.store).registry.features.values()
+        ]
+
+    def print_features() -> None:
+        rows = [
+            (f.name, f.entity, f.type, f.mode, recomputed(f), f.description[:80])
+            for f in listed.features
+        ]
+        columns = ("feature", "entity", "type", "mode", "recomputed", "description")
+        print_table(columns, rows, empty="No features.")
+        counts = [
+            pluralize(len(declared), kind)
+            for declared, kind in ((listed.contexts, "context"), (listed.retrievers, "retriever"))
+            if declared
+        ]
+        if counts:
+            others = " and ".join(counts)
+            note(f"The file also declares {others}: see `headwater context declared`.")
+
+    call.show(plain, print_features)
 
 
-@app.command()
-def versions(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the feature.")],
-    *,
-    file: FileOption = None,
-    as_json: AsJson = False,
-) -> None:
+@features.command()
+def versions(call: Call, name: str) -> None:
     """List the versions of a feature, with the number of their values.
 
     A version begins with a backfill or with a converted type. The series is the name that its
     values are stored under.
+
+    Args:
+        name: Name of the feature.
     """
-    listed = run(declared_or_remote(file), lambda store: store.catalog.versions(name))
-    if as_json:
-        print_json(listed)
-        return
-    print_table(
-        _COLUMNS,
-        [(v.version, v.state, v.type, v.since, v.series, v.online, v.history) for v in listed],
-    )
+    listed = call.run(lambda store: store.catalog.versions(name))
+    columns = ("version", "state", "type", "since", "series", "online", "history")
+    rows = [(v.version, v.state, v.type, v.since, v.series, v.online, v.history) for v in listed]
+    call.show(listed, lambda: print_table(columns, rows))
 
 
-@app.command()
-def rename(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Present name of the feature.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
-    *,
-    file: FileOption = None,
-    as_json: AsJson = False,
-) -> None:
+@features.command()
+def rename(call: Call, old: str, new: str) -> None:
     """Rename a feature with all its values and its history, while workers run.
 
     Run it before you deploy the new name: processes that declare the old name go on with it.
+
+    Args:
+        old: Present name of the feature.
+        new: Its new name.
     """
-    store = declared_or_remote(file)
-    run(store, lambda store: store.catalog.rename(old, new))
-    path, features = _shown(store, file), _declared(store)
+    call.run(lambda store: store.catalog.rename(old, new))
     rest = "restart the workers and servers that were started with the old name, in any order"
-    if new not in features:
-        rest = f"rename it in {path}, in templates and contexts too, and deploy that in any order"
+    if not _declares(call, new):
+        places = f"{_file(call)}, in templates and contexts too"
+        rest = f"rename it in {places}, and deploy that in any order"
     following = f"Next, {rest}; until then they serve and compute the same values as {old}."
-    if as_json:
-        print_json({"renamed": old, "to": new, "next": following})
-    else:
-        typer.echo(f"Renamed feature {old} to {new}, with its values and its history.")
+    call.show(
+        {"renamed": old, "to": new, "next": following},
+        f"Renamed feature {old} to {new}, with its values and its history.",
+    )
+    if not call.as_json:
         note(following)
 
 
-@app.command()
+@features.command()
 def drop(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the feature.")],
+    call: Call,
+    name: str,
     *,
-    version: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Drop this version alone, which is not served."),
-    ] = None,
+    version: Annotated[int | None, typer.Option(metavar="N", min=1)] = None,
     yes: Yes = False,
-    file: FileOption = None,
-    as_json: AsJson = False,
 ) -> None:
     """Remove a feature with all its values and its history, or one version of it.
 
     Remove it from the features file and restart the workers first. If it is declared again, it
     begins without values.
+
+    Args:
+        name: Name of the feature.
+        version: Drop this version alone, which is not served.
     """
-    store = declared_or_remote(file)
+
+    def described(dropped: Dropped) -> str:
+        subject = f"feature {dropped.feature}"
+        if version is not None:
+            subject = f"version {version} of {subject}"
+        values = f"{dropped.online:,} online and {dropped.history:,} in history"
+        return f"{subject} with {pluralize(dropped.online + dropped.history, 'value')} ({values})"
+
     if not yes:
-        if not is_interactive():
-            raise typer.BadParameter(
-                "cannot ask for confirmation without a terminal; pass --yes to drop the feature"
-            )
-        preview = run(store, lambda store: store.catalog.drop(name, version=version, dry_run=True))
-        typer.confirm(f"Drop {_described(preview, version)}? They cannot be restored.", abort=True)
-    dropped = run(store, lambda store: _drop(store, name, version))
-    if as_json:
-        print_json(dropped)
-    else:
-        typer.echo(f"Dropped {_described(dropped, version)}.")
-        if version is None and name in _declared(store):
-            note(f"{_shown(store, file)} still declares {name}: it begins without values.")
+        check_terminal("drop the feature")
+        preview = call.run(lambda store: store.catalog.drop(name, version=version, dry_run=True))
+        typer.confirm(f"Drop {described(preview)}? They cannot be restored.", abort=True)
+    dropped = call.run(lambda store: store.catalog.drop(name, version=version))
+    call.show(dropped, f"Dropped {described(dropped)}.")
+    if not call.as_json and version is None and _declares(call, name):
+        note(f"{_file(call)} still declares {name}: it begins without values.")
 
 
-def _declaration(feature: FeatureDef) -> dict[str, object]:
-    return msgspec.structs.asdict(declared_feature(feature)) | {
-        "max_retries": feature.max_retries,
-        "order": feature.order,
-        "declared_at": str(feature.location),
-    }
-
-
-def _check_declared(store: "FeatureStore | AsyncClient", name: str, file: Path | None) -> None:
+def _check_declared(call: Call, name: str) -> None:
     """Raise an error about a name that the features file does not declare; servers check it."""
-    if isinstance(store, FeatureStore):
-        with named_in(file):
-            runtime_of(store).registry.feature(name)
+    if isinstance(call.store, FeatureStore):
+        with call.named():
+            runtime_of(call.store).registry.feature(name)
 
 
-def _id_field(listed: StoreListing, name: str) -> str:
-    """Return the field that identifies the entities of a feature."""
-    owners = {feature.name: feature.entity for feature in listed.features}
-    fields = {entity.name: entity.id_field for entity in listed.entities}
-    return fields[owners[name]]
+def _declares(call: Call, name: str) -> bool:
+    return name in {feature.name for feature in call.declarations().features}
 
 
-async def _drop(store: AnyStore, name: str, version: int | None) -> Dropped:
-    return await store.catalog.drop(name, version=version)
-
-
-def _described(found: Dropped, version: int | None) -> str:
-    subject = f"feature {found.feature}"
-    if version is not None:
-        subject = f"version {version} of {subject}"
-    values = f"{found.online:,} online and {found.history:,} in history"
-    return f"{subject} with {pluralize(found.online + found.history, 'value')} ({values})"
-
-
-def _declared(store: AnyStore) -> Collection[str]:
-    """Return the names of the declared features."""
-    if isinstance(store, FeatureStore):
-        return runtime_of(store).registry.features
-    listing = run(store, lambda store: store.declarations())
-    return {feature.name for feature in listing.features}
-
-
-def _shown(store: AnyStore, file: Path | None) -> str:
-    if isinstance(store, FeatureStore):
-        return str(features_file(file))
-    return f"the features file of {store.url}"
+def _file(call: Call) -> str:
+    if call.server is None:
+        return str(features_file(call.file))
+    return f"the features file of {call.server.url}"
 
 
 def recomputed(feature: FeatureListing) -> str:
@@ -390,7 +338,7 @@ def _not_computed(feature: FeatureDef, waiting: int) -> str:
     backlog = f"{pluralize(waiting, 'event')} waiting (see `headwater lag`); " if waiting else ""
     period = "yet"
     if feature.ttl is not None:
-        period = f"within its ttl of {format_duration(feature.ttl // _MILLISECOND)}"
+        period = f"within its ttl of {format_duration(feature.ttl // timedelta(milliseconds=1))}"
     if feature.triggers:
         events = " or ".join(feature.triggers)
         return (

@@ -1,180 +1,150 @@
 """`headwater index`: load, describe, search, rebuild and drop indexes, and their documents."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import msgspec
 import typer
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from headwater.cli.groups import Yes
-from headwater.cli.index_build import Build, summary
-from headwater.cli.key_value_args import parse_values
-from headwater.cli.options import (
-    AsJson,
-    FileOption,
-    command_group,
-    declared_or_remote,
-    declared_store,
-    named_in,
-)
+from headwater.cli.arguments import check_utf8, parse_values
+from headwater.cli.commands import DECLARED, AnyStore, Call, Commands, Yes
 from headwater.cli.output import (
-    is_interactive,
+    ProgressLines,
+    bar,
+    check_terminal,
+    confirm,
     note,
     pluralize,
     print_facts,
-    print_json,
     print_table,
     progress_bar,
     score_text,
     second_text,
     span_text,
 )
-from headwater.cli.remote import server_of
-from headwater.cli.runner import listing, run
-from headwater.cli.utf8_args import check_utf8
-from headwater.declarations.items import Chunk
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import UnknownDocumentError, UnknownNameError
+from headwater.errors import InvalidInputError, UnknownDocumentError, UnknownNameError
 from headwater.model.declarations import IndexListing
-from headwater.model.indexes import Generation, IndexStatus, SearchMode, StoredDocument
+from headwater.model.indexes import (
+    Document,
+    Generation,
+    IndexStatus,
+    LoadReport,
+    OnLoaded,
+    SearchMode,
+    StoredDocument,
+)
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
+from headwater.retrieval.files.entries import Skipped
 from headwater.retrieval.files.reading import DocumentFiles
 from headwater.retrieval.files.tables import Fields
-from headwater.store.feature_store import FeatureStore
 
-if TYPE_CHECKING:
-    from headwater.client import AsyncClient
-
-app = command_group("Load, search, rebuild and drop indexes, and show and delete documents.")
+app = Commands()
+index = app.group(
+    "index",
+    "Load, search, rebuild and drop indexes, and show and delete documents.",
+    file=DECLARED,
+)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the index.")]
 _EXCERPT = 200
 _OPERATORS = ("!", "<", ">", "~")
+_INTERRUPTED = 130
+_SHOWN = 20
+_FEW = 10
 
 
-@app.command()
+@index.command()
 def build(
+    call: Call,
     name: Name,
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH...",
-            help="Files (.jsonl, .csv, .tsv, .parquet, .md, .txt, .html), or folders with "
-            "Markdown, text and HTML files.",
-        ),
-    ],
+    paths: list[Path],
     *,
-    id_field: Annotated[
-        str, typer.Option(help="Field or column with the id of a document.")
-    ] = "id",
-    text_field: Annotated[str, typer.Option(help="Field or column with its text.")] = "text",
-    skip_invalid: Annotated[
-        bool,
-        typer.Option(
-            "--skip-invalid",
-            help="Leave out invalid documents, and count them; without it, the first one ends the "
-            "command.",
-        ),
-    ] = False,
-    delete_missing: Annotated[
-        bool,
-        typer.Option(
-            "--delete-missing",
-            help="Afterwards, remove the documents of the index that no PATH contains, after "
-            "asking; nothing is removed if documents were invalid.",
-        ),
-    ] = False,
+    id_field: str = "id",
+    text_field: str = "text",
+    skip_invalid: bool = False,
+    delete_missing: bool = False,
     yes: Yes = False,
-    file: FileOption = None,
-    as_json: AsJson = False,
 ) -> None:
     """Index the documents of files and folders.
 
     Documents that have not changed are skipped, so a build that was interrupted continues when the
     command is run again, and nothing is embedded twice.
+
+    Args:
+        paths PATH...: Files (.jsonl, .csv, .tsv, .parquet, .md, .txt, .html), or folders with
+            Markdown, text and HTML files.
+        id_field: Field or column with the id of a document.
+        text_field: Field or column with its text.
+        skip_invalid: Leave out invalid documents, and count them; without it, the first one ends
+            the command.
+        delete_missing: Afterwards, remove the documents of the index that no PATH contains, after
+            asking; nothing is removed if documents were invalid.
     """
     check_utf8([name, id_field, text_field], "nothing was indexed")
     if delete_missing and not yes:
-        _check_terminal("remove documents")
-    store = _store_or_server(name, file)
-    files = DocumentFiles(paths, Fields(id_field, text_field), store.settings.indexes)
-    job = Build(name, files, skips_invalid=skip_invalid)
+        check_terminal("remove documents")
+    _check_declared(call, name)
+    files = DocumentFiles(paths, Fields(id_field, text_field), call.store.settings.indexes)
+    job = _Build(name, files, skips_invalid=skip_invalid)
     with job.interruptible():
-        run(store, job.load, create=True)
-        missing = run(store, job.count_missing) if delete_missing else 0
+        call.run(job.load, create=True)
+        missing = call.run(job.count_missing) if delete_missing else 0
         documents = pluralize(missing, "document")
         if missing > 0 and (yes or typer.confirm(f"Remove {documents} of {name}?", err=True)):
-            run(store, job.remove_missing)
-    if as_json:
-        print_json(job.report())
-    else:
-        typer.echo(summary(job.report()))
+            call.run(job.remove_missing)
+    call.show(job.report(), _summary(job.report()))
 
 
-@app.command()
-def status(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", show_default=False, help="Only this index, in detail."),
-    ] = None,
-    *,
-    file: FileOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the contents of indexes, how they were built, and how far a rebuild is."""
-    store = declared_or_remote(file)
-    indexes = run(store, lambda store: store.indexes.list())
+@index.command()
+def status(call: Call, name: str | None = None) -> None:
+    """Show the contents of indexes, how they were built, and how far a rebuild is.
+
+    Args:
+        name: Only this index, in detail.
+    """
+    indexes = call.run(lambda store: store.indexes.list())
     if name is not None:
-        with named_in(file):
-            indexes = [_find(indexes, name)]
-    if as_json:
-        print_json(indexes)
-    else:
-        declared = {index.name: index for index in listing(store).indexes}
-        print_status(indexes, declared, is_detailed=bool(name))
+        indexes = [_find(call, indexes, name)]
+
+    def print_indexes() -> None:
+        declared = {index.name: index for index in call.declarations().indexes}
+        _print_status(indexes, declared, is_detailed=bool(name))
+
+    call.show(indexes, print_indexes)
 
 
-@app.command()
+@index.command()
 def search(
+    call: Call,
     name: Name,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Question or words.")],
+    query: str,
     *,
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of chunks.")] = 5,
-    mode: Annotated[
-        SearchMode,
-        typer.Option(help="By meaning (`vector`), by words (`text`), or by both (`hybrid`)."),
-    ] = "vector",
-    filters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter",
-            metavar="FILTER",
-            help="Condition on the metadata: key=value, or one JSON object. Repeatable.",
-        ),
-    ] = None,
-    min_score: Annotated[
-        float | None, typer.Option(help="Smallest similarity, from -1 to 1.")
-    ] = None,
-    diversity: Annotated[
-        float,
-        typer.Option(help="From 0 to 1: how much chunks that resemble a better one are avoided."),
-    ] = 0.0,
-    as_of: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHEN",
-            help="Search the contents of a past time: a duration such as 2h, a time with a time "
-            "zone, or a version of the index.",
-        ),
-    ] = None,
-    file: FileOption = None,
-    as_json: AsJson = False,
+    mode: SearchMode = "vector",
+    filters: Annotated[list[str] | None, typer.Option("--filter", metavar="FILTER")] = None,
+    min_score: float | None = None,
+    diversity: float = 0.0,
+    as_of: str | None = None,
 ) -> None:
-    """Search an index, best chunk first."""
+    """Search an index, best chunk first.
+
+    Args:
+        query: Question or words.
+        mode: By meaning (`vector`), by words (`text`), or by both (`hybrid`).
+        filters: Condition on the metadata: key=value, or one JSON object. Repeatable.
+        min_score: Smallest similarity, from -1 to 1.
+        diversity: From 0 to 1: how much chunks that resemble a better one are avoided.
+        as_of WHEN: Search the contents of a past time: a duration such as 2h, a time with a time
+            zone, or a version of the index.
+    """
     check_utf8([name, query, *(filters or [])], "nothing was searched")
     conditions = _conditions(filters or [])
-    store = _store_or_server(name, file)
-    chunks = run(
-        store,
+    _check_declared(call, name)
+    chunks = call.run(
         lambda store: store.search(
             name,
             query,
@@ -184,117 +154,92 @@ def search(
             min_score=min_score,
             diversity=diversity,
             as_of=as_of,
-        ),
+        )
     )
-    if as_json:
-        print_json(chunks)
-    elif chunks:
-        print_table(("score", "document", "position", "text"), [_row(chunk) for chunk in chunks])
-    else:
-        typer.echo("No chunks were found.")
+    columns = ("score", "document", "position", "text")
+    rows = [
+        (score_text(c.score), c.document, c.position, " ".join(c.text.split())[:_EXCERPT])
+        for c in chunks
+    ]
+    call.show(chunks, lambda: print_table(columns, rows, empty="No chunks were found."))
 
 
-@app.command()
-def show(
-    name: Name,
-    document: Annotated[
-        str, typer.Argument(metavar="DOCUMENT", help="Id of the document, as searches show it.")
-    ],
-    *,
-    file: FileOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show a document: its version, its metadata and its text."""
+@index.command("show")
+def show_document(call: Call, name: Name, document: str) -> None:
+    """Show a document: its version, its metadata and its text.
+
+    Args:
+        document: Id of the document, as searches show it.
+    """
     check_utf8([name, document], "nothing was read")
-    stored = run(_store_or_server(name, file), lambda store: _document(store, name, document))
-    if as_json:
-        print_json(stored)
-        return
-    facts = {"document": stored.document, "document version": stored.version}
-    print_facts(facts | {"indexed at": stored.indexed_at, "metadata": dict(stored.metadata)})
-    typer.echo(f"\n{stored.text.rstrip()}")
+    _check_declared(call, name)
+    stored = call.run(lambda store: _document(store, name, document))
+
+    def print_document() -> None:
+        facts = {"document": stored.document, "document version": stored.version}
+        print_facts(facts | {"indexed at": stored.indexed_at, "metadata": dict(stored.metadata)})
+        typer.echo(f"\n{stored.text.rstrip()}")
+
+    call.show(stored, print_document)
 
 
-@app.command()
-def delete(
-    name: Name,
-    documents: Annotated[
-        list[str], typer.Argument(metavar="DOCUMENT...", help="Ids of the documents.")
-    ],
-    *,
-    file: FileOption = None,
-    as_json: AsJson = False,
-) -> None:
+@index.command()
+def delete(call: Call, name: Name, documents: list[str]) -> None:
     """Remove documents from an index.
 
     If one of them does not exist, none is removed.
+
+    Args:
+        documents DOCUMENT...: Ids of the documents.
     """
     check_utf8([name, *documents], "nothing was removed")
     chosen = list(dict.fromkeys(documents))
 
-    async def remove(store: "FeatureStore | AsyncClient") -> None:
+    async def remove(store: AnyStore) -> None:
         for document in chosen:
             await _document(store, name, document)
         for document in chosen:
             await store.unindex(name, document)
 
-    run(_store_or_server(name, file), remove)
-    if as_json:
-        print_json({"index": name, "deleted": chosen})
-    else:
-        typer.echo(f"Removed {pluralize(len(chosen), 'document')} from {name}.")
+    _check_declared(call, name)
+    call.run(remove)
+    removed = f"Removed {pluralize(len(chosen), 'document')} from {name}."
+    call.show({"index": name, "deleted": chosen}, removed)
 
 
-@app.command()
-def reindex(name: Name, *, file: FileOption = None, as_json: AsJson = False) -> None:
+@index.command()
+def reindex(call: Call, name: Name) -> None:
     """Split and embed all documents as the index is declared now.
 
     Searches read the earlier contents until all documents are done. An interrupted command
     continues when it is run again.
     """
-    store = _store_or_server(name, file)
+    _check_declared(call, name)
     with progress_bar("Reindexing") as progress:
-        documents = run(store, lambda store: store.indexes.reindex(name, progress=progress))
-    if as_json:
-        print_json({"index": name, "documents": documents})
-    elif documents:
-        typer.echo(f"Reindexed {pluralize(documents, 'document')} of {name}.")
-    else:
-        typer.echo(f"{name} is up to date.")
+        documents = call.run(lambda store: store.indexes.reindex(name, progress=progress))
+    done = f"Reindexed {pluralize(documents, 'document')} of {name}."
+    call.show(
+        {"index": name, "documents": documents}, done if documents else f"{name} is up to date."
+    )
 
 
-@app.command()
-def drop(name: Name, *, yes: Yes = False, file: FileOption = None, as_json: AsJson = False) -> None:
+@index.command()
+def drop(call: Call, name: Name, *, yes: Yes = False) -> None:
     """Remove an index with all its documents and past versions."""
-    store = declared_or_remote(file)
-    with named_in(file):
-        index = _find(run(store, lambda store: store.indexes.list()), name)
-    documents = pluralize(index.documents, "document")
+    stored = _find(call, call.run(lambda store: store.indexes.list()), name)
+    documents = pluralize(stored.documents, "document")
     if not yes:
-        _check_terminal("drop the index")
-        typer.confirm(f"Drop index {name}, which has {documents}?", abort=True)
-    removed = run(store, lambda store: store.indexes.drop(name))
-    if as_json:
-        print_json({"dropped": name, "documents": removed})
-    else:
-        typer.echo(f"Dropped index {name}, which had {pluralize(removed, 'document')}.")
+        confirm(f"Drop index {name}, which has {documents}?", "drop the index")
+    removed = call.run(lambda store: store.indexes.drop(name))
+    dropped = f"Dropped index {name}, which had {pluralize(removed, 'document')}."
+    call.show({"dropped": name, "documents": removed}, dropped)
 
 
-async def _document(
-    store: "FeatureStore | AsyncClient", index: str, document: str
-) -> StoredDocument:
+async def _document(store: AnyStore, index: str, document: str) -> StoredDocument:
     stored = await store.indexes.get_document(index, document)
     if stored is None:
         raise UnknownDocumentError(index, document)
     return stored
-
-
-def _check_terminal(verb: str) -> None:
-    """Raise BadParameter if there is no terminal to ask for confirmation on."""
-    if not is_interactive():
-        raise typer.BadParameter(
-            f"cannot ask for confirmation without a terminal; pass --yes to {verb}"
-        )
 
 
 def _conditions(filters: Sequence[str]) -> dict[str, Any]:
@@ -310,36 +255,164 @@ def _conditions(filters: Sequence[str]) -> dict[str, Any]:
     return parse_values(filters, "filter")
 
 
-def _store_or_server(name: str, file: Path | None) -> "FeatureStore | AsyncClient":
-    """Return the server that the command calls, or the store that has the index."""
-    return server_of(file) or _store(name, file)
+def _check_declared(call: Call, name: str) -> None:
+    """Raise an error about an index that the features file does not have; servers check it."""
+    if call.server is None:
+        with call.named():
+            runtime_of(call.local).registry.index(name)
 
 
-def _store(name: str, file: Path | None) -> FeatureStore:
-    """Return the store of a features file that has the index."""
-    store = declared_store(file)
-    with named_in(file):
-        runtime_of(store).registry.index(name)
-    return store
-
-
-def _find(indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
+def _find(call: Call, indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
     by_name = {index.name: index for index in indexes}
     if name not in by_name:
-        raise UnknownNameError("index", name, by_name)
+        with call.named():
+            raise UnknownNameError("index", name, by_name)
     return by_name[name]
 
 
-def _row(chunk: Chunk) -> tuple[object, ...]:
-    return (
-        score_text(chunk.score),
-        chunk.document,
-        chunk.position,
-        " ".join(chunk.text.split())[:_EXCERPT],
-    )
+class BuildReport(msgspec.Struct, frozen=True):
+    """What a build has indexed and removed, and which parts of its files it left out."""
+
+    index: str
+    documents: int
+    chunks: int
+    unchanged: int
+    removed: int
+    invalid: int
+    ignored: int
 
 
-def print_status(
+class _Build:
+    """One run of a build."""
+
+    def __init__(self, index: str, files: DocumentFiles, *, skips_invalid: bool) -> None:
+        self._index = index
+        self._files = files
+        self._skips_invalid = skips_invalid
+        self._loaded = LoadReport()
+        self._removed = 0
+        self._invalid = 0
+        self._ignored: list[Skipped] = []
+
+    async def load(self, store: AnyStore) -> None:
+        """Load all documents."""
+        with _load_progress(self._files) as show:
+
+            def update(report: LoadReport) -> None:
+                self._loaded = report
+                show(report)
+
+            await store.indexes.load(self._index, self._documents(), progress=update)
+
+    def report(self) -> BuildReport:
+        """Return what the run has loaded and removed."""
+        return BuildReport(
+            self._index,
+            self._loaded.documents,
+            self._loaded.chunks,
+            self._loaded.unchanged,
+            self._removed,
+            self._invalid,
+            len(self._ignored),
+        )
+
+    def _documents(self) -> Iterator[Document]:
+        for content in self._files:
+            if isinstance(content, Document):
+                yield content
+            elif content.is_invalid:
+                self._skip(content)
+            else:
+                self._ignored.append(content)
+
+    def _skip(self, skipped: Skipped) -> None:
+        if not self._skips_invalid:
+            raise InvalidInputError(
+                f"{skipped}; {self._done()}; correct it and run the command again, or pass "
+                "--skip-invalid to leave it out"
+            )
+        self._invalid += 1
+        if self._invalid <= _SHOWN:
+            note(f"skipped {skipped}")
+        elif self._invalid == _SHOWN + 1:
+            note("more invalid documents are skipped and counted")
+
+    async def count_missing(self, store: AnyStore) -> int:
+        """Return how many documents of the index the files do not have."""
+        if self._invalid:
+            note(
+                "No documents were removed, because the skipped ones may be among them; "
+                "correct these first."
+            )
+            return 0
+        if not self._files.ids:
+            raise InvalidInputError(
+                f"no documents were found, so --delete-missing would remove all of {self._index}; "
+                f"check the paths, or run `headwater index drop {self._index}`"
+            )
+        stored = {index.name: index.documents for index in await store.indexes.list()}
+        return stored[self._index] - len(self._files.ids)
+
+    async def remove_missing(self, store: AnyStore) -> None:
+        """Remove the documents that the files do not have."""
+        self._removed = await store.indexes.retain(self._index, self._files.ids)
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Print, when the user stops the command, how to continue it."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            note(f"Interrupted; {self._done()}. Run the command again to continue.")
+            raise typer.Exit(_INTERRUPTED) from None
+
+    def _done(self) -> str:
+        done = pluralize(self._loaded.documents + self._loaded.unchanged, "document")
+        return f"{done} of {self._index} are up to date"
+
+
+def _summary(report: BuildReport) -> str:
+    """Return the result of a build in words."""
+    parts = [f"No new or changed documents for {report.index}"]
+    if report.documents:
+        documents = pluralize(report.documents, "document")
+        parts = [f"Indexed {documents} in {report.index}: {pluralize(report.chunks, 'chunk')}"]
+    if report.unchanged:
+        parts.append(f"{report.unchanged} unchanged")
+    if report.removed:
+        parts.append(f"{report.removed} removed")
+    if report.invalid:
+        parts.append(f"{report.invalid} invalid, skipped")
+    if report.ignored:
+        parts.append(f"{pluralize(report.ignored, 'other file')} ignored")
+    return "; ".join(parts) + "."
+
+
+@contextmanager
+def _load_progress(files: DocumentFiles) -> Iterator[OnLoaded]:
+    """Show how far files are loaded, and yield the function that updates it."""
+    started, lines = time.monotonic(), ProgressLines()
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
+    with bar(*columns, TimeRemainingColumn()) as update:
+
+        def show(report: LoadReport) -> None:
+            seconds, done = time.monotonic() - started, report.documents + report.unchanged
+            rate = done / max(seconds, 1e-3)
+            per_second = f"{rate:.1f}" if rate < _FEW else f"{rate:.0f}"
+            numbers = f"{pluralize(done, 'document')} ({per_second}/s), "
+            numbers += pluralize(report.chunks, "chunk")
+            if update:
+                total, read = files.total_bytes, files.read_bytes
+                update(total=total, completed=read, description=numbers)
+            elif lines.is_due():
+                share = files.read_bytes / max(1, files.total_bytes)
+                left = span_text(round(1000 * seconds * (1 - share) / max(share, 1e-9)))
+                note(f"{share:.0%} read: {numbers}, {left} left")
+
+        yield show
+
+
+def _print_status(
     indexes: Sequence[IndexStatus], declared: Mapping[str, IndexListing], *, is_detailed: bool
 ) -> None:
     """Print indexes as a table, or one with its generations."""

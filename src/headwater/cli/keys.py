@@ -10,8 +10,8 @@ import typer
 from headwater.access.key_format import check_key_name, generate_api_key, hash_of
 from headwater.access.key_ring import has_api_keys
 from headwater.access.keys_file import ApiKey, changing_keys, read_keys
-from headwater.cli.options import AsJson, StoreOption, bare_store, command_group, option_names
-from headwater.cli.output import EMPTY, note, print_json, print_table
+from headwater.cli.commands import NO_FILE, STORE, Call, Commands, option_names
+from headwater.cli.output import EMPTY, note, print_table
 from headwater.cli.runner import run
 from headwater.core.durations import to_timedelta
 from headwater.errors import FieldError, InvalidInputError
@@ -19,57 +19,41 @@ from headwater.model.callers import ALL_SCOPES, AccessScope
 from headwater.records.signing import Ed25519Key, generate_key, parse_keyring, public_text
 from headwater.store.feature_store import FeatureStore
 
-app = command_group("Create, list and revoke API keys; generate keys that sign records.")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")]
-NewName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the key, shown in logs and records.")
-]
-Scopes = Annotated[
-    list[str],
-    typer.Option(
-        help="What the key allows: ingest, read, assemble, records, metrics or admin. Repeat it "
-        "for several."
-    ),
-]
-Entities = Annotated[
-    list[str] | None, typer.Option(help="Only this entity. Repeat it for several.")
-]
-Contexts = Annotated[
-    list[str] | None, typer.Option(help="Only this context. Repeat it for several.")
-]
-Indexes = Annotated[list[str] | None, typer.Option(help="Only this index. Repeat it for several.")]
-Tenant = Annotated[
-    str | None, typer.Option(metavar="PREFIX", help="Only entity ids with this prefix.")
-]
-Expires = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Valid for this long, such as 90d; by default the key does not expire.",
-    ),
-]
-RateLimit = Annotated[
-    float | None, typer.Option(min=0, help="Requests per second, in place of `http.rate_limit`.")
-]
-signing = command_group("Generate keys that sign records, and print their public halves.")
-app.add_typer(signing, name="signing")
+app = Commands()
+keys = app.group(
+    "keys", "Create, list and revoke API keys; generate keys that sign records.", file=STORE
+)
+signing = keys.group(
+    "signing", "Generate keys that sign records, and print their public halves.", file=STORE
+)
 
 
-@app.command()
+@keys.command()
 def create(
-    name: NewName,
+    call: Call,
+    name: str,
     *,
-    scope: Scopes,
-    entity: Entities = None,
-    context: Contexts = None,
-    index: Indexes = None,
-    tenant: Tenant = None,
-    expires: Expires = None,
-    rate_limit: RateLimit = None,
-    file: StoreOption = None,
-    as_json: AsJson = False,
+    scope: list[str],
+    entity: list[str] | None = None,
+    context: list[str] | None = None,
+    index: list[str] | None = None,
+    tenant: str | None = None,
+    expires: str | None = None,
+    rate_limit: Annotated[float | None, typer.Option(min=0)] = None,
 ) -> None:
-    """Create an API key and print it, once. The keys file stores only its hash."""
+    """Create an API key and print it, once. The keys file stores only its hash.
+
+    Args:
+        name: Name of the key, shown in logs and records.
+        scope: What the key allows: ingest, read, assemble, records, metrics or admin. Repeat it for
+            several.
+        entity: Only this entity. Repeat it for several.
+        context: Only this context. Repeat it for several.
+        index: Only this index. Repeat it for several.
+        tenant PREFIX: Only entity ids with this prefix.
+        expires DURATION: Valid for this long, such as 90d; by default the key does not expire.
+        rate_limit: Requests per second, in place of `http.rate_limit`.
+    """
     check_key_name(name)
     now = datetime.now(UTC).replace(microsecond=0)
     with option_names():
@@ -78,16 +62,16 @@ def create(
     row = ApiKey(
         hash=hash_of(key),
         scopes=frozenset(map(_scope, scope)),
-        entities=_names(entity),
-        contexts=_names(context),
-        indexes=_names(index),
+        entities=frozenset(entity) if entity else None,
+        contexts=frozenset(context) if context else None,
+        indexes=frozenset(index) if index else None,
         tenant=tenant,
         created=now,
         expires=expiry,
         rate_limit=rate_limit,
     )
     row.check()
-    store = bare_store(file)
+    store = call.local
     path = _path(store)
     is_first = not store.settings.oidc.issuer and not has_api_keys(store.settings)
 
@@ -101,47 +85,49 @@ def create(
 
     given = {field: value for field, value in _facts(row).items() if value is not None}
     _change(store, add, "keys.create", name, **given)
-    if as_json:
-        print_json({"name": name, "key": key, **_facts(row)})
-        return
-    typer.echo(key)
-    note(f"This key is secret and is not shown again. {path} stores only its hash.")
-    if is_first:
-        note("It is the first key: servers with this keys file now refuse requests without a key.")
+    call.show({"name": name, "key": key, **_facts(row)}, key)
+    if not call.as_json:
+        note(f"This key is secret and is not shown again. {path} stores only its hash.")
+        if is_first:
+            note(
+                "It is the first key: servers with this keys file now refuse requests without a "
+                "key."
+            )
 
 
-@app.command("list")
-def list_(*, file: StoreOption = None, as_json: AsJson = False) -> None:
+@keys.command("list")
+def list_keys(call: Call) -> None:
     """List the API keys of the keys file: names, scopes, limits and expiry."""
-    path = _path(bare_store(file))
+    path = _path(call.local)
     keys = read_keys(path)
-    if as_json:
-        print_json([{"name": name, **_facts(key)} for name, key in keys.items()])
-        return
-    if not keys:
+    now = datetime.now(UTC)
+    if not keys and not call.as_json:
         note(f"{path} has no keys; create one with `headwater keys create NAME --scope read`.")
         return
-    now = datetime.now(UTC)
-    print_table(
-        ("name", "scopes", "limits", "expires"),
-        [
-            (name, ", ".join(sorted(key.scopes)), _limits(key), _expiry(key, now))
-            for name, key in keys.items()
-        ],
+    rows = [
+        (name, ", ".join(sorted(key.scopes)), _limits(key), _expiry(key, now))
+        for name, key in keys.items()
+    ]
+    call.show(
+        [{"name": name, **_facts(key)} for name, key in keys.items()],
+        lambda: print_table(("name", "scopes", "limits", "expires"), rows),
     )
 
 
-@app.command()
-def revoke(name: Name, *, file: StoreOption = None) -> None:
-    """Revoke an API key: running servers refuse it within a second or two."""
-    store = bare_store(file)
+@keys.command(has_json=False)
+def revoke(call: Call, name: str) -> None:
+    """Revoke an API key: running servers refuse it within a second or two.
+
+    Args:
+        name: Name of the key.
+    """
 
     def remove(keys: dict[str, ApiKey]) -> None:
         if name not in keys:
-            raise FieldError.unknown(f"{_path(store)} has no key", name, keys)
+            raise FieldError.unknown(f"{_path(call.local)} has no key", name, keys)
         del keys[name]
 
-    _change(store, remove, "keys.revoke", name)
+    _change(call.local, remove, "keys.revoke", name)
     note(f"Revoked the key {name!r}.")
 
 
@@ -175,10 +161,6 @@ def _scope(text: str) -> AccessScope:
     raise FieldError.unknown("unknown scope", text, sorted(ALL_SCOPES))
 
 
-def _names(names: list[str] | None) -> frozenset[str] | None:
-    return frozenset(names) if names else None
-
-
 def _facts(key: ApiKey) -> dict[str, object]:
     return {
         "scopes": sorted(key.scopes),
@@ -209,46 +191,38 @@ def _expiry(key: ApiKey, now: datetime) -> str:
     return f"expired {day}" if key.expires <= now else day
 
 
-@signing.command()
-def generate(
-    key_id: Annotated[
-        str, typer.Argument(metavar="KEY_ID", help="Name of the key; every record shows it.")
-    ],
-    *,
-    shared: Annotated[
-        bool,
-        typer.Option(
-            "--shared", help="Generate a secret for HMAC-SHA256 instead of an Ed25519 key pair."
-        ),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Print a new key for the setting `signing_key`. Headwater does not store it."""
+@signing.command(file=NO_FILE)
+def generate(call: Call, key_id: str, *, shared: bool = False) -> None:
+    """Print a new key for the setting `signing_key`. Headwater does not store it.
+
+    Args:
+        key_id: Name of the key; every record shows it.
+        shared: Generate a secret for HMAC-SHA256 instead of an Ed25519 key pair.
+    """
     key = generate_key(key_id, "HMAC-SHA256" if shared else "Ed25519")
-    if as_json:
-        print_json({"key_id": key_id, "signing_key": key})
-        return
-    typer.echo(key)
-    note(
-        "This key is secret. Put it first in HEADWATER_SIGNING_KEY, and keep the older keys after "
-        "it, separated by commas."
-    )
+    call.show({"key_id": key_id, "signing_key": key}, key)
+    if not call.as_json:
+        note(
+            "This key is secret. Put it first in HEADWATER_SIGNING_KEY, and keep the older keys "
+            "after it, separated by commas."
+        )
 
 
 @signing.command()
-def public(*, file: StoreOption = None, as_json: AsJson = False) -> None:
+def public(call: Call) -> None:
     """Print the public halves of the configured Ed25519 keys, one on each line, for auditors."""
-    keys = parse_keyring(bare_store(file).settings.signing_key).keys
-    pairs = [key for key in keys if isinstance(key, Ed25519Key)]
+    keys = parse_keyring(call.local.settings.signing_key).keys
+    pairs = {key.key_id: public_text(key) for key in keys if isinstance(key, Ed25519Key)}
     if not pairs:
         raise InvalidInputError(
             "no Ed25519 key is configured, and a shared secret has no public half; generate one "
             "with `headwater keys signing generate KEY_ID` and put it into HEADWATER_SIGNING_KEY"
         )
-    if as_json:
-        print_json([{"key_id": key.key_id, "public_key": public_text(key)} for key in pairs])
-        return
-    for key in pairs:
-        typer.echo(public_text(key))
-    for secret in (key for key in keys if not isinstance(key, Ed25519Key)):
-        note(f"Key {secret.key_id!r} is a shared secret, which has no public half.")
+
+    def print_keys() -> None:
+        typer.echo("\n".join(pairs.values()))
+        for secret in (key for key in keys if not isinstance(key, Ed25519Key)):
+            note(f"Key {secret.key_id!r} is a shared secret, which has no public half.")
+
+    plain = [{"key_id": key_id, "public_key": text} for key_id, text in pairs.items()]
+    call.show(plain, print_keys)

@@ -1,10 +1,13 @@
 """Output of commands: JSON, tables, files and notes; colour only on a terminal."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import typer
@@ -14,6 +17,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -28,6 +32,7 @@ from headwater.errors import InvalidInputError
 from headwater.model.progress import OnStep
 
 EMPTY = "–"
+SECONDS_BETWEEN_LINES = 10.0
 STANDARD_STREAM = Path("-")
 """The file name that means standard input or standard output."""
 
@@ -43,14 +48,27 @@ def print_json_line(data: object) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, unwrapped: int = 1
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    unwrapped: int = 1,
+    empty: str = "",
 ) -> None:
-    """Print rows under headings: fitted to a terminal, or aligned and complete elsewhere."""
-    if sys.stdout.isatty():
+    """Print rows under headings: fitted to a terminal, or aligned and complete elsewhere.
+
+    If there are no rows, print the sentence ``empty``, if there is one.
+    """
+    if empty and not rows:
+        typer.echo(empty)
+    elif sys.stdout.isatty():
         Console(highlight=False).print(fitted_table(columns, rows, unwrapped=unwrapped))
-        return
-    cells = [[cell_text(cell) for cell in row] for row in rows]
-    typer.echo(_aligned([[name.upper() for name in columns], *cells]))
+    else:
+        table = [[name.upper() for name in columns]]
+        table += [[cell_text(cell) for cell in row] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for row in table:
+            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            typer.echo("  ".join(padded).rstrip())
 
 
 def fitted_table(
@@ -85,17 +103,35 @@ def print_facts(facts: Mapping[str, object]) -> None:
 @contextmanager
 def progress_bar(title: str) -> Iterator[OnStep | None]:
     """Show a progress bar on a terminal, and yield the function that updates it."""
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with bar(*columns) as update:
+        yield update and (lambda done, total: update(completed=done, total=total))
+
+
+@contextmanager
+def bar(*columns: ProgressColumn, **fields: Any) -> Iterator[Callable[..., None] | None]:
+    """Yield the function that updates a bar with these columns, or None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=None)
+        yield partial(progress.update, progress.add_task("", total=None, **fields))
 
-        def update(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
 
-        yield update
+class ProgressLines:
+    """Decides when progress is printed as a line: when its phase changes, and every ten seconds."""
+
+    def __init__(self, phase: str = "") -> None:
+        self._phase = phase
+        self._printed = time.monotonic()
+
+    def is_due(self, phase: str = "") -> bool:
+        """Return whether to print a line now."""
+        now = time.monotonic()
+        if phase == self._phase and now - self._printed < SECONDS_BETWEEN_LINES:
+            return False
+        self._phase, self._printed = phase, now
+        return True
 
 
 def write(content: bytes, file: Path | None, *, force: bool = False) -> None:
@@ -160,9 +196,15 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+def check_terminal(purpose: str) -> None:
+    """Raise BadParameter if there is no terminal to ask for confirmation on."""
+    if not is_interactive():
+        raise typer.BadParameter(
+            f"cannot ask for confirmation without a terminal; pass --yes to {purpose}"
+        )
+
+
+def confirm(question: str, purpose: str) -> None:
+    """Ask for confirmation; raise Abort if the user refuses."""
+    check_terminal(purpose)
+    typer.confirm(question, abort=True)

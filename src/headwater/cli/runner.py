@@ -15,15 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headwater.cli.output import note
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import (
-    HomeError,
-    TooManyHungThreadsError,
-)
-from headwater.model.declarations import StoreListing
+from headwater.errors import HomeError, TooManyHungThreadsError
 from headwater.settings.environments import on_servers
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
-from headwater.store.listings import declarations_of
 
 if TYPE_CHECKING:
     from headwater.client import AsyncClient
@@ -31,37 +26,25 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="FeatureStore | AsyncClient")
 T = TypeVar("T")
 
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000
-
 
 def run(store: S, call: Callable[[S], Awaitable[T]], *, create: bool = False) -> T:
     """Open the store, or connect to a server, await one call and close it.
 
     Raise HomeError if the embedded store does not exist, unless ``create`` is set.
     """
-    if not isinstance(store, FeatureStore):
-        return asyncio.run(_closing(store, call))
-    announce_if_new = new_store_notice(store.settings)
-    if not create:
-        _check_home(store)
-
-    return asyncio.run(_closing(store, call, announce_if_new))
-
-
-def listing(store: "FeatureStore | AsyncClient") -> StoreListing:
-    """Return the declarations of a store, which is not opened, or of a server."""
+    announce_if_new = None
     if isinstance(store, FeatureStore):
-        return declarations_of(store)
-    return run(store, lambda server: server.declarations())
+        announce_if_new = new_store_notice(store.settings)
+        if not create:
+            _check_home(store)
 
+    async def opened() -> T:
+        async with store:
+            if announce_if_new:
+                announce_if_new()
+            return await call(store)
 
-async def _closing(
-    store: S, call: Callable[[S], Awaitable[T]], announce_if_new: Callable[[], None] | None = None
-) -> T:
-    async with store:
-        if announce_if_new:
-            announce_if_new()
-        return await call(store)
+    return asyncio.run(opened())
 
 
 def new_store_notice(settings: Settings) -> Callable[[], None]:
@@ -74,12 +57,9 @@ def _check_home(store: FeatureStore) -> None:
     """Raise HomeError if the embedded store does not exist, instead of reading an empty one."""
     home = _missing_home(store.settings)
     if home is not None:
-        files = {
-            Path(entity.location.file) for entity in runtime_of(store).registry.entities.values()
-        }
-        existing = [
-            folder for file in files if (folder := file.parent / store.settings.home).exists()
-        ]
+        entities = runtime_of(store).registry.entities.values()
+        folders = {Path(entity.location.file).parent / store.settings.home for entity in entities}
+        existing = [folder for folder in folders if folder.exists()]
         setting = f"HEADWATER_HOME={os.path.relpath(existing[0])}" if existing else "HEADWATER_HOME"
         raise HomeError(
             str(home),
@@ -101,7 +81,10 @@ def _missing_home(settings: Settings) -> Path | None:
 
 def run_long(main: Coroutine[Any, Any, T]) -> T:
     """Run a server or a worker until it ends."""
-    _raise_descriptor_limit()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems refuse the limit that they report
+        # As many files and sockets as the system allows.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with long_runner() as runner:
         try:
             return runner.run(main)
@@ -111,20 +94,13 @@ def run_long(main: Coroutine[Any, Any, T]) -> T:
             sys.exit(os.EX_SOFTWARE)
 
 
-def _raise_descriptor_limit() -> None:
-    """Let this process open as many files and sockets as the system allows."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems refuse the limit that they report
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def long_runner() -> asyncio.Runner:
     """Return a runner for a long process: on uvloop if installed, with rare collections."""
     # Loaded modules live forever and the objects of an event die young. Collecting after every few
     # hundred objects would take a tenth of a worker's time.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    gc.set_threshold(20_000)
     return asyncio.Runner(
         loop_factory=import_module("uvloop").new_event_loop if find_spec("uvloop") else None
     )

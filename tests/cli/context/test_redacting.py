@@ -67,7 +67,7 @@ def test_several_values_are_redacted_at_once_or_none(run: Run, made: Context) ->
 def test_redaction_asks_for_confirmation_only_on_a_terminal(
     run: Run, made: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.cli.context.is_interactive", lambda: True)
+    monkeypatch.setattr("headwater.cli.output.is_interactive", lambda: True)
     asked = run(
         "context", "redact", made.context_id, "/inputs/question", "--reason", "r", stdin="n"
     )
@@ -82,7 +82,7 @@ def test_redaction_asks_for_confirmation_only_on_a_terminal(
 def test_redaction_everywhere_lists_the_places_before_it_asks(
     run: Run, made: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.cli.context.is_interactive", lambda: True)
+    monkeypatch.setattr("headwater.cli.output.is_interactive", lambda: True)
     erase = ("context", "redact", made.context_id, "/inputs/question", "--everywhere")
     asked = run(*erase, "--reason", "r", stdin="n")
     assert asked.code == 1

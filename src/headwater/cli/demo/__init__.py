@@ -20,9 +20,9 @@ import msgspec
 import typer
 from rich.console import Console
 
+from headwater.cli.commands import Call, Commands
 from headwater.cli.demo.shop.week import Event, Question, Shop
 from headwater.cli.demo.tour import DemoError, DemoServer, Tour, without_ui
-from headwater.cli.options import AsJson, command_group
 from headwater.cli.output import print_json
 from headwater.http.server.processes import stop_signals
 from headwater.records.signing import generate_key
@@ -50,7 +50,7 @@ In another terminal, try:
   headwater context list
 
 Press Ctrl-C to stop. The folder stays."""
-app = command_group("Show a short tour on a real server.")
+app = Commands()
 _SHIPPED = ("features.py", "customers.csv", "suppliers.csv")
 _SIGNING_PACKAGE = "cryptography"
 _SETTINGS = """\
@@ -67,31 +67,26 @@ _RETRY_SECONDS = 5.0
 
 @app.command()
 def demo(
+    call: Call,
     *,
-    keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep",
-            help="Then serve a larger shop, with made-up data, until Ctrl-C, and keep its folder.",
-        ),
-    ] = False,
-    days: Annotated[
-        int, typer.Option(min=1, max=28, help="With --keep: how many days of made-up data.")
-    ] = 7,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free port.")
-    ] = 0,
-    as_json: AsJson = False,
+    keep: bool = False,
+    days: Annotated[int, typer.Option(min=1, max=28)] = 7,
+    port: Annotated[int, typer.Option(min=0, max=65_535)] = 0,
 ) -> None:
     """Show a short tour: events, features, a crash, search by meaning, and a verified context.
 
     The tour runs a real server in a temporary folder. It needs nothing but this package, exits
     when it is done, and removes the folder.
+
+    Args:
+        keep: Then serve a larger shop, with made-up data, until Ctrl-C, and keep its folder.
+        days: With --keep: how many days of made-up data.
+        port: Port to listen on; 0 takes a free port.
     """
     # Every stop signal cleans up the server and the folder as Ctrl-C does.
     for number in stop_signals():
         signal.signal(number, signal.default_int_handler)
-    console = Console(highlight=False, soft_wrap=True, quiet=as_json)
+    console = Console(highlight=False, soft_wrap=True, quiet=call.as_json)
     with ExitStack() as stack:
         # The data takes longer to write than the tour takes to read, so it begins first.
         shop = _start_shop(stack, days) if keep else None
@@ -99,7 +94,7 @@ def demo(
             tour = Tour(server, console)
             tour.run()
         if shop is None:
-            if as_json:
+            if call.as_json:
                 print_json({"url": server.url, "steps": tour.steps})
             console.print(_DONE.format(activate=_activation()))
             return
@@ -109,7 +104,7 @@ def demo(
         server = stack.enter_context(DemoServer(folder, port))
         server.start()
         try:
-            if as_json:
+            if call.as_json:
                 print_json({"url": server.url, "steps": tour.steps})
             console.print(
                 _KEPT.format(

@@ -1,10 +1,19 @@
-"""Values on the command line: key=value pairs, or one JSON object."""
+"""Values on the command line: UTF-8 text, key=value pairs, or one JSON object."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import typer
+
+from headwater.cli import is_utf8, quote_bytes
+
+
+def check_utf8(arguments: Sequence[str | None], consequence: str) -> None:
+    """Raise BadParameter if an argument is not UTF-8 text."""
+    for argument in arguments:
+        if argument is not None and not is_utf8(argument):
+            raise typer.BadParameter(f"{quote_bytes(argument)} is not UTF-8 text; {consequence}")
 
 
 def parse_values(
@@ -15,7 +24,10 @@ def parse_values(
     The value of a pair may be JSON. It stays text if its annotation accepts only text.
     """
     if len(arguments) == 1 and arguments[0].lstrip().startswith("{"):
-        return _parse_object(arguments[0], what)
+        try:
+            return msgspec.json.decode(arguments[0], type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise typer.BadParameter(f"the {what} is not JSON: {error}") from error
     values: dict[str, Any] = {}
     for argument in arguments:
         key, equals, text = argument.partition("=")
@@ -30,13 +42,6 @@ def parse_values(
         annotation = (annotations or {}).get(key, Any)
         values[key] = text if _fits_only_as_text(text, annotation) else _parse_value(text, key)
     return values
-
-
-def _parse_object(text: str, what: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise typer.BadParameter(f"the {what} is not JSON: {error}") from error
 
 
 def _parse_value(text: str, key: str) -> Any:

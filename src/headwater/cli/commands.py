@@ -1,0 +1,395 @@
+"""Commands: their options, the store or server that they call, and what they print."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from copy import copy
+from datetime import datetime
+from functools import cached_property
+from inspect import Parameter, Signature, cleandoc, signature
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+)
+
+import typer
+from typer.core import TyperGroup
+
+from headwater.cli.output import print_json
+from headwater.cli.runner import run
+from headwater.core.durations import to_timedelta
+from headwater.core.logging import log
+from headwater.errors import DurationError, InvalidInputError, UnknownNameError
+from headwater.model.declarations import StoreListing
+from headwater.settings.loading import load
+from headwater.store.feature_store import FeatureStore
+from headwater.store.listings import declarations_of
+from headwater.store.loader import load_store
+
+if TYPE_CHECKING:
+    # Loading httpx takes longer than most commands.
+    from headwater.client import AsyncClient
+
+F = TypeVar("F", bound=Callable[..., None])
+T = TypeVar("T")
+AnyStore: TypeAlias = "FeatureStore | AsyncClient"
+"""A store, here or behind a server: both have the same verbs."""
+LOCAL_ONLY = {
+    "demo": "it makes a store of its own",
+    "init": "it writes files here",
+    "check": "it reads a features file here",
+    "serve": "it is the server",
+    "worker": "it runs the functions of a features file here",
+    "mcp": "it runs the functions of a features file here, for the program that starts it",
+    "keys": "keys and their file stay on the machine that makes them",
+    "migrate": "it changes the tables of the Postgres server in the settings",
+    "metrics": "its output does not depend on a store",
+    "config": "it shows the settings of this machine",
+}
+"""The commands that never call a server, and why."""
+_EXAMPLE_TIME = "2026-01-31T12:00:00Z"
+_ARGUMENT = re.compile(
+    r"\b(at|value|written|id|time_zone|exported|output|history|events|records)=(?:'(\w+)')?"
+)
+# The help of a parameter in a docstring: its name, the word for its value, and the text.
+_HELP = re.compile(r"^    (\w+)(?: (\S+))?: (.*(?:\n {8}.*)*)", re.MULTILINE)
+_FILE = (
+    "Features file or module, such as shop/features.py or shop.features; it may name "
+    "its store. Default: the setting `features`."
+)
+_STORE = (
+    "Use the store that this features file or module names. Default: the store in the "
+    "settings of the working directory."
+)
+_REF = (
+    "Context id, record hash, or the first 8 or more characters of an id. Ids of the same minute "
+    "begin with the same characters and need more."
+)
+Ref = Annotated[str, typer.Argument(metavar="REF", help=_REF)]
+OptionalRef = Annotated[str | None, typer.Argument(metavar="REF", show_default=False, help=_REF)]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHEN",
+        help="Only if created since: a duration before now, such as 2h, or a time with a time "
+        "zone.",
+    ),
+]
+Before = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only if created before, in the same form.")
+]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+class FileParameter(NamedTuple):
+    """How a command takes the features file."""
+
+    info: Any
+    is_declared: bool
+    """Whether the command needs the declarations of the file, and not its store alone."""
+
+
+DECLARED = FileParameter(typer.Option("--file", "-f", metavar="FILE", help=_FILE), is_declared=True)
+DECLARED_ARGUMENT = FileParameter(
+    typer.Argument(metavar="FILE", show_default=False, help=_FILE), is_declared=True
+)
+STORE = FileParameter(typer.Option("--file", "-f", metavar="FILE", help=_STORE), is_declared=False)
+STORE_ARGUMENT = FileParameter(
+    typer.Argument(metavar="FILE", show_default=False, help=_STORE), is_declared=False
+)
+NO_FILE = FileParameter(None, is_declared=False)
+
+
+class Call:
+    """One run of a command: the store or server that it calls, and how it prints."""
+
+    def __init__(
+        self,
+        file: Path | None,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        as_json: bool = False,
+        is_declared: bool = False,
+    ) -> None:
+        self.file = file
+        self.as_json = as_json
+        self._url = url
+        self._key = key
+        self.is_declared = is_declared
+
+    @cached_property
+    def server(self) -> "AsyncClient | None":
+        """The server that the command line or the settings name, or None for a local store.
+
+        A features file on the command line means a local store, also if the settings name a server.
+        """
+        if self._url and self.file:
+            raise typer.BadParameter(
+                "--url calls a server, which has its own features file; pass --url or a file, not "
+                "both"
+            )
+        settings = load()
+        if self.file or not (self._url or settings.client.url):
+            if self._key:
+                raise typer.BadParameter("--key is for a server; pass --url, too")
+            return None
+        from headwater.client import AsyncClient  # noqa: PLC0415 - only commands with a server need it
+
+        return AsyncClient(self._url, key=self._key, settings=settings)
+
+    @cached_property
+    def local(self) -> FeatureStore:
+        """The store of the features file, or of the settings if declarations are not needed."""
+        return declared_store(self.file) if self.is_declared else bare_store(self.file)
+
+    @property
+    def store(self) -> AnyStore:
+        """The server that the command calls, or else the local store."""
+        return self.server or self.local
+
+    def run(
+        self,
+        verb: Callable[[AnyStore], Awaitable[T]],
+        *,
+        create: bool = False,
+        has_names: bool = False,
+    ) -> T:
+        """Call a verb of the store; ``has_names`` adds the file to errors about unknown names."""
+        with self.named() if has_names else nullcontext():
+            return run(self.store, verb, create=create)
+
+    def declarations(self) -> StoreListing:
+        """Return the declarations of the store, which is not opened, or of the server."""
+        if self.server is not None:
+            return run(self.server, lambda server: server.declarations())
+        return declarations_of(self.local)
+
+    def show(self, data: object, shown: str | Callable[[], None]) -> None:
+        """Print data as JSON if that is requested, and else a sentence or as a function does."""
+        if self.as_json:
+            print_json(data)
+        elif isinstance(shown, str):
+            typer.echo(shown)
+        else:
+            shown()
+
+    def span(
+        self, since: str | None, before: str | None
+    ) -> tuple[datetime | None, datetime | None]:
+        """Return the times of the options --since and --before."""
+        now = self.store.clock.now()
+        start, end = (None if text is None else _parse_when(text, now) for text in (since, before))
+        return start, end
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Add the features file and the `--file` option to the error about an unknown name."""
+        try:
+            yield
+        except UnknownNameError as error:
+            if error.response is not None:
+                raise
+            raise InvalidInputError(
+                f"{error} (searched {features_file(self.file)}; pass --file to use another file)"
+            ) from error
+
+
+class Commands:
+    """A group of commands, which all have the options of the store, the server and the output.
+
+    A command is a function of its call. Its positional parameters are arguments, and the others are
+    options. The part `Args` of its docstring has their help, after the words for their values.
+    """
+
+    def __init__(
+        self,
+        summary: str = "",
+        *,
+        name: str = "",
+        file: FileParameter = NO_FILE,
+        cls: type[TyperGroup] = TyperGroup,
+    ) -> None:
+        self.typer = typer.Typer(
+            cls=cls, help=summary, no_args_is_help=True, add_completion=False, rich_markup_mode=None
+        )
+        self._name = name
+        self._file = file
+
+    def group(
+        self,
+        name: str,
+        summary: str,
+        *,
+        file: FileParameter = NO_FILE,
+        cls: type[TyperGroup] = TyperGroup,
+    ) -> "Commands":
+        """Add a group of commands."""
+        group = Commands(summary, name=self._name or name, file=file, cls=cls)
+        self.typer.add_typer(group.typer, name=name)
+        return group
+
+    def command(
+        self,
+        name: str = "",
+        *,
+        file: FileParameter | None = None,
+        has_json: bool = True,
+        summary: str = "",
+    ) -> Callable[[F], F]:
+        """Return the decorator of a function that is a command."""
+        source = file or self._file
+
+        def add(function: F) -> F:
+            text, _, described = cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+            helps = {match[1]: match for match in _HELP.finditer(described)}
+            words = name or function.__name__.strip("_")
+
+            def call(*, as_json: bool = False, **given: Any) -> None:
+                file, url, key = (given.pop(name, None) for name in ("file", "url", "key"))
+                function(
+                    Call(file, url, key, as_json=as_json, is_declared=source.is_declared), **given
+                )
+
+            _, *own = signature(function, eval_str=True).parameters.values()
+            parameters = [_parameter(p, helps.get(p.name)) for p in own]
+            if source.info is not None:
+                first = 0 if isinstance(source.info, type(DECLARED_ARGUMENT.info)) else len(own)
+                parameters.insert(first, _option("file", Path | None, source.info))
+            if has_json:
+                info = typer.Option("--json", help="Print JSON only.")
+                parameters.append(_option("as_json", bool, info, default=False))
+            parameters += _server_options(LOCAL_ONLY.get(self._name or words))
+            call.__annotations__ = {p.name: p.annotation for p in parameters}
+            vars(call)["__signature__"] = Signature(parameters)
+            self.typer.command(words, help=summary or text)(call)
+            return function
+
+        return add
+
+
+def _option(name: str, kind: Any, info: Any, *, default: object = None) -> Parameter:
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
+
+
+def _parameter(parameter: Parameter, text: re.Match[str] | None) -> Parameter:
+    """Return a parameter of a command as typer reads it, with the help of the docstring."""
+    if text is None:
+        return parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    kind, info = parameter.annotation, typer.Option()
+    if get_origin(kind) is Annotated:
+        kind, declared = get_args(kind)
+        info = copy(declared)
+    elif parameter.kind is not Parameter.KEYWORD_ONLY:
+        metavar = parameter.name.upper() + ("..." if "list" in str(kind) else "")
+        info = typer.Argument(metavar=metavar, show_default=parameter.default is not None)
+    elif parameter.default is False:
+        info = typer.Option(f"--{parameter.name.replace('_', '-')}")
+    info.help = " ".join(text[3].split())
+    info.metavar = text[2] or info.metavar
+    return parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
+
+
+def _server_options(reason: str | None) -> list[Parameter]:
+    """Return --url and --key, which a command that never calls a server refuses."""
+
+    def check(context: typer.Context, value: str | None) -> str | None:
+        if value is not None and reason is not None:
+            raise typer.BadParameter(f"`{context.command_path}` cannot call a server: {reason}")
+        return value
+
+    helps = {
+        "url": "Call this server, not a local store. Default: HEADWATER_CLIENT_URL.",
+        "key": "API key for the server. Default: HEADWATER_CLIENT_KEY.",
+    }
+    return [
+        _option(
+            name,
+            str | None,
+            typer.Option(
+                f"--{name}",
+                metavar=name.upper(),
+                help=text,
+                hidden=reason is not None,
+                callback=check,
+            ),
+        )
+        for name, text in helps.items()
+    ]
+
+
+def features_file(file: Path | None) -> Path:
+    """Return the features file or module from the command line, or else from the settings."""
+    return file or Path(load().features)
+
+
+def declared_store(file: Path | None) -> FeatureStore:
+    """Return the store of a features file, for commands that need declarations."""
+    return _with_log(load_store(features_file(file)))
+
+
+def bare_store(file: Path | None) -> FeatureStore:
+    """Return the store of the settings, or of a file if one is named, without declarations."""
+    return _with_log(load_store(file) if file else FeatureStore())
+
+
+def _with_log(store: FeatureStore) -> FeatureStore:
+    log.configure(store.settings.log.level, store.settings.log.format)
+    return store
+
+
+@contextmanager
+def option_names() -> Iterator[None]:
+    """Name options instead of Python arguments in the message of an error."""
+
+    def as_option(argument: re.Match[str]) -> str:
+        name, value = argument.groups()
+        return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
+
+    try:
+        yield
+    except InvalidInputError as error:
+        message = _ARGUMENT.sub(as_option, str(error))
+        if message == str(error):
+            raise
+        raise InvalidInputError(message) from error
+
+
+def _parse_when(text: str, now: datetime) -> datetime:
+    """Return a time that is written in ISO 8601, or as a duration before now."""
+    with suppress(DurationError, OverflowError):
+        return now - to_timedelta(text)
+    with suppress(ValueError):
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return time
+    raise typer.BadParameter(
+        f"{text!r} is neither a duration such as 2h nor a time with a time zone such as "
+        f"{_EXAMPLE_TIME}"
+    )
+
+
+def parse_time(text: str) -> datetime:
+    """Return a time that is written in ISO 8601 with its time zone."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a time; write {_EXAMPLE_TIME}") from error
+    if time.tzinfo is None:
+        raise typer.BadParameter(no_time_zone(time))
+    return time
+
+
+def no_time_zone(time: datetime) -> str:
+    """Return the message for a time without a time zone."""
+    return f"{time.isoformat()} has no time zone; add one, as in {time.isoformat()}Z"

@@ -1,0 +1,254 @@
+"""Commands for a project: begin it, check it, examine its installation, watch it."""
+
+import asyncio
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from importlib.resources import files
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from shlex import quote
+from typing import get_args
+
+import typer
+import yaml
+
+from headwater.cli.commands import DECLARED_ARGUMENT, STORE, Call, Commands, features_file
+from headwater.cli.output import note, pluralize, print_table
+from headwater.core.short_repr import printable_lines
+from headwater.declarations.hidden_inputs import unrepeatable
+from headwater.declarations.registry import Registry
+from headwater.declarations.runtime import runtime_of
+from headwater.doctor.examination import examine
+from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.errors.hints import closest
+from headwater.model.health import Examination, Finding, Findings, Severity
+from headwater.settings.environments import on_servers
+from headwater.settings.loading import FILE, describe, load_with_origins
+from headwater.store.feature_store import FeatureStore
+from headwater.testing import temporary
+
+app = Commands()
+metrics = app.group("metrics", "Print a Grafana dashboard and Prometheus alert rules.")
+config = app.group("config", "Show the settings and where each value comes from.")
+_FILES = {
+    "features.py": "features.py.txt",
+    "test_features.py": "test_features.py.txt",
+    "headwater.toml": "headwater.toml.txt",
+    ".gitignore": "gitignore.txt",
+}
+_SINGULAR = {
+    "entities": "entity",
+    "features": "feature",
+    "indexes": "index",
+    "retrievers": "retriever",
+    "contexts": "context",
+}
+MONITORING = files("headwater.telemetry")
+_EXIT_CODES: dict[Severity, int] = {"ok": 0, "unknown": 0, "warning": 1, "error": 2}
+_COLOURS = {"ok": "green", "unknown": "blue", "warning": "yellow", "error": "red"}
+_MARK_WIDTH = 9
+_CHECK_WIDTH = 18
+_WIDEST = 120
+
+
+@app.command(has_json=False)
+def init(call: Call, folder: Path = Path()) -> None:
+    """Write a small project: features, settings and a test that runs.
+
+    Args:
+        folder: Folder of the project, which may be new.
+    """
+    existing = [name for name in _FILES if (folder / name).exists()]
+    if existing:
+        raise InvalidInputError(
+            f"{folder / existing[0]} exists already, and nothing was written; name another folder"
+        )
+    templates = files("headwater.cli").joinpath("project")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, template in _FILES.items():
+            (folder / name).write_text(templates.joinpath(template).read_text("utf-8"), "utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"cannot write to {folder}: {error.strerror}") from error
+    typer.echo(f"Wrote {', '.join(_FILES)} to {folder.absolute()}.\n\nNext:")
+    if folder != Path():
+        typer.echo(f"  cd {quote(str(folder))}")
+    typer.echo("  headwater check     # are all declarations right?")
+    typer.echo("  pip install pytest  # the test needs it")
+    typer.echo("  python -m pytest    # run the test")
+    typer.echo("  headwater serve     # serve the API with a worker")
+
+
+@app.command(file=DECLARED_ARGUMENT)
+def check(call: Call) -> None:
+    """Check a features file: declarations, references, queries, embedders and settings.
+
+    Nothing is read from or written to its store. Exits with 1 and the file and line of the first
+    problem if there is one.
+    """
+    has_postgres = on_servers(call.local.settings)
+    registry = runtime_of(call.local).registry
+
+    async def check() -> None:
+        async with temporary(call.local):
+            engine = await runtime_of(call.local).open()
+            await engine.assembler.warm_up()
+            for index in engine.registry.all_indexes().values():
+                engine.embedders.check(index)
+            if not has_postgres:
+                await engine.refresh.check_queries()
+
+    asyncio.run(check())
+    counts = {
+        "entities": len(registry.entities),
+        "features": len(registry.features),
+        "indexes": len(registry.all_indexes()),
+        "retrievers": len(registry.retrievers),
+        "contexts": len(registry.contexts),
+    }
+    file, warnings = str(features_file(call.file)), list(_warnings(registry))
+    for warning in warnings:
+        note(f"warning: {warning}")
+    parts = [pluralize(count, _SINGULAR[kind], kind) for kind, count in counts.items() if count]
+    result = f"{file}: {', '.join(parts) or 'nothing'} declared, no problem."
+    if has_postgres and any(feature.sql for feature in registry.features.values()):
+        result += "\nQueries of SQL features run on Postgres; a worker checks them when it starts."
+    call.show({"file": file, "declared": counts, "warnings": warnings}, result)
+
+
+def _warnings(registry: Registry) -> Iterator[str]:
+    """Yield a warning for each index that only a retriever names, if a declared one is similar.
+
+    Also for each use of time or chance that training and replays cannot repeat.
+    """
+    for name, index in registry.all_indexes().items():
+        similar = None if name in registry.indexes else closest(name, registry.indexes)
+        if similar:
+            yield (
+                f"{index.location}: a retriever names the index {name!r}, which no Index(...) "
+                f"declares; did you mean {similar!r}?"
+            )
+    for declared, hidden in unrepeatable(registry):
+        yield f"{hidden.location}: {declared} {hidden}"
+
+
+@app.command(file=DECLARED_ARGUMENT)
+def graph(call: Call) -> None:
+    """Print the declarations of a file, their events and sources, and dependencies, as Mermaid."""
+    drawn = call.declarations().graph
+    call.show(drawn, drawn.to_mermaid())
+
+
+@metrics.command(has_json=False)
+def dashboard(call: Call) -> None:
+    """Print the Grafana dashboard as JSON, for its import page."""
+    typer.echo(MONITORING.joinpath("dashboard.json").read_text(), nl=False)
+
+
+@metrics.command(has_json=False)
+def alerts(call: Call, *, docs_url: str = "docs") -> None:
+    """Print the Prometheus alert rules as YAML, for `rule_files`.
+
+    Args:
+        docs_url URL: Address of the folder docs, for the links of the alerts.
+    """
+    rules = yaml.safe_load(MONITORING.joinpath("alerts.yml").read_text())
+    for rule in rules["groups"][0]["rules"]:
+        path = rule["annotations"]["runbook_url"].removeprefix("docs")
+        rule["annotations"]["runbook_url"] = docs_url.rstrip("/") + path
+    typer.echo(yaml.safe_dump(rules, sort_keys=False, width=1_000), nl=False)
+
+
+@config.command("show")
+def show_config(call: Call) -> None:
+    """Show every setting with its value, origin and meaning."""
+    settings = list(describe(load_with_origins()))
+
+    def print_settings() -> None:
+        rows = [(s.path, s.value, s.origin, s.variable, s.description) for s in settings]
+        print_table(("setting", "value", "from", "variable", "meaning"), rows)
+        if not any(setting.origin != "default" for setting in settings):
+            note(
+                "\nAll values are defaults. To change one, set its variable or write "
+                "headwater.toml in this folder."
+            )
+
+    call.show([setting._asdict() for setting in settings], print_settings)
+
+
+@app.command(file=STORE)
+def doctor(call: Call) -> None:
+    """Examine configuration, installation, servers and workload of a store.
+
+    Exits with 0 if all is well, with 1 after warnings and with 2 after errors.
+    """
+    examination = asyncio.run(_examine(call))
+    call.show(examination, lambda: _print_examination(examination))
+    raise typer.Exit(_EXIT_CODES[examination.status])
+
+
+async def _examine(call: Call) -> Examination:
+    try:
+        store = call.store
+    except HeadwaterError as error:
+        place = str(call.file or f"{FILE} and HEADWATER_ variables")
+        return _failure("configuration", "settings", error, place)
+    if isinstance(store, FeatureStore):
+        try:
+            # Not opened here: the store may be the problem.
+            return await examine(store)
+        finally:
+            await store.close()
+    try:
+        async with store:
+            return await store.admin.doctor()
+    except HeadwaterError as error:
+        return _failure("server", "request", error, store.url)
+
+
+def _failure(area: str, check: str, error: HeadwaterError, place: str) -> Examination:
+    """Return the examination of an installation that has nothing else to examine."""
+    report = Findings(area, place)
+    report.error(
+        check, printable_lines(str(error)), "correct this first; nothing else could be examined"
+    )
+    return Examination("error", report.all)
+
+
+def _print_examination(examination: Examination) -> None:
+    """Print the findings of each area, and a summary."""
+    # Only on a terminal: a wrapped line cannot be searched, and its commands cannot be copied.
+    is_terminal = sys.stdout.isatty()
+    width = min(shutil.get_terminal_size().columns, _WIDEST) if is_terminal else sys.maxsize
+    for area, group in groupby(examination.findings, attrgetter("area")):
+        findings = list(group)
+        place, _ = Counter(finding.looked_at for finding in findings).most_common(1)[0]
+        typer.echo(typer.style(area.capitalize(), bold=True) + f" ({place})")
+        for finding in findings:
+            _print_finding(finding, place, width)
+        typer.echo()
+    counts = Counter(finding.severity for finding in examination.findings)
+    typer.echo(", ".join(f"{counts[severity]} {severity}" for severity in get_args(Severity)) + ".")
+
+
+def _print_finding(finding: Finding, place: str, width: int) -> None:
+    mark = typer.style(f"{finding.severity:<{_MARK_WIDTH}}", fg=_COLOURS[finding.severity])
+    indent = " " * (2 + _MARK_WIDTH + _CHECK_WIDTH)
+    looked_at = "" if finding.looked_at == place else f" ({finding.looked_at})"
+    lines = [f"{finding.found}{looked_at}"]
+    lines += [f"→ {finding.remedy}"] if finding.remedy else []
+    text = "\n".join(
+        textwrap.fill(
+            *(line, width),
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in lines
+    )
+    typer.echo(f"  {mark}{finding.check + ' ':<{_CHECK_WIDTH}}{text[len(indent) :]}")

@@ -1,0 +1,323 @@
+"""Commands that run until a signal arrives: `serve`, `ui`, `worker` and `mcp`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from shlex import quote
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from headwater.cli.commands import DECLARED_ARGUMENT, Call, Commands, features_file
+from headwater.cli.output import is_interactive, note, print_json_line
+from headwater.cli.processes import (
+    ChildProcesses,
+    SupervisorLink,
+    serve_supervised,
+    serve_with_processes,
+    worker_processes,
+)
+from headwater.cli.runner import new_store_notice, run, run_long
+from headwater.core.ui_files import BUILD_UI, is_ui_installed
+from headwater.declarations.registry import Registry
+from headwater.declarations.runtime import runtime_of
+from headwater.engine.worker.worker import Worker
+from headwater.errors import MissingExtraError
+from headwater.http.routing.mounts import AsgiMount
+from headwater.http.server.processes import serve as serve_http
+from headwater.http.server.processes import serve_mounts, serve_worker, stop_signals
+from headwater.settings.environments import on_servers
+from headwater.store.feature_store import FeatureStore
+from headwater.store.loader import locate
+
+app = Commands(file=DECLARED_ARGUMENT)
+Port = Annotated[int | None, typer.Option(min=0, max=65_535)]
+Supervisor = Annotated[int | None, typer.Option(hidden=True)]
+_MCP_PATH = "/mcp"
+_POLL_SECONDS = 0.25
+
+
+@app.command()
+def serve(
+    call: Call,
+    *,
+    host: str | None = None,
+    port: Port = None,
+    workers: Annotated[int | None, typer.Option(min=0)] = None,
+    processes: Annotated[int | None, typer.Option(min=1)] = None,
+    reload: bool = False,
+    restarted: Annotated[bool, typer.Option("--restarted", hidden=True)] = False,
+    supervisor: Supervisor = None,
+) -> None:
+    """Serve a features file: HTTP API, workers and scheduler.
+
+    A process that ends is started again, and all of them end with the server. On SIGTERM or Ctrl-C
+    they finish the current work and exit. A second signal ends them at once.
+
+    Args:
+        host: Address to listen on. Default: http.host.
+        port: Port to listen on; 0 takes a free port. Default: http.port.
+        workers: Worker processes to start; 0 for none. Default: in production worker.processes, in
+            development a worker inside this process.
+        processes: API processes to start, which share the port; with more than one, the workers are
+            processes too. Default: http.processes.
+        reload: Restart when a Python file changes in the folder of the features file or of its
+            package, or below it.
+    """
+    path = features_file(call.file)
+    if reload:
+        given = {"--host": host, "--port": port, "--workers": workers, "--processes": processes}
+        options = [f"{name}={value}" for name, value in given.items() if value is not None]
+        options += ["--json"] if call.as_json else []
+        raise typer.Exit(_serve_with_reload(path, options))
+    store, http = call.local, call.local.settings.http
+    address = (http.host if host is None else host, http.port if port is None else port)
+    mounts = [mcp_mount(store)] if store.settings.mcp.enabled else []
+    if supervisor is not None:
+        run_long(serve_supervised(store, address, mounts, supervisor))
+        return
+    count = http.processes if processes is None else processes
+    if workers is None and (count > 1 or store.settings.env == "production"):
+        workers = store.settings.worker.processes
+    announce_if_new = new_store_notice(store.settings)
+
+    def ready(url: str) -> None:
+        announce_if_new()
+        if call.as_json:
+            print_json_line({"url": url})
+        else:
+            _print_welcome(store, path, url, workers=workers, restarted=restarted)
+
+    if count > 1:
+        run_long(serve_with_processes(store.settings, path, address, count, workers or 0, ready))
+        return
+    run_long(
+        serve_http(
+            store,
+            host=address[0],
+            port=address[1],
+            worker=workers is None,
+            processes=ChildProcesses([worker_processes(path, workers)]) if workers else None,
+            mounts=mounts,
+            on_ready=ready,
+        )
+    )
+
+
+def _print_welcome(
+    store: FeatureStore, path: Path, url: str, *, workers: int | None, restarted: bool
+) -> None:
+    settings = store.settings
+    place = "in Redis and Postgres" if on_servers(settings) else f"in {settings.home}"
+    typer.echo(f"Serving {path} at {url} (data {place}).")
+    if restarted:
+        return
+    if is_ui_installed():
+        typer.echo(f"Its web UI is at {url}/")
+    if workers == 0:
+        typer.echo(f"No worker in this process; start one: headwater worker {quote(str(path))}")
+    typer.echo("\nTry in another terminal:")
+    for command in _commands_to_try(runtime_of(store).registry, quote(str(path))):
+        typer.echo(f"  {command}")
+    typer.echo("\nPress Ctrl-C to stop.")
+
+
+def _commands_to_try(registry: Registry, file: str) -> Iterator[str]:
+    yield f"headwater features list --file {file}"
+    triggered = [feature for feature in registry.features.values() if feature.triggers]
+    for feature in triggered[:1]:
+        yield f"headwater events publish {quote(feature.triggers[0])} ID KEY=VALUE --file {file}"
+        yield f"headwater features get {feature.name} ID --file {file}"
+    if registry.contexts:
+        yield f"headwater context declared --file {file}"
+    yield f"headwater graph {file}"
+
+
+@app.command()
+def ui(
+    call: Call,
+    *,
+    port: Port = None,
+    browser: bool = True,
+) -> None:
+    """Serve a features file on this machine, with a worker, and open its web UI in the browser.
+
+    With --url, open the UI of that server and start none.
+
+    Args:
+        port: Port to listen on. Default: http.port.
+        browser: Open the browser or not; without a terminal it is never opened.
+    """
+    opens = browser and not call.as_json and is_interactive()
+    if call.server is not None:
+        show(call.server.url, opens=opens, as_json=call.as_json)
+        return
+    settings = call.local.settings
+    announce_if_new = new_store_notice(settings)
+
+    def ready(url: str) -> None:
+        announce_if_new()
+        show(url, opens=opens, as_json=call.as_json, has_ui=is_ui_installed())
+
+    chosen = settings.http.port if port is None else port
+    run_long(serve_http(call.local, host="127.0.0.1", port=chosen, on_ready=ready))
+
+
+def show(url: str, *, opens: bool, as_json: bool, has_ui: bool = True) -> None:
+    """Print the address of a server, and open it in the browser."""
+    if as_json:
+        print_json_line({"url": url})
+        return
+    typer.echo(f"Headwater is at {url}/")
+    if not has_ui:
+        note(f"The web UI is not part of this installation; the API is. To add it, {BUILD_UI}.")
+    if opens and not webbrowser.open(f"{url}/"):
+        note("No browser could be opened; open this address yourself.")
+
+
+@app.command()
+def worker(call: Call, *, metrics_port: Port = None, supervisor: Supervisor = None) -> None:
+    """Handle events and scheduled refreshes for a features file, together with other workers.
+
+    On SIGTERM or Ctrl-C it finishes the current work and exits. A second signal ends it at once.
+
+    Args:
+        metrics_port: Port of /metrics, /healthz and /readyz on http.host; 0 for none. Default:
+            worker.metrics_port.
+    """
+    path, store, settings = features_file(call.file), call.local, call.local.settings
+    announce_if_new = new_store_notice(settings)
+
+    async def work() -> None:
+        worker = Worker(store, owns_process=True)
+        host = settings.http.host
+        if supervisor is not None:
+            # `headwater serve` has started this process, which reports its metrics to it.
+            link = SupervisorLink(supervisor, settings.worker.drain_timeout)
+            link.follow(worker.health, worker.stop)
+            await serve_worker(store, worker, host=host, port=None)
+            return
+
+        def ready(url: str | None) -> None:
+            announce_if_new()
+            if call.as_json:
+                print_json_line({"worker": worker.name} | ({"url": url} if url else {}))
+            else:
+                metrics = f" Metrics: {url}/metrics." if url else ""
+                typer.echo(f"Worker {worker.name} handles events for {path}.{metrics}")
+                typer.echo("Press Ctrl-C to stop.")
+
+        port = settings.worker.metrics_port if metrics_port is None else metrics_port
+        await serve_worker(store, worker, host=host, port=port or None, on_ready=ready)
+
+    run_long(work())
+
+
+@app.command()
+def mcp(call: Call, *, http: bool = False, host: str | None = None, port: Port = None) -> None:
+    """Serve features, contexts and records to models, by the Model Context Protocol.
+
+    Over stdio, the host that starts this process is the local user and may call everything. Over
+    HTTP, the scopes of the API key decide.
+
+    Args:
+        http: Serve streamable HTTP at /mcp, metrics and probes, instead of stdio.
+        host: With --http: address to listen on. Default: http.host.
+        port: With --http: port to listen on; 0 takes a free port. Default: http.port.
+    """
+    transports = _mcp_transports()
+    if not http:
+        given = {"--host": host is not None, "--port": port is not None, "--json": call.as_json}
+        for option in (option for option, is_given in given.items() if is_given):
+            raise typer.BadParameter(f"{option} is for HTTP; pass --http, too")
+        # The protocol owns standard output; a features file may print.
+        with redirect_stdout(sys.stderr):
+            store = call.local
+        run(store, transports.serve_stdio, create=True)
+        return
+    settings = call.local.settings.http
+    host = settings.host if host is None else host
+    port = settings.port if port is None else port
+
+    def ready(url: str) -> None:
+        if call.as_json:
+            print_json_line({"url": url + _MCP_PATH})
+        else:
+            note(f"Serving MCP at {url}{_MCP_PATH}. Press Ctrl-C to stop.")
+
+    mounts = [mcp_mount(call.local)]
+    run_long(serve_mounts(call.local, mounts, host=host, port=port, on_ready=ready))
+
+
+def mcp_mount(store: FeatureStore) -> AsgiMount:
+    """Return the MCP server of a store as a part of an HTTP server."""
+    application = _mcp_transports().StreamableHttp(store)
+    return AsgiMount(_MCP_PATH, application, application.running)
+
+
+def _mcp_transports() -> ModuleType:
+    try:
+        from headwater.mcp import transports  # noqa: PLC0415 - an extra, loaded by this verb alone
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("the MCP server", "mcp") from error
+    return transports
+
+
+def _serve_with_reload(file: Path, options: Sequence[str]) -> int:
+    """Serve a features file until a signal arrives, and return the exit code."""
+    # The child gets its own session, so that a signal reaches it only through this process.
+    command = serve = [sys.executable, "-m", "headwater", "serve", str(file), *options]
+    received: list[int] = []
+    for number in stop_signals():
+        signal.signal(number, lambda number, _: received.append(number))
+    folder = locate(file).root
+    while True:
+        seen = _modified_times(folder)
+        child = subprocess.Popen(command, start_new_session=True)
+        has_ended = False
+        while not received and _modified_times(folder) == seen:
+            time.sleep(_POLL_SECONDS)
+            if not has_ended and child.poll() is not None:
+                has_ended = True
+                note(f"The server exited with {child.returncode}; waiting for a file to change.")
+        code = _stop(child, received)
+        if received:
+            return code
+        note("A file changed; restarting.")
+        if not has_ended:
+            command = [*serve, "--restarted"]
+
+
+def _stop(child: subprocess.Popen[bytes], received: Sequence[int]) -> int:
+    """Let the child finish its work; kill it if a second signal arrives."""
+    child.terminate()
+    while True:
+        if len(received) > 1:
+            child.kill()
+        try:
+            return child.wait(_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _modified_times(folder: Path) -> dict[str, int]:
+    """Return when each Python file in a folder was written, without virtual environments."""
+    times: dict[str, int] = {}
+    for root, folders, files in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith((".", "__")) and not Path(root, name, "pyvenv.cfg").exists()
+        ]
+        for name in files:
+            path = Path(root, name)
+            if path.suffix == ".py" and path.exists():
+                times[str(path)] = path.stat().st_mtime_ns
+    return times
