@@ -40,6 +40,22 @@ async def buy(store: FeatureStore, amount: int, user_id: str = "u1") -> None:
     await store.drain()
 
 
+async def test_the_catalog_lists_features_that_no_file_declares_any_more(
+    settings: Settings,
+) -> None:
+    async with declare(settings, "total", "spend") as old:
+        await buy(old, 2)
+        await old.catalog.rename("spend", "spent")
+        listed = [(each.feature, each.is_declared) for each in await old.catalog.features()]
+        assert listed == [("spent", True), ("total", True)]  # "spend" means "spent" here
+    async with declare(settings, "spent") as new:
+        spent, total = await new.catalog.features()
+        assert (spent.feature, spent.entity, spent.is_declared) == ("spent", "User", True)
+        assert (total.feature, total.versions, total.is_declared) == ("total", [1], False)
+        await new.catalog.drop("total")
+        assert [each.feature for each in await new.catalog.features()] == ["spent"]
+
+
 async def test_a_renamed_feature_has_its_values_and_its_history_under_the_new_name(
     settings: Settings,
 ) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Collection
 
 from headwater.core.sql_literals import text
 from headwater.declarations.run_set import series_of
-from headwater.declarations.series import unused_series
+from headwater.declarations.series import declared_entry, unused_series
 from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameError
 from headwater.features.services import Services
 from headwater.history import versions
 from headwater.model.catalog import (
     CatalogEntry,
+    CatalogFeature,
     CatalogState,
     Dropped,
     FeatureVersion,
@@ -30,6 +31,21 @@ class FeatureCatalog:
         self._catalog = services.catalog
         self._clock = services.clock
         self._group = services.settings.worker.consumer_group
+
+    async def features(self) -> list[CatalogFeature]:
+        """Return all features by name, also those that no file declares any more."""
+        declared = self._registry.features
+        state = versions.enter(await self._catalog.follow(), declared.values(), self._clock.now())
+        meant = [declared_entry(state, name, declared) for name in declared]
+        return [
+            CatalogFeature(
+                name,
+                entry.entity_of(entry.active),
+                [version.number for version in entry.versions],
+                entry in meant,
+            )
+            for name, entry in sorted(state.features.items())
+        ]
 
     async def versions(self, name: str) -> list[VersionSummary]:
         """Return the versions of a feature, the oldest first."""

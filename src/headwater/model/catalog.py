@@ -192,6 +192,23 @@ class VersionSummary(msgspec.Struct, frozen=True):
     __repr__ = short_repr("feature", "version", "state", "type")
 
 
+class CatalogFeature(msgspec.Struct, frozen=True):
+    """A feature, its versions, the oldest first, and whether the features file declares it."""
+
+    feature: str
+    entity: str
+    versions: Sequence[int]
+    is_declared: bool
+
+    __repr__ = short_repr("feature", "entity", "versions", "is_declared")
+
+
+class CatalogFeatures(msgspec.Struct, frozen=True):
+    """All features of the catalog, by name."""
+
+    features: Sequence[CatalogFeature]
+
+
 class Dropped(msgspec.Struct, frozen=True):
     """The versions of a feature that were dropped, and how many values they had."""
 

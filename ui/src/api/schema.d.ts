@@ -328,6 +328,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/catalog": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return all features that the store keeps, also those that no file declares any more. */
+        get: operations["list_catalog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/context/{id}": {
         parameters: {
             query?: never;
@@ -1790,6 +1807,23 @@ export interface components {
             /** @default null */
             run_since: string | null;
             versions: components["schemas"]["FeatureVersion"][];
+        };
+        /**
+         * CatalogFeature
+         * @description A feature, its versions, the oldest first, and whether the features file declares it.
+         */
+        CatalogFeature: {
+            entity: string;
+            feature: string;
+            is_declared: boolean;
+            versions: number[];
+        };
+        /**
+         * CatalogFeatures
+         * @description All features of the catalog, by name.
+         */
+        CatalogFeatures: {
+            features: components["schemas"]["CatalogFeature"][];
         };
         /**
          * CatalogState
@@ -4625,6 +4659,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SwitchReport"];
+                };
+            };
+        };
+    };
+    list_catalog: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CatalogFeatures"];
                 };
             };
         };

@@ -10,7 +10,14 @@ from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import FeatureInUseError, UnknownNameError
 from headwater.model.admin import DryRun
-from headwater.model.catalog import Dropped, VersionList, VersionNumber, VersionSummary
+from headwater.model.catalog import (
+    CatalogFeature,
+    CatalogFeatures,
+    Dropped,
+    VersionList,
+    VersionNumber,
+    VersionSummary,
+)
 from headwater.model.kinds import FeatureName
 from headwater.store.verbs.verb import Sent, Verbs, verb
 
@@ -21,6 +28,22 @@ NewName = Annotated[str, Meta(description="The new name.", examples=["spend"])]
 
 class CatalogVerbs(Verbs):
     """``store.catalog``: the features that the store has values of, also undeclared ones."""
+
+    @verb(
+        "GET",
+        "/v1/catalog",
+        scope="read",
+        operation="list_catalog",
+        reads="the catalog",
+        answer=CatalogFeatures,
+    )
+    async def features(self) -> list[CatalogFeature]:
+        """Return all features that the store keeps, also those that no file declares any more.
+
+        >>> await store.catalog.features()
+        [<CatalogFeature feature='last_item' entity='User' versions=[1] is_declared=True>, ...]
+        """
+        return await (await self._engine()).feature_catalog.features()
 
     @verb(
         "GET",
@@ -84,6 +107,7 @@ class CatalogVerbs(Verbs):
 class SyncCatalogVerbs(Blocking[CatalogVerbs]):
     """The blocking form of the catalog."""
 
+    features = blocking(CatalogVerbs.features)
     versions = blocking(CatalogVerbs.versions)
     rename = blocking(CatalogVerbs.rename)
     drop = blocking(CatalogVerbs.drop)
