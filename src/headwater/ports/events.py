@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from typing import Protocol
 
 import msgspec
 
+from headwater.core.codec import encode_custom
 from headwater.model.admin import ConsumerGroup, ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
-from headwater.model.values import Cells, EntityKey, ServiceEvent
-from headwater.ports.event_content import differences
+from headwater.model.values import Cells, EntityKey, ServiceEvent, is_time_assigned
 from headwater.ports.values import Change, EntityState
 from headwater.ports.vectors import DocumentWrite
+
+_DIGEST_BYTES = 8
+_Content = tuple[str, datetime | None, str]
+"""Type, timestamp (None if the sender gave none) and digest of the payload."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Content).decode
+# The order of the keys is not content: a client may write them in another order when it repeats.
+_encode_sorted = msgspec.json.Encoder(order="deterministic", enc_hook=encode_custom).encode
 
 Subjects = Callable[[str], Collection[str]]
 """Returns the entities that events of a type are about."""
@@ -25,12 +35,30 @@ def no_subjects(_event_type: str) -> Collection[str]:
     return ()
 
 
+def event_content(event: ServiceEvent) -> bytes:
+    """Return type, timestamp and digest of the payload; equal for events of equal content.
+
+    It is kept with an event's id, to tell a repetition from a conflict.
+    """
+    digest = blake2b(_encode_sorted(event.payload), digest_size=_DIGEST_BYTES).hexdigest()
+    at = None if is_time_assigned(event) else event.timestamp
+    return _encode((event.event_type, at, digest))
+
+
 def publish_result(event: ServiceEvent, accepted: bytes | None) -> PublishResult:
     """Return an event's result, given the content that its id was accepted with; None if new."""
     if accepted is None:
         return PublishResult(event.event_id, duplicate=False)
-    conflict = differences(accepted, event)
-    return PublishResult(event.event_id, duplicate=not conflict, conflict=conflict)
+    old_type, old_time, old_digest = _decode(accepted)
+    new_type, new_time, new_digest = _decode(event_content(event))
+    changes: list[str] = []
+    if old_type != new_type:
+        changes.append(f"event_type was {old_type!r}, is {new_type!r}")
+    if old_time is not None and new_time is not None and old_time != new_time:
+        changes.append(f"timestamp was {old_time.isoformat()}, is {new_time.isoformat()}")
+    if old_digest != new_digest:
+        changes.append("payload differs")
+    return PublishResult(event.event_id, duplicate=not changes, conflict="; ".join(changes))
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -12,10 +12,12 @@ import msgspec
 from headwater.core.codec import Kind
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.model.events import EventPage
-from headwater.ports.event_pages import EventFilter
 from headwater.ports.values import Change
 
 LogKind = Literal["history", "events"]
+
+MOST_SKIPPED = 10_000
+"""The largest number of skipped events that a page counts."""
 
 # The dictionary of a file takes 0.0 and -0.0 for one value; only the latter has a text as well.
 VALUE_FLOAT = "CASE WHEN value_json IS NULL THEN value_float + 0.0 ELSE -abs(value_float) END"
@@ -138,6 +140,13 @@ class Pruned(msgspec.Struct, frozen=True):
 
     history: int = 0
     events: int = 0
+
+
+class EventFilter(msgspec.Struct, frozen=True):
+    """The events to follow: they must match all fields that are not None."""
+
+    event_type: str | None = None
+    entity_id: str | None = None
 
 
 class OfflineStore(FrameReader, Protocol):

@@ -13,8 +13,7 @@ from headwater.core.partitioning import BUCKETS
 from headwater.model.catalog import CatalogState
 from headwater.model.events import EventPage
 from headwater.ports.erasures import Ledger
-from headwater.ports.event_pages import EventFilter
-from headwater.ports.history import LogKind
+from headwater.ports.history import EventFilter, LogKind
 
 
 class Segment(msgspec.Struct, frozen=True):

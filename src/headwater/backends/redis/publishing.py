@@ -12,7 +12,7 @@ from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.stream_codec import event_fields
 from headwater.core.clock import MICROSECOND, Clock
 from headwater.model.values import ServiceEvent
-from headwater.ports.event_content import event_content
+from headwater.ports import event_content
 
 _KEY_BYTES = 16
 UNCHECKED = 2**53

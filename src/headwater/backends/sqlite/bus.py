@@ -35,11 +35,11 @@ from headwater.ports import (
     Outcome,
     Subjects,
     Tick,
+    event_content,
     history_rows,
     no_subjects,
     publish_result,
 )
-from headwater.ports.event_content import event_content
 
 _EVENT_COLUMNS = "event_id, event_type, entity_id, timestamp, payload"
 _EVENTS = f"events (partition, {_EVENT_COLUMNS}, received_at, only_feature)"
