@@ -11,7 +11,6 @@ import pytest
 import uvloop
 
 from headwater.backends.postgres import pool
-from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.redis.client import Redis
 from headwater.core.keep_alive import keep_alive
 from headwater.settings.schema import Settings
@@ -52,16 +51,12 @@ def test_connections_to_postgres_are_kept_alive(
 
     async def check() -> None:
         postgres = pool.Postgres(production.postgres)
-        await postgres.open()
-        dedicated = DedicatedConnection(postgres, production.postgres, 30)
         await postgres.run(use)
-        await dedicated.run(use)
-        await dedicated.close()
         await postgres.close()
 
     monkeypatch.setattr(pool, "keep_alive", observed)
     run(check())
-    assert kept_alive == [True, True]
+    assert kept_alive == [True]
 
 
 def test_a_local_socket_needs_no_keep_alive(run: Run) -> None:

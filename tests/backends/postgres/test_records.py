@@ -14,7 +14,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from headwater.backends.postgres import dedicated_connection as line
 from headwater.backends.postgres import pool
 from headwater.backends.postgres import records as module
 from headwater.backends.postgres.environment import PostgresEnvironment
@@ -173,12 +172,12 @@ async def test_a_commit_that_waits_for_a_lock_is_given_up_and_the_next_one_is_no
 async def test_a_silent_connection_does_not_block_others_for_long(
     opening: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(pool, "_GRACE_SECONDS", 0.1)
     with restartable_postgres() as (url, _):
         past = await opening(postgres={"url": url}, record={"timeout": 2.0})
         before, stuck, later = record(), record(), record()
         await append_in_time(past, before)
-        pid = await past.records._connection.run(  # noqa: SLF001
+        pid = await past.records._writing_pool.run(  # noqa: SLF001
             lambda connection: connection.fetchval("SELECT pg_backend_pid()")
         )
         os.kill(pid, signal.SIGSTOP)
@@ -232,7 +231,7 @@ async def test_work_on_a_connection_that_closes_is_repeated_on_another(
             raise lost("cannot switch to state 12; another operation (2) is in progress")
         return 7
 
-    assert await past.records._connection.run(work) == 7  # noqa: SLF001
+    assert await past.records._writing_pool.run(work) == 7  # noqa: SLF001
     assert used[0] is not used[1]
     used.clear()
     assert await past._postgres.run(work) == 7  # noqa: SLF001
@@ -242,13 +241,13 @@ async def test_a_long_idle_connection_is_replaced(
     past: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def backend() -> Any:
-        return await past.records._connection.run(  # noqa: SLF001
+        return await past.records._writing_pool.run(  # noqa: SLF001
             lambda connection: connection.fetchval("SELECT pg_backend_pid()")
         )
 
     first = await backend()
     assert await backend() == first
-    monkeypatch.setattr(line, "_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(pool, "_IDLE_SECONDS", 0.0)
     assert await backend() != first
 
 

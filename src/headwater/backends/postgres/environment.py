@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+from msgspec.structs import replace
+
 from headwater.backends.postgres.catalog import CatalogCopy
-from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.erasures import PostgresErasures
 from headwater.backends.postgres.errors import REFUSED
 from headwater.backends.postgres.migrate import check_version, installed_version, migrate
@@ -43,11 +44,12 @@ class PostgresEnvironment:
             CommittedDocuments(clock),
             settings.postgres.pool_size,
         )
-        self.records = PostgresRecordLog(
-            DedicatedConnection(postgres, settings.postgres, settings.record.timeout),
-            postgres,
-            self.store_check,
-        )
+        # Long queries may hold every connection of the pool, so records have one of their own. The
+        # caller times out first, then the server, and last the driver.
+        own = replace(settings.postgres, pool_size=1, timeout=settings.record.timeout + 1.0)
+        writing = Postgres(own, limit="record.timeout")
+        writing.before_first_use(postgres.prepare)
+        self.records = PostgresRecordLog(writing, postgres, self.store_check)
         self.vectors = PostgresVectorIndex(
             postgres, self._consumer, self.store_check, clock, settings.vectors
         )
@@ -112,7 +114,6 @@ async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> Pos
     Raise if it refuses the user or the database: an operator has to correct the URL or the rights.
     """
     postgres = Postgres(settings.postgres, search_parameters(settings.vectors))
-    await postgres.open()
     environment = PostgresEnvironment(postgres, settings, clock, outbox)
     postgres.before_first_use(environment.prepare)
     async with AsyncExitStack() as undo:

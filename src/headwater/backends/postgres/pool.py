@@ -75,12 +75,21 @@ class Postgres:
     """
 
     def __init__(
-        self, settings: PostgresSettings, parameters: Mapping[str, str] | None = None
+        self,
+        settings: PostgresSettings,
+        parameters: Mapping[str, str] | None = None,
+        limit: str = "postgres.timeout",
     ) -> None:
-        """Use these parameters of the server in each session, besides our own."""
+        """Use these parameters of the server in each session, besides our own.
+
+        The first statement connects, since a process may never read history. ``limit`` names the
+        setting that the timeout is from.
+        """
+        address(settings)
         self._settings = settings
         self._parameters = parameters or {}
-        self._is_open = False
+        self._limit = limit
+        self._is_open = True
         self._free = asyncio.Semaphore(settings.pool_size)
         self._connections: set[Connection] = set()
         self._idle: list[tuple[Connection, float]] = []
@@ -94,11 +103,6 @@ class Postgres:
         """Return the number of connections in a state."""
         idle = len(self._idle)
         return idle if state == "idle" else len(self._connections) - idle
-
-    async def open(self) -> None:
-        """Let statements run; the first one connects, since a process may never read history."""
-        address(self._settings)
-        self._is_open = True
 
     def before_first_use(self, preparation: Callable[[], Awaitable[None]]) -> None:
         """Set the work, done with ``run_unprepared``, that has to succeed before anything runs."""
@@ -120,12 +124,13 @@ class Postgres:
 
     async def run_unprepared(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run the work as ``run`` does, without the preparation."""
-        with translated(self._settings):
+        with translated(self._settings, self._limit):
             try:
                 return await self._once(work)
             except LOST:
                 # The event that ended this connection has most likely ended the others too.
-                self._drop_idle()
+                while self._idle:
+                    self._drop(self._idle.pop()[0])
                 return await self._once(work)
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -196,10 +201,6 @@ class Postgres:
     def _drop(self, connection: Connection) -> None:
         connection.terminate()
         self._connections.discard(connection)
-
-    def _drop_idle(self) -> None:
-        while self._idle:
-            self._drop(self._idle.pop()[0])
 
     def check_open(self) -> None:
         """Raise ClosedError if the store is closed or was opened in another process."""

@@ -12,7 +12,6 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from headwater.backends.postgres.dedicated_connection import DedicatedConnection
 from headwater.backends.postgres.errors import ROW_ERRORS
 from headwater.backends.postgres.page_ranges import pages_of
 from headwater.backends.postgres.pool import Connection, Postgres
@@ -172,11 +171,9 @@ class _Append:
 class PostgresRecordLog(SqlRecordReads):
     """A log of records in which concurrent appends share a transaction."""
 
-    def __init__(
-        self, connection: DedicatedConnection, postgres: Postgres, store: StoreCheck
-    ) -> None:
+    def __init__(self, writing: Postgres, postgres: Postgres, store: StoreCheck) -> None:
         super().__init__(_Lists(postgres, store), RECORDS.table)
-        self._connection = connection
+        self._writing_pool = writing
         self._postgres = postgres
         self._check_same_store = store.raise_known_mismatch
         self._waiting: list[_Append] = []
@@ -202,7 +199,7 @@ class PostgresRecordLog(SqlRecordReads):
             for task in late:
                 task.cancel()
                 await asyncio.wait([task])
-        await self._connection.close()
+        await self._writing_pool.close()
 
     async def _write(self) -> None:
         waiting: list[_Append] = []
@@ -220,7 +217,7 @@ class PostgresRecordLog(SqlRecordReads):
 
     async def _add(self, appends: Sequence[_Append]) -> None:
         try:
-            existing = await self._connection.run(partial(_insert, appends=appends))
+            existing = await self._writing_pool.run(partial(_insert, appends=appends))
         except HeadwaterError as error:
             if len(appends) > 1 and isinstance(error.__cause__, ROW_ERRORS):
                 # A record that Postgres refuses does not keep the others from being stored.
@@ -267,12 +264,12 @@ class PostgresRecordLog(SqlRecordReads):
     async def index_key(self) -> bytes:
         self._check_same_store()
         if self._index_key is None:
-            self._index_key = await self._connection.run(_index_key)
+            self._index_key = await self._writing_pool.run(_index_key)
         return self._index_key
 
     async def add_mark(self, mark: bytes) -> None:
         self._check_same_store()
-        await self._connection.run(lambda connection: connection.execute(_ADD_MARK, mark))
+        await self._writing_pool.run(lambda connection: connection.execute(_ADD_MARK, mark))
 
     async def marks(self) -> set[bytes]:
         self._check_same_store()
