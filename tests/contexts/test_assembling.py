@@ -473,20 +473,15 @@ async def test_any_other_text_is_legal(store: FeatureStore, text: str) -> None:
     assert (core.inputs["asked"], core.output.content) == (text, ctx.content)
 
 
-class BrokenLog:
-    """A log that cannot be written to."""
-
-    async def index_key(self) -> bytes:
-        return b"secret"
-
-    async def append(self, record: object, keys: object, *, checked: int) -> None:
-        raise BackendError("the disk is full")
+async def cannot_append(record: object, keys: object, *, checked: int = 0) -> None:
+    """Append to a log that cannot be written to."""
+    raise BackendError("the disk is full")
 
 
 async def broken(store: FeatureStore) -> Callable[[], Awaitable[Context]]:
     """A context of a store whose log is broken."""
     engine = await runtime_of(store).open()
-    engine.assembler._recorder._records = BrokenLog()  # type: ignore[assignment] # noqa: SLF001
+    engine.assembler._recorder._append_record = cannot_append  # noqa: SLF001
 
     @context(store)
     async def made() -> str:

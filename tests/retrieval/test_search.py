@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from headwater import Chunk, Document, FeatureStore, Index
-from headwater.declarations.retrievers import SearchOptions
+from headwater.declarations.retrievers import SearchOptions, SearchResult
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError, RerankFailedError
 from headwater.ports import Hit
 from headwater.retrieval.diversity import diversified
-from headwater.retrieval.search import SearchResult, fuse, scaled
+from headwater.retrieval.search import fuse, scaled
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.retrieval.support import (

@@ -16,7 +16,6 @@ import msgspec
 from headwater.backends.copied import CopiedCatalog, CopiedErasures
 from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.memory import MemoryCache
-from headwater.backends.observed import observed
 from headwater.core.clock import Clock
 from headwater.errors import BackendError, BackendUnavailableError, MissingExtraError
 from headwater.model.events import EventPage
@@ -44,22 +43,18 @@ if TYPE_CHECKING:
     from headwater.backends.sqlite.environment import SqliteEnvironment
 
 
-async def connect(settings: Settings, clock: Clock) -> Backends:
-    """Open the backends of the chosen environment, with metrics and logs."""
-    return observed(await _connect(settings, clock))
-
-
 @asynccontextmanager
 async def connect_group(settings: Settings, clock: Clock) -> AsyncIterator[Backends]:
     """Open the backends for the consumer group of a backfill, whose events count in no metric."""
-    backends = await _connect(settings, clock)
+    backends = await connect(settings, clock)
     try:
         yield backends
     finally:
         await backends.lifecycle.close()
 
 
-async def _connect(settings: Settings, clock: Clock) -> Backends:
+async def connect(settings: Settings, clock: Clock) -> Backends:
+    """Open the backends of the chosen environment."""
     is_on_servers = on_servers(settings)
     backends = await _servers(settings, clock) if is_on_servers else _embedded(settings, clock)
     if settings.record.is_private:

@@ -1,22 +1,27 @@
-"""Metrics and log records of processed events, added to the ports by wrapping them."""
+"""Metrics and log records of processed events, and of the contexts that were assembled."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
-import msgspec
 from prometheus_client import Counter, Gauge, Histogram
 
 from headwater.core.logging import LogRecord, log, timestamp
 from headwater.core.metrics import BatchHistogram, TallyCounter
-from headwater.core.wrapping import wrap_method
+from headwater.declarations.interceptors import Commit, Interceptor, Step
 from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.model.lineage import Context, ContextLineage, FreshnessViolation
 from headwater.model.values import INTERNAL
-from headwater.ports import Backends, Bus, Handled, Outcome, StoredRecord, Tick
+from headwater.ports import Handled, Outcome, StoredRecord, Tick
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_Call = Callable[..., Coroutine[Any, Any, Any]]
 
 UNTRIGGERED = "(untriggered)"
 """The label of all event types without a triggered feature, which callers choose freely."""
@@ -153,51 +158,45 @@ def _count_violations(
         CONTEXT_VIOLATIONS.labels(name if is_declared(name) else EXTERNAL).inc()
 
 
-class ObservedBus:
-    """A bus that counts committed events and logs one record per event."""
+class Metrics(Interceptor):
+    """Counts committed events, ticks and records, and logs one record per event."""
 
-    def __init__(self, inner: Bus) -> None:
-        self._inner = inner
-        self.partitions = inner.partitions
-        # Methods without metrics are not wrapped.
-        self.publish, self.read, self.attempt = inner.publish, inner.read, inner.attempt
-        self.wait, self.lag, self.backlog = inner.wait, inner.lag, inner.backlog
+    def commit(self, inner: Commit) -> Commit:
+        return partial(_commit, inner)
 
-    async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
-        before = await self._inner.publish_ticks(ticks)
-        for tick, last in zip(ticks, before, strict=True):
-            if last is not None and last < tick.due:
-                # A run that was requested in between is less than an interval away.
-                missed = max(0, (tick.due - last) // tick.interval - 1)
-                TICKS_MISSED.labels(tick.feature).inc(missed)
-        return before
+    def call(
+        self, step: Step, inner: Callable[P, Coroutine[Any, Any, T]]
+    ) -> Callable[P, Coroutine[Any, Any, T]]:
+        counted = _COUNTED.get(step)
+        return inner if counted is None else partial(counted, inner)
 
-    async def commit(self, outcome: Outcome) -> None:
-        began = time.perf_counter()
-        await self._inner.commit(outcome)
-        COMMIT_SECONDS.observe(time.perf_counter() - began)
-        BATCH_EVENTS.observe(len(outcome.handled))
-        events = []
-        for handled in outcome.handled:
-            if handled.event.event_type.startswith(INTERNAL):
-                _count_refresh(handled)
-            else:
-                events.append(handled)
-        _count_events(events)
-        now = timestamp()
-        log.info_each(_record(handled, now) for handled in events)
-        for letter in outcome.dead:
-            DEAD_LETTERS.labels(letter.feature).inc()
-            log.error(
-                "dead letter",
-                feature=letter.feature,
-                event_type=letter.event.event_type,
-                entity_id=letter.event.entity_id,
-                event_id=letter.event.event_id,
-                attempts=letter.attempts,
-                error=letter.error,
-            )
-        log.flush()
+
+async def _commit(inner: Commit, outcome: Outcome) -> None:
+    began = time.perf_counter()
+    await inner(outcome)
+    COMMIT_SECONDS.observe(time.perf_counter() - began)
+    BATCH_EVENTS.observe(len(outcome.handled))
+    events = []
+    for handled in outcome.handled:
+        if handled.event.event_type.startswith(INTERNAL):
+            _count_refresh(handled)
+        else:
+            events.append(handled)
+    _count_events(events)
+    now = timestamp()
+    log.info_each(_record(handled, now) for handled in events)
+    for letter in outcome.dead:
+        DEAD_LETTERS.labels(letter.feature).inc()
+        log.error(
+            "dead letter",
+            feature=letter.feature,
+            event_type=letter.event.event_type,
+            entity_id=letter.event.entity_id,
+            event_id=letter.event.event_id,
+            attempts=letter.attempts,
+            error=letter.error,
+        )
+    log.flush()
 
 
 def _count_events(events: Sequence[Handled]) -> None:
@@ -248,12 +247,18 @@ def _count_refresh(handled: Handled) -> None:
             REFRESHES.labels(name, "done").inc()
 
 
+async def _publish_ticks(inner: _Call, ticks: Sequence[Tick]) -> list[datetime | None]:
+    before: list[datetime | None] = await inner(ticks)
+    for tick, last in zip(ticks, before, strict=True):
+        if last is not None and last < tick.due:
+            # A run that was requested in between is less than an interval away.
+            missed = max(0, (tick.due - last) // tick.interval - 1)
+            TICKS_MISSED.labels(tick.feature).inc(missed)
+    return before
+
+
 async def _append_record(
-    inner: Callable[..., Awaitable[None]],
-    record: StoredRecord,
-    keys: Collection[bytes],
-    *,
-    checked: int = 0,
+    inner: _Call, record: StoredRecord, keys: Collection[bytes], *, checked: int = 0
 ) -> None:
     """Store a record and count it; one that takes too long is cancelled, and has failed."""
     outcome = "failed"
@@ -266,7 +271,7 @@ async def _append_record(
         RECORDS.add(outcome)
 
 
-def observed(backends: Backends) -> Backends:
-    """Return the same backends with metrics and logs."""
-    wrap_method(backends.records, "append", _append_record)
-    return msgspec.structs.replace(backends, bus=ObservedBus(backends.bus))
+_COUNTED: Mapping[Step, _Call] = {
+    "bus.publish_ticks": _publish_ticks,
+    "records.append": _append_record,
+}

@@ -66,10 +66,10 @@ class Assembler:
         self._registry = services.registry
         self._reader = reader
         self._references = References(services.registry, reader)
-        self._recorder = Recorder(
-            services.backends.records, services.backends.erasures, services.settings
-        )
+        self._recorder = Recorder(services)
         self._erasures = services.backends.erasures
+        self._fit = services.interceptors.call("fit", _fit)
+        self.run = services.interceptors.assemble(self._run)
         self._calls = services.context_calls
         self._clock = services.clock
         self._catalog = services.catalog
@@ -79,7 +79,7 @@ class Assembler:
         self._rates = rates_of(services.settings.prices)
         self._loaded: set[str | None] = set()
 
-    async def run(
+    async def _run(
         self,
         definition: ContextDef,
         arguments: Sequence[Any],
@@ -89,13 +89,13 @@ class Assembler:
         """Assemble a context and store its record."""
         bound, request = _request(definition, arguments, named, overrides)
         try:
-            return await self._run(bound, request)
+            return await self._run_bound(bound, request)
         except HeadwaterError as error:
             if not is_mistake(error) or self._is_invalid_id(error, request):
                 raise
             raise ContextFailedError(definition.name, error) from error
 
-    async def _run(self, bound: inspect.BoundArguments, request: AssemblyRequest) -> Context:
+    async def _run_bound(self, bound: inspect.BoundArguments, request: AssemblyRequest) -> Context:
         reads, revision = Reads(), self._erasures.ledger.revision
         limited = limited_caller()
         if limited is not None:
@@ -193,7 +193,7 @@ class Assembler:
             limited.check_provenance(reads.provenance)
         tokenizer = tokenizer_for(definition.model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
-        fitted = await self.fit(candidates, request.policy, tokenizer)
+        fitted = await self._fit(candidates, request.policy, tokenizer)
         now = self._clock.now()
         used = _used(reads.features, of_templates, items, fitted)
         return AssemblyResult(
@@ -216,14 +216,6 @@ class Assembler:
             assembly_us=round((time.perf_counter() - began) * 1_000_000),
             created_at=now,
         )
-
-    async def fit(
-        self, candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
-    ) -> Fitted:
-        """Fit the candidates here if they are short, and otherwise in a thread."""
-        if sum(len(candidate.content) for candidate in candidates) <= _LONGEST_INLINE:
-            return fit(candidates, policy, tokenizer)
-        return await asyncio.to_thread(fit, candidates, policy, tokenizer)
 
     def _present_loss(self, definition: ContextDef) -> StoreLostError | None:
         """Return the loss of present values, which neither history nor external texts depend on."""
@@ -272,6 +264,15 @@ class Assembler:
                 context_ids.add(source.context_id)
                 reads.track_context(_tracked(source))
                 reads.provenance |= await self._recorder.inherited(source.context_id)
+
+
+async def _fit(
+    candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
+) -> Fitted:
+    """Fit the candidates here if they are short, and otherwise in a thread."""
+    if sum(len(candidate.content) for candidate in candidates) <= _LONGEST_INLINE:
+        return fit(candidates, policy, tokenizer)
+    return await asyncio.to_thread(fit, candidates, policy, tokenizer)
 
 
 def _request(

@@ -19,8 +19,9 @@ from headwater.errors import (
     HeadwaterError,
     RecordingError,
 )
+from headwater.features.services import Services
 from headwater.model.values import EVERYTHING, Part
-from headwater.ports import Erasures, RecordLog, StoredRecord, is_storable
+from headwater.ports import StoredRecord, is_storable
 from headwater.records.core import Core
 from headwater.records.record import Record, encode_disclosures, encode_redactions
 from headwater.records.redaction import redact
@@ -102,11 +103,12 @@ def index_of(settings: Settings) -> ProvenanceIndex | None:
 class Recorder:
     """Seals records, signs them as the settings require, and stores them."""
 
-    def __init__(self, records: RecordLog, erasures: Erasures, settings: Settings) -> None:
-        self._records = records
-        self._erasures = erasures
-        self._settings = settings
-        self._keyring = parse_keyring(settings.signing_key)
+    def __init__(self, services: Services) -> None:
+        self._records = services.backends.records
+        self._append_record = services.interceptors.call("records.append", self._records.append)
+        self._erasures = services.backends.erasures
+        self._settings = services.settings
+        self._keyring = parse_keyring(services.settings.signing_key)
         self._index: ProvenanceIndex | None = None
 
     def check(self) -> None:
@@ -168,7 +170,7 @@ class Recorder:
             erased = ledger.erased_since(since, provenance) if checked > since else None
             kept = record if erased is None else _without_disclosures(record, core.created_at)
             try:
-                await self._records.append(self._stored(core, kept, keys), keys, checked=checked)
+                await self._append_record(self._stored(core, kept, keys), keys, checked=checked)
             except ErasedMeanwhileError:
                 await self._erasures.refresh()
             else:

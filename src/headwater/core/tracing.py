@@ -1,7 +1,4 @@
-"""The seam to a tracer: the spans that the store needs, and the W3C trace context of an event.
-
-Without a tracer no part of the store is wrapped, so that tracing costs nothing.
-"""
+"""The seam to a tracer: the spans that the store needs, and the W3C trace context of an event."""
 
 from __future__ import annotations
 
@@ -116,5 +113,5 @@ def ending(span: Span) -> Iterator[None]:
 def step(
     tracer: Tracer | None, name: str, attributes: Attributes
 ) -> AbstractContextManager[Span | None]:
-    """Return a span for a step that is not wrapped, or nothing without a tracer."""
+    """Return a span for a step, or nothing without a tracer."""
     return nullcontext() if tracer is None else tracer.span(name, attributes)

@@ -10,7 +10,8 @@ from msgspec.structs import asdict
 from prometheus_client import Gauge
 
 from headwater.backends.connect import connect
-from headwater.backends.observed import count_context
+from headwater.backends.intercepted import intercepted
+from headwater.backends.observed import Metrics, count_context
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded import RecordedContexts, check_signing
 from headwater.core.clock import Clock
@@ -18,12 +19,13 @@ from headwater.core.encodings import choose_library
 from headwater.core.thread_offload import Offload, ThreadState
 from headwater.core.tracing import Tracer
 from headwater.declarations import graph
+from headwater.declarations.interceptors import Interceptor, Interceptors
 from headwater.declarations.registry import Registry
 from headwater.engine.auditing import AuditReader
 from headwater.engine.event_log import EventLog
 from headwater.engine.letters import Letters
-from headwater.engine.tracing import trace_backends, trace_parts
-from headwater.features.conversions import convert_reads
+from headwater.engine.tracing import Tracing
+from headwater.features.conversions import conversions
 from headwater.features.event_handlers import EventHandlers
 from headwater.features.followed_catalog import FollowedCatalog
 from headwater.features.reader import Reader
@@ -94,7 +96,6 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     check_signing(settings)
     choose_library(settings.context.tokenizer)
     backends = await connect(settings, clock)
-    convert_reads(backends, registry)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(backends.lifecycle.close)
         engine = _wire(registry, settings, clock, backends)
@@ -107,8 +108,9 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
 
 def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
     tracer = tracer_of(settings)
-    if tracer is not None:
-        trace_backends(tracer, backends)
+    chain: list[Interceptor] = [Metrics(), *conversions(registry)]
+    interceptors = Interceptors(*([] if tracer is None else [Tracing(tracer)]), *chain)
+    backends = intercepted(backends, interceptors)
     offload = Offload(settings.worker.threads, settings.worker.max_hung_threads)
     HUNG_THREADS.set_function(lambda: len(offload.hung()))
     for state in get_args(ThreadState):
@@ -119,16 +121,17 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         clock,
         backends,
         offload,
-        FeatureCalls(offload, settings.worker.handler_timeout),
+        FeatureCalls(offload, settings.worker.handler_timeout, interceptors),
         LimitedCalls(offload, settings.context.timeout),
         FollowedCatalog(backends.catalog, registry, clock, declare),
+        interceptors,
     )
     embedders = Embedders(settings, offload, backends.cache, clock)
     generations = Generations(services, embedders)
     indexer, searcher = Indexer(services, generations), Searcher(services, generations)
     reader = Reader(services)
     assembler = Assembler(services, reader, partial(count_context, registry.is_declared))
-    engine = Engine(
+    return Engine(
         **asdict(services),
         reader=reader,
         handlers=EventHandlers(services),
@@ -148,6 +151,3 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         letters=Letters(services),
         tracer=tracer,
     )
-    if tracer is not None:
-        trace_parts(tracer, engine)
-    return engine

@@ -18,10 +18,10 @@ from headwater.core.tracing import Attributes, Span
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.items import Chunk
-from headwater.declarations.retrievers import RetrieverDef, SearchOptions
+from headwater.declarations.retrievers import RetrieverDef, SearchOptions, SearchResult
 from headwater.model.lineage import Context
 from headwater.ports import Hits, StoredRecord, VectorQuery
-from headwater.retrieval.search import SearchResult
+from headwater.retrieval.embeddings import Embedder
 from headwater.telemetry import attributes as names
 
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
@@ -137,8 +137,9 @@ def queried(span: Span, hits: Hits) -> None:
     span.set({names.RESULTS: len(hits.hits)})
 
 
-def embed(name: str, dimensions: int, texts: Sequence[str], kind: str) -> Described:
+def embed(embedder: Embedder, texts: Sequence[str], kind: str) -> Described:
     """Describe the embedding of texts."""
+    name = embedder.name
     provider, _, model = name.partition("/")
     return Described(
         f"embeddings {name}",
@@ -146,7 +147,7 @@ def embed(name: str, dimensions: int, texts: Sequence[str], kind: str) -> Descri
             names.GEN_AI_OPERATION: "embeddings",
             names.GEN_AI_PROVIDER: provider,
             names.GEN_AI_MODEL: model or name,
-            names.GEN_AI_DIMENSIONS: dimensions,
+            names.GEN_AI_DIMENSIONS: embedder.dimensions,
             names.TEXTS: len(texts),
         },
         lambda: {names.QUERY: texts[0]} if kind == "query" else {},

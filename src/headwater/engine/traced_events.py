@@ -3,7 +3,7 @@
 The trace context travels in the event. Handlers run as coroutines that move between tasks, so
 nothing here is the current span while one waits, except inside of the function of a user.
 
-Each function wraps a method, which it gets as ``inner``; see `tracing`.
+Each function calls another one inside of a span, which it gets as ``inner``; see `tracing`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headwater.core.codec import encode_custom
 from headwater.core.deadlines import Slot
 from headwater.core.tracing import Attributes, Span, Tracer, ending, is_sampled, trace_id
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.interceptors import Commit, Publish
 from headwater.features.batch_state import BatchState
 from headwater.features.call_scope import CallScope
 from headwater.features.refresh import Refreshed
@@ -36,7 +37,7 @@ _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 
 async def publish(
     tracer: Tracer,
-    inner: Callable[..., Awaitable[list[PublishResult]]],
+    inner: Publish,
     events: Sequence[ServiceEvent],
     *,
     dedup_window: timedelta | None,
@@ -136,9 +137,7 @@ async def refresh(
         )
 
 
-async def commit(
-    tracer: Tracer, inner: Callable[[Outcome], Awaitable[None]], outcome: Outcome
-) -> None:
+async def commit(tracer: Tracer, inner: Commit, outcome: Outcome) -> None:
     """Commit a batch; each event whose trace is exported has a span of the commit."""
     began = time.time_ns()
     failed: BaseException | None = None

@@ -7,20 +7,21 @@ series that it is in, whether or not it would fit the declared type.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from headwater.core.codec import unconverted
-from headwater.core.wrapping import wrap_method
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.interceptors import Interceptor, Step
 from headwater.declarations.registry import Registry
 from headwater.errors import FeatureValueError
 from headwater.model.values import Cell, Cells, EntityKey, decode_cells, encode_cells
-from headwater.ports import Backends, Batch, EntityState, HistoryRow, PastValue, Standing
+from headwater.ports import Batch, EntityState, HistoryRow, PastValue, Standing
 
 
 class _Stored(Protocol):
@@ -31,7 +32,9 @@ class _Stored(Protocol):
 
 
 V = TypeVar("V", bound=_Stored)
-Call = Callable[..., Awaitable[Any]]
+P = ParamSpec("P")
+T = TypeVar("T")
+Call = Callable[..., Coroutine[Any, Any, Any]]
 
 
 def last_of(feature: FeatureDef, values: Mapping[str, V | None]) -> tuple[V, bool] | None:
@@ -61,27 +64,35 @@ def last_cell(feature: FeatureDef, values: Mapping[str, Cell | None]) -> Cell | 
     return replace(cell, value=msgspec.Raw(value))
 
 
-def convert_reads(backends: Backends, registry: Registry) -> None:
-    """Let every read of an open store return converted values, if features declare convert=."""
+def conversions(registry: Registry) -> list[Interceptor]:
+    """Return the interceptor that converts the values of reads, if features declare convert=."""
     if not any(feature.codec.convert for feature in registry.features.values()):
-        return
+        return []
     registry.is_converting = True
-    reads = _Conversions(registry)
-    wrap_method(backends.online, "get", reads.get)
-    wrap_method(backends.online, "get_packed", reads.get_packed)
-    wrap_method(backends.online, "get_with_waiting", reads.get_with_waiting)
-    wrap_method(backends.online, "get_state", reads.get_state)
-    wrap_method(backends.bus, "read", reads.read)
-    wrap_method(backends.offline, "as_of", reads.as_of)
-    wrap_method(backends.offline, "rows", reads.rows)
-    wrap_method(backends.offline, "latest", reads.latest)
+    return [_Conversions(registry)]
 
 
-class _Conversions:
+class _Conversions(Interceptor):
     """The reads of ports, with the converted values of earlier versions."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._reads: Mapping[Step, Call] = {
+            "online.get": self.get,
+            "online.get_packed": self.get_packed,
+            "online.get_with_waiting": self.get_with_waiting,
+            "online.get_state": self.get_state,
+            "bus.read": self.read,
+            "offline.as_of": self.as_of,
+            "offline.latest": self.latest,
+            "offline.rows": self.rows,
+        }
+
+    def call(
+        self, step: Step, inner: Callable[P, Coroutine[Any, Any, T]]
+    ) -> Callable[P, Coroutine[Any, Any, T]]:
+        read = self._reads.get(step)
+        return inner if read is None else partial(read, inner)
 
     def _of_entity(self, entity: str) -> list[FeatureDef]:
         declared = self._registry.features.values()

@@ -59,12 +59,13 @@ class EventHandlers:
         self._budget_micros = round(worker.retry_budget * 1_000_000)
         self._budgets: dict[int, RetryBudget] = {}
         self._texts = FailureTexts(private=services.settings.record.is_private)
+        self.handle = services.interceptors.call("event", self._handle)
 
     def close(self) -> None:
         """Close the circuit breakers."""
         self._breakers.close()
 
-    async def handle(
+    async def _handle(
         self, state: BatchState, delivery: Delivery, features: Sequence[FeatureDef], slot: Slot
     ) -> Handled:
         """Run the features that the event triggers, one after the other."""

@@ -86,8 +86,9 @@ class Refresh:
         self._texts = FailureTexts(private=services.settings.record.is_private)
         self._outcomes = RefreshOutcomes(services.backends.notes, services.clock)
         self._derivations = DerivationCache(services.backends, services.registry)
+        self.handle = services.interceptors.call("refresh", self._handle)
 
-    async def handle(self, state: BatchState, delivery: Delivery, lease: Lease) -> Refreshed:
+    async def _handle(self, state: BatchState, delivery: Delivery, lease: Lease) -> Refreshed:
         """Run a tick, or the next page of one."""
         began = time.perf_counter()
         tick, partition = ticks.due_of(delivery.event), lease.partition

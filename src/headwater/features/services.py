@@ -6,6 +6,7 @@ import msgspec
 
 from headwater.core.clock import Clock
 from headwater.core.thread_offload import Offload
+from headwater.declarations.interceptors import Interceptor
 from headwater.declarations.registry import Registry
 from headwater.features.followed_catalog import FollowedCatalog
 from headwater.features.user_calls import FeatureCalls, LimitedCalls
@@ -14,7 +15,7 @@ from headwater.settings.schema import Settings
 
 
 class Services(msgspec.Struct, frozen=True):
-    """Declarations, settings, clock, backends, and the threads and limits for user functions."""
+    """What the parts of an open store have in common; the backends are behind the interceptors."""
 
     registry: Registry
     settings: Settings
@@ -24,3 +25,4 @@ class Services(msgspec.Struct, frozen=True):
     feature_calls: FeatureCalls
     context_calls: LimitedCalls
     catalog: FollowedCatalog
+    interceptors: Interceptor

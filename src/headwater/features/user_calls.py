@@ -13,6 +13,7 @@ from headwater.core.deadlines import Deadline, DeadlineError, Slot
 from headwater.core.thread_calls import ThreadCall, ThreadsExhaustedError
 from headwater.core.thread_offload import Offload
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.interceptors import Interceptor
 from headwater.errors import (
     DeclarationError,
     FeatureFailedError,
@@ -40,11 +41,12 @@ def is_mistake(error: HeadwaterError) -> bool:
 class FeatureCalls:
     """Runs feature functions with the entity id in the type that the entity annotates."""
 
-    def __init__(self, offload: Offload, seconds: float) -> None:
+    def __init__(self, offload: Offload, seconds: float, interceptors: Interceptor) -> None:
         self._offload = offload
         self.deadline = Deadline(seconds)
+        self.call = interceptors.call("feature", self._call)
 
-    async def call(
+    async def _call(
         self,
         slot: Slot,
         scope: CallScope | None,

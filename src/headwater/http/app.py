@@ -42,7 +42,7 @@ from headwater.http.routing.request_metrics import HEADER, UNMATCHED, RequestIds
 from headwater.http.routing.request_parsing import quoted_path
 from headwater.http.routing.responses import ApiResponse, Cors, negotiate
 from headwater.http.routing.route import AnyEndpoint, Resource, Route, RouteScope, RouteTree
-from headwater.http.routing.traced_requests import trace_requests
+from headwater.http.routing.traced_requests import traced_requests
 from headwater.model.callers import current_caller, set_caller
 from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of
@@ -162,7 +162,7 @@ class App(Router):
         self._running = [mount.running for mount in mounts] + ([hour.running] if hour else [])
         for mount in mounts:
             self.tree.add("POST", mount.path, MountEndpoint(mount))
-        trace_requests(self, tracer_of(store.settings))
+        self._serve = traced_requests(self._answer, tracer_of(store.settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -180,7 +180,7 @@ class App(Router):
         else:
             await super().not_found(scope, receive, send)
 
-    async def _serve(
+    async def _answer(
         self,
         found: tuple[Resource, list[str]],
         path: str,

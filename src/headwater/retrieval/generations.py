@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headwater.core.logging import log
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import ConfigError, IndexMismatchError
 from headwater.features.services import Services
 from headwater.model.indexes import IndexSpec
-from headwater.ports import IndexVersion
-from headwater.retrieval.embeddings import Embedder, Embedders
+from headwater.ports import Embedding, IndexVersion
+from headwater.retrieval.embeddings import Embedder, Embedders, TextKind
 
 
 class Generations:
@@ -17,6 +19,7 @@ class Generations:
     def __init__(self, services: Services, embedders: Embedders) -> None:
         self._vectors = services.backends.vectors
         self._embedders = embedders
+        self.embed = services.interceptors.call("embed", _embed)
         self._warned: set[tuple[str, IndexSpec]] = set()
 
     def check(self, index: IndexDef) -> None:
@@ -83,6 +86,10 @@ class Generations:
             differences=built.differences(declared),
             remedy=f"headwater index reindex {index.name}",
         )
+
+
+async def _embed(embedder: Embedder, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
+    return await embedder.embed(texts, kind)
 
 
 def _described(embedder: str, dimensions: int) -> str:

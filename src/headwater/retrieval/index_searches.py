@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.registry import Registry
-from headwater.declarations.retrievers import IndexSearch, RetrieverDef, SearchOptions
+from headwater.declarations.retrievers import IndexSearch, RetrieverDef, SearchOptions, SearchResult
 from headwater.errors import DeclarationError, IndexVersionGoneError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import (
@@ -21,7 +21,7 @@ from headwater.features.read_tracking import IndexSearched, RetrievalKey
 from headwater.features.reader import Reader
 from headwater.features.references import ReferenceOwner, References, id_field
 from headwater.retrieval.past_versions import AsOf
-from headwater.retrieval.search import Searcher, SearchResult
+from headwater.retrieval.search import Searcher
 
 NO_VERSION = "0.0"
 """The version of an index that has never been written to."""

@@ -217,7 +217,8 @@ class Indexer:
         missing = [content_hash for content_hash in texts if content_hash not in embeddings]
         if missing:
             embedder = self._generations.embedder(index, version.spec)
-            made = await embedder.embed([texts[key] for key in missing], "document")
+            unknown = [texts[key] for key in missing]
+            made = await self._generations.embed(embedder, unknown, "document")
             embeddings = embeddings | dict(zip(missing, made, strict=True))
         return embeddings
 

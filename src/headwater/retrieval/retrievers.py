@@ -20,7 +20,7 @@ from headwater.core.metrics import TallyCounter
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.items import Chunk
 from headwater.declarations.registry import SEARCH
-from headwater.declarations.retrievers import RetrieverDef, SearchOptions
+from headwater.declarations.retrievers import RetrieverDef, SearchOptions, SearchResult
 from headwater.errors import (
     HeadwaterError,
     ReplayWriteError,
@@ -52,7 +52,6 @@ from headwater.ports import Cached
 from headwater.retrieval.index_searches import NO_VERSION, IndexQuery, IndexSearches
 from headwater.retrieval.past_versions import AsOf
 from headwater.retrieval.results import PackedChunk, copied, pack, to_chunks, unpack
-from headwater.retrieval.search import SearchResult
 
 CACHED_SEARCHES = "search:"
 """The beginning of the cache keys of all searches."""
@@ -151,8 +150,9 @@ class Retrievers:
         self._searches = searches
         self._texts = FailureTexts(private=services.settings.record.is_private)
         self._flights: SingleFlight[_Results] = SingleFlight()
+        self.run = services.interceptors.call("retrieve", self._run)
 
-    async def run(
+    async def _run(
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> list[Chunk]:
         """Return the retriever's results, or cached ones that are not older than its cache_ttl."""

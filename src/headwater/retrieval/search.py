@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import from_micros
@@ -17,7 +16,7 @@ from headwater.declarations.filters import parse_filters
 from headwater.declarations.function_checks import is_async
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.items import Chunk
-from headwater.declarations.retrievers import Rerank, SearchOptions
+from headwater.declarations.retrievers import Rerank, SearchOptions, SearchResult
 from headwater.errors import HeadwaterError, InvalidInputError, RerankFailedError
 from headwater.features.call_scope import current_scope
 from headwater.features.caller_limits import check_index_limits
@@ -39,20 +38,6 @@ _FUSION = 60
 """The constant of reciprocal rank fusion: the larger, the less the first ranks count."""
 
 
-class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The chunks that a search found, and the version of the index that it searched.
-
-    The version is None if the index had none yet.
-    """
-
-    index: str
-    version: IndexVersion | None
-    query: str
-    options: SearchOptions
-    chunks: list[Chunk]
-    searched_at: int
-
-
 class _Searched(NamedTuple):
     """A version of an index, and the time in microseconds if it is to be searched as of it."""
 
@@ -64,14 +49,17 @@ class Searcher:
     """Searches indexes."""
 
     def __init__(self, services: Services, generations: Generations) -> None:
-        self._vectors = services.backends.vectors
+        self._vectors, around = services.backends.vectors, services.interceptors
+        self._nearest = around.call("vectors.nearest", self._vectors.nearest)
+        self._matching = around.call("vectors.matching", self._vectors.matching)
+        self.run = around.search(self._run)
         self._clock = services.clock
         self._calls = services.context_calls
         self._generations = generations
         self._known: dict[str, IndexVersion] = {}
         """The generation of each index that the last search read."""
 
-    async def run(
+    async def _run(
         self, index: IndexDef, query: str, options: SearchOptions, as_of: AsOf | None = None
     ) -> SearchResult:
         """Return the chunks that match a query best; inside an as_of replay those of the past."""
@@ -148,26 +136,23 @@ class Searcher:
     async def _hits(self, search: _Search) -> Hits:
         mode = search.options.mode
         if mode == "text":
-            return await self._matching(search)
+            return await self._matching(search.matching())
         searched = search.searched
         embedder = self._generations.embedder(
             search.declared, searched.version.spec, is_active=searched.as_of is None
         )
-        (embedding,) = await embedder.embed([search.query], "query")
-        nearest = await self._vectors.nearest(search.nearest(embedding, embedder.min_score))
+        (embedding,) = await self._generations.embed(embedder, [search.query], "query")
+        nearest = await self._nearest(search.nearest(embedding, embedder.min_score))
         if mode == "vector":
             return nearest
-        matching = await self._matching(search)
+        matching = await self._matching(search.matching())
         if matching.changed_at != nearest.changed_at:
             # The index has changed in between: both are to be of one version.
             version = replace(search.searched.version, changed_at=nearest.changed_at)
             earlier = search.searched._replace(version=version, as_of=nearest.changed_at)
-            matching = await self._matching(search._replace(searched=earlier))
+            matching = await self._matching(search._replace(searched=earlier).matching())
         words = _at_least(matching.hits, embedding, search.options.min_score)
         return replace(nearest, hits=fuse(nearest.hits, words))
-
-    async def _matching(self, search: _Search) -> Hits:
-        return await self._vectors.matching(search.matching())
 
 
 class _Search(NamedTuple):

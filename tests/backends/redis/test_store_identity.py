@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
@@ -17,6 +17,7 @@ from headwater.backends.redis.store_identity import create_store
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, StoreLostError, StoreMismatchError
+from headwater.model.values import Cells
 from headwater.ports import Point
 from headwater.settings.schema import Settings
 from tests.engine.support import past, query, until
@@ -140,14 +141,14 @@ async def test_a_rebuild_during_which_redis_loses_its_data_again_has_not_rebuilt
     await lose(redis, keys)
     store = await shop()
     online = (await runtime_of(store).open()).backends.online
-    restore = type(online).restore
+    restore = online.restore
 
-    async def restore_and_lose(*arguments: object) -> None:
-        await restore(*arguments)  # type: ignore[arg-type]
+    async def restore_and_lose(entity: str, values: Mapping[str, Cells]) -> None:
+        await restore(entity, values)
         await lose(redis, keys)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(online), "restore", restore_and_lose)
+        patch.setattr(online, "restore", restore_and_lose)
         with pytest.raises(BackendError, match="run `headwater rebuild --adopt` again"):
             await store.admin.rebuild(adopt=True)
     assert await well(store) == [False, False]

@@ -347,10 +347,10 @@ async def test_a_record_that_must_be_signed_is_never_made_without_a_key(
 ) -> None:
     made = await shop.plain("a")
     core = open_core(await shop.store.get_record(made.context_id))
-    backends = (await runtime_of(shop.store).open()).backends
-    log, erasures = backends.records, backends.erasures
+    engine = await runtime_of(shop.store).open()
+    required = msgspec.structs.replace(engine, settings=settings.replace(signature_mode="required"))
     with pytest.raises(SignatureError, match="HEADWATER_SIGNING_KEY"):
-        Recorder(log, erasures, settings.replace(signature_mode="required")).seal(core)
+        Recorder(required).seal(core)
 
 
 async def test_a_log_that_fails_does_not_fail_the_context(

@@ -29,6 +29,7 @@ from headwater.core.clock import Clock, to_micros
 from headwater.core.tokens import Tokenizer
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.function_checks import annotations_of
+from headwater.declarations.interceptors import Interceptors
 from headwater.declarations.meanings import declared_as, named_at
 from headwater.errors import FreshnessSLAError, InvalidInputError, RecordValueError, ReplayError
 from headwater.errors.hints import nearest
@@ -334,6 +335,7 @@ class Replayer:
                 signature_mode="off", record={"include_content": True}
             ),
             backends=replace(services.backends, records=records),
+            interceptors=Interceptors(),
         )
         return Assembler(replayed, self._reader, counted=lambda context: None)
 

@@ -9,14 +9,16 @@ from contextlib import asynccontextmanager, suppress
 from msgspec.structs import replace
 
 from headwater.backends.connect import connect_group
+from headwater.backends.intercepted import intercepted
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.interceptors import Interceptors
 from headwater.declarations.run_set import RunSet
 from headwater.engine.engine import Engine
 from headwater.engine.worker.batch import run_batch
 from headwater.engine.worker.lanes import Lane
 from headwater.engine.worker.quarantine import run_quarantined
 from headwater.errors import BackendError, LeaseLostError, VersionConflictError
-from headwater.features.conversions import convert_reads
+from headwater.features.conversions import conversions
 from headwater.model.catalog import BackfillState
 from headwater.model.values import INTERNAL, new_id
 from headwater.ports import Batch, Delivery, Lease, Outcome, position_order
@@ -152,8 +154,8 @@ async def catching_up(
     """Join the consumer group of a backfill for the code inside."""
     settings = engine.settings.replace(worker={"consumer_group": backfill.group})
     async with connect_group(settings, engine.clock) as backends:
-        convert_reads(backends, engine.registry)
-        own = replace(engine, settings=settings, backends=backends)
+        converted = intercepted(backends, Interceptors(*conversions(engine.registry)))
+        own = replace(engine, settings=settings, backends=converted)
         member = CatchUp(own, variant, backfill)
         async with member.registered():
             yield member

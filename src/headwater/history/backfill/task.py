@@ -20,6 +20,7 @@ from headwater.core.partitioning import bucket_of
 from headwater.core.sql_literals import text, texts
 from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.interceptors import Interceptors
 from headwater.errors import BackfillRefusedError, HeadwaterError, ReplayWriteError
 from headwater.features.batch_state import (
     BatchState,
@@ -112,7 +113,7 @@ class _TaskRun:
         self._served = registry.feature(job.feature).series
         past = PastValues(services.backends.offline, registry, definition, pruned)
         self._state = ReplayState(definition, past)
-        self._handlers = EventHandlers(services)
+        self._handlers = EventHandlers(replace(services, interceptors=Interceptors()))
         last = commits.last()[1]
         self._report = last.report
         self._state.unstored = Counter(last.report.unstored)

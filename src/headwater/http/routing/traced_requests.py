@@ -8,28 +8,26 @@ from functools import partial
 from starlette.types import Message, Receive, Scope, Send
 
 from headwater.core.tracing import Tracer, header_traceparent
-from headwater.core.wrapping import wrap_method
 from headwater.http.routing.request_metrics import METHODS
 from headwater.http.routing.route import Resource
 from headwater.telemetry import attributes as names
 
 _Found = tuple[Resource, list[str]]
-_Serve = Callable[[_Found, str, Scope, Receive, Send], Awaitable[None]]
+Serve = Callable[[_Found, str, Scope, Receive, Send], Awaitable[None]]
 # Probes and scrapes would be most of the traces.
 _UNTRACED = frozenset({"public", "metrics"})
 _OTHER = "_OTHER"
 _FIRST_SERVER_ERROR = 500
 
 
-def trace_requests(app: object, tracer: Tracer | None) -> None:
-    """Wrap the answering of requests; without a tracer nothing is wrapped."""
-    if tracer is not None:
-        wrap_method(app, "_serve", partial(_serve, tracer))
+def traced_requests(serve: Serve, tracer: Tracer | None) -> Serve:
+    """Return a function that answers requests in spans; without a tracer it is the same."""
+    return serve if tracer is None else partial(_serve, tracer, serve)
 
 
 async def _serve(
     tracer: Tracer,
-    inner: _Serve,
+    inner: Serve,
     found: _Found,
     path: str,
     scope: Scope,

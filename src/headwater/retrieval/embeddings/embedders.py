@@ -35,8 +35,6 @@ class Embedders:
         self._providers: Providers | None = None
         self._created: dict[_Key, Embedder] = {}
         self._lock = Lock()
-        self.on_created: Callable[[Embedder], None] | None = None
-        """Called with each embedder before it is used."""
 
     def of(self, definition: IndexDef) -> Embedder:
         """Return the embedder that an index declares, or that of the settings.
@@ -128,9 +126,7 @@ class Embedders:
     def _kept(self, key: _Key, create: Callable[[Providers], Embedder]) -> Embedder:
         with self._lock:
             if key not in self._created:
-                embedder = self._created[key] = create(self._loaded())
-                if self.on_created is not None:
-                    self.on_created(embedder)
+                self._created[key] = create(self._loaded())
             return self._created[key]
 
     def _loaded(self) -> Providers:
