@@ -15,18 +15,21 @@ class BoundedVerb:
     def __init__(self, verb: Verb, group: Verbs) -> None:
         self._verb = verb
         self._group = group
+        self._reply = verb.reply
         self._seconds = verb.seconds if verb.is_cut_off else None
         self._running = 0
 
     async def run(self, arguments: Arguments) -> Any:
-        """Return the result; raise TooManyCallsError or SlowCallError beyond the bounds."""
+        """Return the result or its reply; raise an error beyond the bounds."""
         verb = self._verb
         if self._running >= verb.at_once:
             raise TooManyCallsError(verb.operation, verb.at_once)
         self._running += 1
         try:
             async with asyncio.timeout(self._seconds) as limit:
-                return await run(verb, self._group, arguments)
+                if self._reply is None:
+                    return await run(verb, self._group, arguments)
+                return await self._reply.make(self._group, **arguments)
         except TimeoutError:
             if limit.expired():
                 raise SlowCallError(verb.operation, verb.seconds) from None

@@ -125,25 +125,31 @@ class Server:
         path = verb.path.format(**{name: quote(str(sent.pop(name)), safe="")
                                    for name in verb.path_names})  # fmt: skip
         body = None if verb.body is None else _encode(sent)
-        kind = verb.answer or verb.returns
+        kind = verb.answers
         request = Request(
             verb.method,
             path,
             sent if body is None else {},
             body,
             # What a repetition removes is not what was removed.
-            is_repeatable=verb.changes is None
-            or verb.method == "PUT"
-            or (verb.method == "DELETE" and kind is NoneType),
+            is_repeatable=verb.is_repeatable
+            and (
+                verb.changes is None
+                or verb.method == "PUT"
+                or (verb.method == "DELETE" and kind is NoneType)
+            ),
         )
         if verb.is_long:
             progress = arguments.get("progress")
             on_line = counted(progress) if verb.step is ProgressStep else shown(verb.step, progress)
-            result = await self._lines(kind, request, on_line)
-        else:
+            return verb.result(await self._lines(kind, request, on_line))
+        try:
             response = await self.send(request)
-            result = None if kind is NoneType else self.decoded(kind, response)
-        return result if verb.answer is None else getattr(result, verb.answer.__struct_fields__[-1])
+        except HeadwaterError as error:
+            if verb.reply is None or type(error) is not verb.reply.absent:
+                raise
+            return None
+        return None if kind is NoneType else verb.result(self.decoded(kind, response))
 
     async def get(self, kind: type[T], path: str, *segments: object, **query: Any) -> T:
         """Read something."""

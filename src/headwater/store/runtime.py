@@ -71,7 +71,7 @@ class Runtime:
         if verb.changes is None:
             return await verb.call(group, arguments)
         check_not_replaying(verb.name)
-        if verb.audits_itself or arguments.get("dry_run"):
+        if not verb.is_logged or verb.audits_itself or arguments.get("dry_run"):
             return await verb.call(group, arguments)
         sent = verb.sent(arguments)
         target = "" if verb.target is None else sent[verb.target]

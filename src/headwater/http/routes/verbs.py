@@ -33,7 +33,7 @@ def verb_routes(group: Verbs, settings: Settings, **given: Arguments) -> list[Ro
 def _route(verb: Verb, handler: Callable[..., Awaitable[Any]]) -> Route:
     handler.__name__, handler.__doc__ = verb.operation, verb.summary
     handler.__module__ = verb.function.__module__
-    answer: Any = verb.answer or verb.returns
+    answer = verb.answers
     return Route(
         verb.method,
         verb.path,

@@ -33,6 +33,8 @@ from typing import (
 import msgspec
 from msgspec import Meta
 
+from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.errors.hints import nearest
 from headwater.model.callers import AccessScope
 from headwater.model.kinds import ROWS
 from headwater.model.progress import ProgressStep
@@ -60,6 +62,18 @@ class Sent(NamedTuple):
     decode: Callable[[Any], Any] | None = None
     name: str | None = None
     """Its name in the API, if another."""
+
+
+class Reply(NamedTuple):
+    """What a server answers, where that is more than the result."""
+
+    kind: Any
+    make: Callable[..., Coroutine[Any, Any, Any]]
+    """Runs the verb of a group with arguments by name, and returns the answer."""
+    result: Callable[[Any], Any]
+    """Returns the result of an answer that a client got."""
+    absent: type[HeadwaterError] | None = None
+    """The error that stands for the result None."""
 
 
 class Field(NamedTuple):
@@ -115,6 +129,8 @@ class Verb:
 
     The log cannot be redacted.
     """
+    is_logged: bool = True
+    """Whether a change is for the audit log, which has no changes of data."""
     audits_itself: bool = False
     """Whether the function writes to the audit log, because the arguments do not say enough."""
     reads: str | None = None
@@ -123,6 +139,10 @@ class Verb:
     """The JSON object whose last field is the result, after the first arguments of the path.
 
     None if the result is an object itself.
+    """
+    reply: Reply | None = None
+    is_repeatable: bool = True
+    """Whether it may be sent again if its outcome is unknown; a change only if its method says so.
     """
     raises: tuple[type[Exception], ...] = ()
     applies_limits: bool = False
@@ -168,8 +188,9 @@ class Verb:
 
     @cached_property
     def summary(self) -> str:
-        """The docstring without its examples."""
-        return inspect.cleandoc(self.function.__doc__ or "").partition("\n>>> ")[0].strip()
+        """The docstring without its examples, and without arguments, whose types describe them."""
+        text = inspect.cleandoc(self.function.__doc__ or "").partition("\n>>> ")[0]
+        return text.partition("\nArgs:\n")[0].strip()
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -181,6 +202,11 @@ class Verb:
     def returns(self) -> Any:
         """The type of the result."""
         return self._hints["return"]
+
+    @property
+    def answers(self) -> Any:
+        """The type of what a server answers."""
+        return self.answer or self.returns if self.reply is None else self.reply.kind
 
     @cached_property
     def step(self) -> Any:
@@ -241,8 +267,20 @@ class Verb:
             namespace={"__doc__": self.summary.partition("\n")[0]},
         )
 
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """The arguments that can be given by name."""
+        parameters = self.signature.parameters.values()
+        named = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
+        return frozenset({*self._by_argument, *named})
+
     def bound(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the given arguments by name."""
+        """Return the given arguments by name; raise InvalidInputError for an unknown one."""
+        for name in named:
+            if name not in self._names:
+                raise InvalidInputError(
+                    f"unknown option {name!r} of {self.name}; {nearest(name, self._names)}"
+                )
         arguments = self.signature.bind(*args, **named).arguments
         for parameter in self.signature.parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
@@ -273,6 +311,12 @@ class Verb:
         *named, _ = self.answer.__struct_fields__
         sent = self.sent(arguments)
         return self.answer(*(sent[name] for name in self.path_names[: len(named)]), result)
+
+    def result(self, answer: Any) -> Any:
+        """Return the result in what a server answered."""
+        if self.reply is not None:
+            return self.reply.result(answer)
+        return answer if self.answer is None else getattr(answer, self.answer.__struct_fields__[-1])
 
     def call(self, group: Verbs, arguments: Arguments) -> Coroutine[Any, Any, Any]:
         """Call the function with arguments by name."""
