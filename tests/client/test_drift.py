@@ -28,7 +28,6 @@ REMOTE = {
 }
 # Arguments that cannot be sent.
 OMITTED = {
-    "search": {"rerank", "unknown"},
     "run": {"source", "runner", "files"},
 }
 

@@ -66,8 +66,8 @@ async def test_an_invalid_document_is_refused_with_its_problem(
         ("a", {"diversity": 1.5}, "diversity must be a number from 0"),
         ("a", {"rerank": "best"}, "rerank must be a function of the query and the chunks"),
         ("a", {"filters": {"year": {"$gtee": 5}}}, "did you mean '$gte'?"),
-        ("a", {"filter": {}}, "unknown option 'filter' of a search; did you mean 'filters'?"),
-        ("a", {"k": 3}, "unknown option 'k' of a search; choose one of as_of, diversity, filters"),
+        ("a", {"filter": {}}, "unknown option 'filter' of search; did you mean 'filters'?"),
+        ("a", {"k": 3}, "unknown option 'k' of search; choose one of as_of, diversity, filters"),
         ("a", {"as_of": datetime(2020, 1, 1)}, "needs a time zone"),  # noqa: DTZ001
         ("a", {"as_of": datetime(9000, 1, 1, tzinfo=UTC)}, "is in the future"),
         ("a", {"as_of": "yesterday"}, "nor the version of an index as records show it"),

@@ -13,6 +13,7 @@ import pytest
 from headwater import FeatureStore
 from headwater.access.errors import SlowCallError, TooManyCallsError
 from headwater.client import AsyncClient, Client
+from headwater.errors import InvalidInputError
 from headwater.http.app import create_app
 from headwater.http.routes.verbs import verb_routes
 from headwater.http.routing.problems import RULES
@@ -51,7 +52,7 @@ READS = [
 ]
 
 # They read, and their arguments are sent in a body because they are long or the action is.
-READS_WITH_A_BODY = {"audit", "compare_versions", "find_copies"}
+READS_WITH_A_BODY = {"audit", "compare_versions", "find_copies", "search_index"}
 
 
 @pytest.mark.parametrize(("group", "verb"), VERBS)
@@ -168,13 +169,17 @@ def over_http(store: FeatureStore) -> httpx.AsyncClient:
 class Stuck:
     """Runs verbs that never end."""
 
-    async def run(self, verb: Verb, group: Verbs, arguments: Any) -> Never:
+    async def run(self, *_: Any) -> Never:
         await asyncio.Event().wait()
         raise AssertionError
 
 
-def stuck_route(verb: Verb, owner: type[Verbs]) -> Callable[..., Awaitable[Any]]:
+def stuck_route(
+    monkeypatch: pytest.MonkeyPatch, verb: Verb, owner: type[Verbs]
+) -> Callable[..., Awaitable[Any]]:
     """Return the function of the route of a verb that never ends."""
+    if verb.reply is not None:
+        monkeypatch.setitem(vars(verb), "reply", verb.reply._replace(make=Stuck().run))
     declaring = next(kind for kind in owner.__mro__ if verb.name in vars(kind))
     routes = verb_routes(declaring(Stuck()), Settings())
     return next(each.function for each in routes if each.function.__name__ == verb.operation)
@@ -186,7 +191,7 @@ async def test_a_verb_runs_as_often_at_the_same_time_as_it_may(
 ) -> None:
     assert 1 <= verb.at_once <= (LONG_AT_ONCE if verb.is_long else 256)
     monkeypatch.setitem(vars(verb), "at_once", 2)
-    call = stuck_route(verb, type(groups_of(store)[group]))
+    call = stuck_route(monkeypatch, verb, type(groups_of(store)[group]))
     running = [asyncio.ensure_future(call()) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(TooManyCallsError, match=f"2 requests run {verb.operation}"):
@@ -205,7 +210,7 @@ async def test_a_verb_that_reads_ends_after_its_time(
     assert 0 < verb.seconds <= 3_600
     monkeypatch.setitem(vars(verb), "seconds", 0.001)
     with pytest.raises(SlowCallError, match=r"0\.001 s"):
-        await stuck_route(verb, type(groups_of(store)[group]))()
+        await stuck_route(monkeypatch, verb, type(groups_of(store)[group]))()
 
 
 @pytest.fixture
@@ -256,6 +261,7 @@ class Given:
 @pytest.fixture
 async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
     """Return the arguments of the reading verbs that require some, by their names in the API."""
+    await store.index("docs", "parcels", "Parcels arrive within 3 days.", {"lang": "en"})
     made = await store.assemble("support", {"user_id": "ada", "question": "Where?"})
     await store.backfills.run("total_spend")
     return {
@@ -268,8 +274,19 @@ async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
         "explain_context": Given(made.context_id),
         "read_causes": Given(made.context_id),
         "diff_contexts": Given(made.context_id, made.context_id),
+        "read_document": Given("docs", "parcels"),
+        "search_index": Given("docs", "When do parcels arrive?", as_of=store.clock.now()),
         "find_copies": Given(made.context_id, "/inputs/question"),
     }
+
+
+@pytest.mark.parametrize(("group", "verb"), VERBS)
+async def test_an_option_that_a_verb_does_not_have_is_refused_and_never_ignored(
+    store: FeatureStore, client: AsyncClient, group: str, verb: Verb
+) -> None:
+    for owner in (store, client):
+        with pytest.raises((InvalidInputError, TypeError), match="'featur'"):
+            await member(owner, group, verb)(featur="total_spend")
 
 
 @pytest.mark.parametrize(("group", "verb"), READS)

@@ -12,7 +12,7 @@ from headwater.client.contexts import ContextCalls, RecordCalls
 from headwater.client.events import EventCalls, PublishCalls
 from headwater.client.features import FeatureCalls
 from headwater.client.history import HistoryCalls
-from headwater.client.indexes import IndexCalls, SearchCalls
+from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import FailedEvent, Publisher, PublisherOptions
 from headwater.client.server import Server
 from headwater.core.clock import SystemClock
@@ -27,6 +27,7 @@ from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs
 from headwater.store.verbs.backfills import BackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs
+from headwater.store.verbs.indexes import SearchVerbs
 
 
 class ServerAdmin(AdminVerbs):
@@ -80,7 +81,7 @@ class ServerAdmin(AdminVerbs):
         return await self._server.get(Series, "/v1/series")
 
 
-class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchCalls, AuditLogVerbs):
+class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchVerbs, AuditLogVerbs):
     """A Headwater server, with the verbs, arguments, results and errors of a ``FeatureStore``.
 
     Args:

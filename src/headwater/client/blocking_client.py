@@ -9,7 +9,6 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater.client.async_client import AsyncClient, ServerAdmin
 from headwater.client.contexts import RecordCalls
-from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import Publisher
 from headwater.core.blocking import Blocking, SyncLoop, blocking
 from headwater.store.verbs.admin import SyncAdminVerbs
@@ -50,14 +49,6 @@ class BlockingRecordCalls(SyncRecordVerbs[RecordCalls]):
     """``client.records``."""
 
     iter = iterating(RecordCalls.iter)
-
-
-class BlockingIndexCalls(SyncIndexVerbs[IndexCalls]):
-    """``client.indexes``."""
-
-    get_document = blocking(IndexCalls.get_document)
-    load = blocking(IndexCalls.load)
-    retain = blocking(IndexCalls.retain)
 
 
 class BlockingServerAdmin(SyncAdminVerbs[ServerAdmin]):
@@ -107,7 +98,7 @@ class Client(Blocking[AsyncClient]):
         self.url = client.url
         self.bus = SyncEventVerbs(client.bus, loop)
         self.records = BlockingRecordCalls(client.records, loop)
-        self.indexes = BlockingIndexCalls(client.indexes, loop)
+        self.indexes = SyncIndexVerbs(client.indexes, loop)
         self.dead_letters = SyncDeadLetterVerbs(client.dead_letters, loop)
         self.history = SyncHistoryVerbs(client.history, loop)
         self.catalog = SyncCatalogVerbs(client.catalog, loop)

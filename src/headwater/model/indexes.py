@@ -24,6 +24,7 @@ from msgspec import Meta
 from headwater.core.short_repr import short_repr
 from headwater.errors import InvalidInputError
 from headwater.model.kinds import (
+    ROWS,
     DocumentId,
     IndexName,
     Metadata,
@@ -31,7 +32,14 @@ from headwater.model.kinds import (
 )
 
 MOST_DOCUMENTS = 1_000
+MAX_RESULTS = 1_000
 
+SearchMode = Literal["vector", "text", "hybrid"]
+TopK = Annotated[int, ROWS, Meta(ge=1, description="How many chunks at most.", examples=[3])]
+SearchKind = Annotated[
+    SearchMode, Meta(description="By meaning, by words, or by both.", examples=["vector"])
+]
+Text = Annotated[str, Meta(examples=["Parcels take two days."])]
 Query = Annotated[
     str,
     Meta(
@@ -71,25 +79,6 @@ AsOf = Annotated[
         extra_json_schema={"minLength": 1},
     ),
 ]
-
-
-class SearchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A search of an index.
-
-    ``as_of`` is a time with a time zone, a duration such as ``2h``, or a version of the index.
-    """
-
-    query: Query
-    top_k: Annotated[
-        int, Meta(ge=1, le=MAX_RESULTS, description="How many chunks at most.", examples=[3])
-    ] = 5
-    mode: Annotated[
-        SearchMode, Meta(description="By meaning, by words, or by both.", examples=["vector"])
-    ] = "vector"
-    filters: Filters | None = None
-    min_score: MinScore | None = None
-    diversity: Diversity = 0.0
-    as_of: AsOf | None = None
 
 
 class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,13 +152,6 @@ class Retrieved(msgspec.Struct, frozen=True, kw_only=True):
     index: RetrievedIndex | None
 
 
-class DocumentBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A document to index."""
-
-    text: Annotated[str, Meta(examples=["Parcels take two days."])]
-    metadata: Metadata = {}
-
-
 class IndexedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The current version of a document."""
 
@@ -186,9 +168,11 @@ class DocumentText(IndexedDocument, frozen=True, kw_only=True):
     text: str
 
 
-class NewDocument(DocumentBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NewDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A document to index, with its id."""
 
+    text: Text
+    metadata: Metadata = {}
     id: DocumentId
 
 
@@ -330,8 +314,6 @@ class Document(msgspec.Struct, frozen=True):
     metadata: Mapping[str, Any] = {}
 
 
-MAX_RESULTS = 1_000
-SearchMode = Literal["vector", "text", "hybrid"]
 Documents = Iterable[Document] | AsyncIterable[Document]
 _MAX_DOCUMENTS = 256
 _FIRST_CHARACTERS = 50_000

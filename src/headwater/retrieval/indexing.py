@@ -11,7 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.declarations.indexes import IndexDef
-from headwater.features.call_scope import current_scope
+from headwater.features.call_scope import check_not_replaying, current_scope, track_source
+from headwater.features.caller_limits import check_document_limits, check_index_limits
 from headwater.features.services import Services
 from headwater.model.indexes import (
     Documents,
@@ -55,8 +56,12 @@ class Indexer:
         """Return a document as it is stored; raise InvalidInputError if it cannot be."""
         return checked_document(document_id, text, metadata, self._limits)
 
-    async def index(self, index: IndexDef, document: PlainDocument) -> None:
+    async def index(
+        self, index: IndexDef, document_id: str | int, text: object, metadata: object
+    ) -> None:
         """Write a document; inside a handler as part of the handler's transaction."""
+        check_document_limits(index, document_id)
+        document = self.checked(document_id, text, metadata)
         transaction = current_scope().transaction
         cause = "index" if transaction is None else transaction.cause
         version = await self._generations.active(index)
@@ -66,8 +71,9 @@ class Indexer:
         else:
             transaction.stage_document(writes[0])
 
-    async def unindex(self, index: IndexDef, document_id: object) -> None:
+    async def unindex(self, index: IndexDef, document_id: str | int) -> None:
         """Remove a document; inside a handler as part of the handler's transaction."""
+        check_document_limits(index, document_id)
         document = checked_id(document_id)
         transaction = current_scope().transaction
         version = await self._vectors.version(index.name)
@@ -94,6 +100,8 @@ class Indexer:
 
     async def document(self, index: IndexDef, document_id: object) -> StoredDocument | None:
         """Return the current version of a document."""
+        check_index_limits(index)
+        track_source("document", index.name, str(document_id))
         document = checked_id(document_id)
         return (await self._vectors.documents(index.name, [document])).get(document)
 
@@ -101,6 +109,7 @@ class Indexer:
         self, index: IndexDef, documents: Documents, progress: OnLoaded | None = None
     ) -> LoadReport:
         """Write many documents, in batches that are embedded and stored together."""
+        check_not_replaying("load")
         loaded = LoadReport()
         async for batch in batches(documents):
             version = await self._generations.active(index)
@@ -136,6 +145,7 @@ class Indexer:
 
     async def retain(self, index: IndexDef, document_ids: Collection[object]) -> int:
         """Remove all documents but some; return how many were removed."""
+        check_not_replaying("retain")
         retained = set(map(checked_id, document_ids))
         removed, after = 0, ""
         while page := await self._vectors.document_ids(index.name, after=after, limit=_PAGE):

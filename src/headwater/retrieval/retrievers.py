@@ -30,11 +30,13 @@ from headwater.errors import (
 from headwater.features.call_scope import (
     ReplayedSearch,
     calling,
+    check_allowed_in_handler,
     current_reads,
     current_scope,
     track_search,
     tracking,
 )
+from headwater.features.caller_limits import check_index_limits
 from headwater.features.failure_texts import FailureTexts
 from headwater.features.read_tracking import (
     IndexSearched,
@@ -182,6 +184,8 @@ class Retrievers:
         self, index: IndexDef, text: str, options: SearchOptions, as_of: AsOf | None
     ) -> list[Chunk]:
         """Search an index directly; inside a context it is tracked like a retriever."""
+        check_allowed_in_handler("search")
+        check_index_limits(index)
         # The caller may change its filters later; the record has them as they were.
         if options.filters is not None:
             options = msgspec.structs.replace(options, filters=_copied(options.filters))

@@ -24,9 +24,7 @@ from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.contexts import ContextVerbs
 from headwater.store.events import EventBus, SyncEventBus
-from headwater.store.indexes import StoreIndexes, SyncStoreIndexes
 from headwater.store.runtime import Runtime
-from headwater.store.searching import SearchVerbs
 from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
 from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
@@ -34,6 +32,7 @@ from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVe
 from headwater.store.verbs.events import PublishVerbs
 from headwater.store.verbs.features import FeatureVerbs
 from headwater.store.verbs.history import HistoryVerbs, SyncHistoryVerbs
+from headwater.store.verbs.indexes import IndexVerbs, SearchVerbs, SyncIndexVerbs
 from headwater.store.verbs.records import RecordVerbs, SyncRecordVerbs
 from headwater.store.writing import set_value
 
@@ -71,7 +70,7 @@ class FeatureStore(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditL
         self.bus = EventBus(runtime)
         self.records = RecordVerbs(runtime)
         self.dead_letters = DeadLetterVerbs(runtime)
-        self.indexes = StoreIndexes(runtime)
+        self.indexes = IndexVerbs(runtime)
         self.history = HistoryVerbs(runtime)
         self.backfills = BackfillVerbs(runtime)
         self.catalog = CatalogVerbs(runtime)
@@ -224,7 +223,7 @@ class SyncStore(Blocking[FeatureStore]):
         self.bus = SyncEventBus(store.bus, loop)
         self.records = SyncRecordVerbs(store.records, loop)
         self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
-        self.indexes = SyncStoreIndexes(store.indexes, loop)
+        self.indexes = SyncIndexVerbs(store.indexes, loop)
         self.history = SyncHistoryVerbs(store.history, loop)
         self.backfills = SyncBackfillVerbs(store.backfills, loop)
         self.catalog = SyncCatalogVerbs(store.catalog, loop)

@@ -1007,12 +1007,15 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the current version of a document. */
+        /** Return the current version of a document. */
         get: operations["read_document"];
-        /** Index a document, in place of its earlier version; the next search finds it. */
+        /**
+         * Index a document, in place of its earlier version; the next search finds it.
+         * @description Only chunks that are new are embedded.
+         */
         put: operations["index_document"];
         post?: never;
-        /** Remove a document and its chunks, if it is there. */
+        /** Remove a document and its chunks from an index, if it is there. */
         delete: operations["remove_document"];
         options?: never;
         head?: never;
@@ -1088,8 +1091,7 @@ export interface paths {
         /**
          * Split and embed all documents as the index is declared now; return how many were.
          * @description Searches read the earlier contents until all documents are done. A call that was interrupted
-         *     is continued by the next one. ``progress`` is called with the number of documents that are
-         *     done and of all.
+         *     is continued by the next one.
          */
         post: operations["reindex"];
         delete?: never;
@@ -1324,7 +1326,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Search an index by meaning, by words or by both. */
+        /** Search an index by meaning, by words or by both; the chunks that match best come first. */
         post: operations["search_index"];
         delete?: never;
         options?: never;
@@ -2311,20 +2313,6 @@ export interface components {
             value: unknown;
         };
         /**
-         * DocumentBody
-         * @description A document to index.
-         */
-        DocumentBody: {
-            /**
-             * @description Data to filter by; names are not empty and do not begin with a dollar.
-             * @default {}
-             */
-            metadata: {
-                [key: string]: components["schemas"]["MetadataValue"];
-            };
-            text: string;
-        };
-        /**
          * DocumentsBody
          * @description Documents to index.
          */
@@ -2931,6 +2919,20 @@ export interface components {
             missing: number;
             rows: number;
             values: number;
+        };
+        /**
+         * IndexDocumentBody
+         * @description Index a document, in place of its earlier version; the next search finds it.
+         */
+        IndexDocumentBody: {
+            /**
+             * @description Data to filter by; names are not empty and do not begin with a dollar.
+             * @default {}
+             */
+            metadata: {
+                [key: string]: components["schemas"]["MetadataValue"];
+            };
+            text: string;
         };
         /**
          * IndexedDocument
@@ -3837,38 +3839,6 @@ export interface components {
             next_due: string;
         };
         /**
-         * SearchBody
-         * @description A search of an index.
-         *
-         *         ``as_of`` is a time with a time zone, a duration such as ``2h``, or a version of the index.
-         */
-        SearchBody: {
-            /** @default null */
-            as_of: string | null;
-            /**
-             * @description From 0, only relevance counts, to 1.
-             * @default 0
-             */
-            diversity: number;
-            /** @default null */
-            filters: Record<string, never> | null;
-            /** @default null */
-            min_score: number | null;
-            /**
-             * @description By meaning, by words, or by both.
-             * @default vector
-             * @enum {unknown}
-             */
-            mode: "hybrid" | "text" | "vector";
-            /** @description What to search for. */
-            query: string;
-            /**
-             * @description How many chunks at most.
-             * @default 5
-             */
-            top_k: number;
-        };
-        /**
          * SearchHit
          * @description A chunk that was found, and where it comes from.
          */
@@ -3893,6 +3863,36 @@ export interface components {
             chunks: components["schemas"]["SearchHit"][];
             index: string;
             version: string | null;
+        };
+        /**
+         * SearchIndexBody
+         * @description Search an index by meaning, by words or by both; the chunks that match best come first.
+         */
+        SearchIndexBody: {
+            /** @default null */
+            as_of: string | null;
+            /**
+             * @description From 0, only relevance counts, to 1.
+             * @default 0
+             */
+            diversity: number;
+            /** @default null */
+            filters: Record<string, never> | null;
+            /** @default null */
+            min_score: number | null;
+            /**
+             * @description By meaning, by words, or by both.
+             * @default vector
+             * @enum {unknown}
+             */
+            mode: "hybrid" | "text" | "vector";
+            /** @description What to search for. */
+            query: string;
+            /**
+             * @description How many chunks at most.
+             * @default 5
+             */
+            top_k: number;
         };
         /**
          * SentHistory
@@ -5722,7 +5722,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["DocumentBody"];
+                "application/json": components["schemas"]["IndexDocumentBody"];
             };
         };
         responses: {
@@ -6159,7 +6159,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["SearchBody"];
+                "application/json": components["schemas"]["SearchIndexBody"];
             };
         };
         responses: {

@@ -1,4 +1,4 @@
-"""Routes that search indexes, and read and change their documents."""
+"""Routes that run retrievers, and load or retain the documents of an index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -14,65 +13,45 @@ from headwater.contexts.freshness import age_ms, search_reason
 from headwater.core.codec import encode_custom
 from headwater.core.json_values import plain
 from headwater.declarations.items import Chunk
-from headwater.declarations.retrievers import SearchOptions
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import InvalidInputError, UnknownDocumentError
+from headwater.errors import InvalidInputError
 from headwater.features.read_tracking import IndexSearched, TrackedRetrieval
 from headwater.http.routing.request_parsing import UploadedFile
-from headwater.http.routing.responses import NO_CONTENT, ApiResponse
+from headwater.http.routing.responses import ApiResponse
 from headwater.http.routing.route import Route
 from headwater.http.routing.streaming import ProgressResponse, Reporter
 from headwater.model.indexes import (
     Document,
-    DocumentBody,
     DocumentsBody,
-    DocumentText,
-    IndexedDocument,
     LoadReport,
     RetainedIndex,
     RetrieveBody,
     Retrieved,
     RetrievedIndex,
-    SearchBody,
     SearchHit,
-    SearchHits,
 )
-from headwater.model.kinds import DocumentId, IndexName, RetrieverName
+from headwater.model.kinds import IndexName, RetrieverName
 from headwater.model.progress import NDJSON, ActionLine, ProgressStep
 from headwater.retrieval.document_checks import checked_document
 from headwater.store.feature_store import FeatureStore
 from headwater.store.retrieving import run_retriever
 
-D = TypeVar("D", bound=IndexedDocument)
-
 
 class Indexes:
-    """Searches indexes, and reads and changes their documents."""
+    """Runs retrievers, and loads or retains the documents of an index."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
         self._private = store.settings.record.is_private
 
     def routes(self) -> list[Route]:
-        document = "/v1/index/{index}/{document}"
         return [
-            Route("POST", "/v1/search/{index}", "read", self.search_index, applies_limits=True),
             Route(
                 "POST",
                 "/v1/retrievers/{name}",
                 "read",
                 self.run_retriever,
                 documents=Retrieved,
-                applies_limits=True,
-            ),
-            Route("PUT", document, "ingest", self.index_document, applies_limits=True),
-            Route("GET", document, "read", self.read_document, applies_limits=True),
-            Route(
-                "DELETE",
-                document,
-                "ingest",
-                self.remove_document,
-                status=NO_CONTENT,
                 applies_limits=True,
             ),
             Route(
@@ -95,45 +74,11 @@ class Indexes:
             ),
         ]
 
-    async def search_index(self, index: IndexName, body: SearchBody) -> SearchHits:
-        """Search an index by meaning, by words or by both."""
-        runtime = runtime_of(self._store)
-        definition = runtime.registry.index(index)
-        options = SearchOptions(
-            top_k=body.top_k,
-            mode=body.mode,
-            filters=body.filters,
-            min_score=body.min_score,
-            diversity=body.diversity,
-        )
-        searcher = (await runtime.open()).searcher
-        found = await searcher.run(definition, body.query, options, body.as_of)
-        return SearchHits(
-            index=index,
-            version=None if found.version is None else found.version.text,
-            chunks=_hits(found.chunks),
-        )
-
     async def run_retriever(self, name: RetrieverName, body: RetrieveBody) -> ApiResponse:
         """Run a retriever by its name; nothing is recorded."""
         found = await run_retriever(runtime_of(self._store), name, body.params)
         result = _retrieved(found, self._store.clock.now())
         return ApiResponse(msgspec.json.encode(plain(result), enc_hook=encode_custom))
-
-    async def index_document(
-        self, index: IndexName, document: DocumentId, body: DocumentBody
-    ) -> IndexedDocument:
-        """Index a document, in place of its earlier version; the next search finds it."""
-        await self._store.index(index, document, body.text, body.metadata)
-        return await self._read(IndexedDocument, index, document)
-
-    async def read_document(self, index: IndexName, document: DocumentId) -> DocumentText:
-        """Read the current version of a document."""
-        return await self._read(DocumentText, index, document)
-
-    async def remove_document(self, index: IndexName, document: DocumentId) -> None:
-        """Remove a document and its chunks, if it is there."""
-        await self._store.unindex(index, document)
 
     async def load_documents(self, index: IndexName, body: DocumentsBody) -> ProgressResponse:
         """Index documents, in place of their earlier versions; unchanged ones are left as they are.
@@ -159,12 +104,6 @@ class Indexes:
             return RetainedIndex(index, await self._store.indexes.retain(index, ids))
 
         return ProgressResponse(action, private=self._private, closing=body.close)
-
-    async def _read(self, kind: type[D], index: str, document: str) -> D:
-        stored = await self._store.indexes.get_document(index, document)
-        if stored is None:
-            raise UnknownDocumentError(index, document)
-        return msgspec.convert({"index": index, **msgspec.structs.asdict(stored)}, kind)
 
 
 def _retrieved(found: TrackedRetrieval, now: datetime) -> Retrieved:

@@ -74,7 +74,6 @@ _ASSEMBLING = (
     errors.ContextTimeoutError,
 )
 _RECORDED = (errors.UnknownContextError, errors.AmbiguousRefError, errors.DamagedRecordError)
-_DOCUMENTS = (errors.UnknownNameError, errors.UnknownDocumentError)
 _EMBEDDING = (
     errors.UnknownNameError,
     errors.IndexMismatchError,
@@ -115,10 +114,6 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
         errors.RecordValueError,
         errors.FeatureFailedError,
     ),
-    "search_index": (*_EMBEDDING, errors.RerankFailedError),
-    "index_document": _EMBEDDING,
-    "read_document": _DOCUMENTS,
-    "remove_document": _DOCUMENTS,
     "tail_events": (request_errors.TooManyTailsError,),
     "load_documents": (errors.UnknownNameError,),
     "redact": _RECORDED,

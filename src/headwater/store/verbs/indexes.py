@@ -1,28 +1,268 @@
-"""Whole indexes: their status, building them again and dropping them."""
+"""Indexes: search them, read and change their documents, build them again and drop them."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import msgspec
 
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.indexes import IndexRef, index_name
-from headwater.errors import UnknownNameError
-from headwater.model.indexes import DroppedIndex, IndexList, IndexStatus, ReindexedIndex
-from headwater.model.kinds import IndexName
+from headwater.declarations.items import Chunk
+from headwater.declarations.retrievers import Rerank, SearchOptions
+from headwater.errors import (
+    DurationError,
+    EmbeddingError,
+    IndexMismatchError,
+    RerankFailedError,
+    UnknownDocumentError,
+    UnknownNameError,
+)
+from headwater.model.indexes import (
+    MAX_RESULTS,
+    AsOf,
+    Diversity,
+    DocumentText,
+    DroppedIndex,
+    Filters,
+    IndexedDocument,
+    IndexList,
+    IndexStatus,
+    MinScore,
+    Query,
+    ReindexedIndex,
+    SearchHit,
+    SearchHits,
+    SearchKind,
+    StoredDocument,
+    Text,
+    TopK,
+)
+from headwater.model.kinds import DocumentId, IndexName, Metadata
 from headwater.model.progress import OnStep
-from headwater.store.verbs.verb import LONG_AT_ONCE, Sent, Verbs, verb
+from headwater.store.verbs.verb import LONG_AT_ONCE, Reply, Sent, Verbs, verb
+
+if TYPE_CHECKING:
+    from headwater.model.indexes import Documents, LoadReport, OnLoaded
 
 AnyIndex = Annotated[IndexRef, Sent(IndexName, index_name)]
+AnyDocument = Annotated[str | int, Sent(DocumentId, name="document")]
 # Inside the class, `list` is the verb.
 Statuses = list[IndexStatus]
 
+_DOCUMENT = "/v1/index/{index}/{document}"
+_EMBEDDING = (UnknownNameError, IndexMismatchError, DurationError, EmbeddingError)
+_OF_DOCUMENTS = (UnknownNameError, UnknownDocumentError)
+
+D = TypeVar("D", bound=IndexedDocument)
+
+
+async def _stored(verbs: Verbs, kind: type[D], index: str, document_id: str) -> D:
+    """Return the current version of a document; raise UnknownDocumentError without one."""
+    definition = verbs._runtime.registry.index(index)  # noqa: SLF001 - of this module
+    stored = await (await verbs._engine()).indexer.document(definition, document_id)  # noqa: SLF001
+    if stored is None:
+        raise UnknownDocumentError(index, document_id)
+    return msgspec.convert({"index": index, **msgspec.structs.asdict(stored)}, kind)
+
+
+async def _indexed(
+    verbs: SearchVerbs, index: str, document_id: str, **document: Any
+) -> IndexedDocument:
+    await verbs.index(index, document_id, **document)
+    return await _stored(verbs, IndexedDocument, index, document_id)
+
+
+async def _text(verbs: IndexVerbs, index: str, document_id: str) -> DocumentText:
+    return await _stored(verbs, DocumentText, index, document_id)
+
+
+async def _hits(
+    verbs: SearchVerbs, index: str, query: str, as_of: str | None = None, **options: Any
+) -> SearchHits:
+    definition = verbs._runtime.registry.index(index)  # noqa: SLF001 - of this module
+    searcher = (await verbs._engine()).searcher  # noqa: SLF001 - the same
+    result = await searcher.run(definition, query, SearchOptions(**options), as_of)
+    return SearchHits(
+        index=index,
+        version=None if result.version is None else result.version.text,
+        chunks=[msgspec.convert(each, SearchHit, from_attributes=True) for each in result.chunks],
+    )
+
+
+def _moment(as_of: datetime | str) -> str:
+    return as_of.isoformat() if isinstance(as_of, datetime) else as_of
+
+
+def _chunks(hits: SearchHits) -> list[Chunk]:
+    return [msgspec.convert(hit, Chunk, from_attributes=True) for hit in hits.chunks]
+
+
+def _document(answer: DocumentText) -> StoredDocument:
+    return msgspec.convert(answer, StoredDocument, from_attributes=True)
+
+
+class SearchVerbs(Verbs):
+    """The part of a store that indexes and searches documents."""
+
+    @verb(
+        "PUT",
+        _DOCUMENT,
+        scope="ingest",
+        operation="index_document",
+        changes="index",
+        is_logged=False,
+        reply=Reply(IndexedDocument, _indexed, lambda _: None),
+        raises=_EMBEDDING,
+        applies_limits=True,
+    )
+    async def index(
+        self,
+        index: AnyIndex,
+        document_id: AnyDocument,
+        text: Text,
+        metadata: Annotated[Mapping[str, Any], Sent(Metadata, dict)] | None = {},
+    ) -> None:
+        """Index a document, in place of its earlier version; the next search finds it.
+
+        Only chunks that are new are embedded.
+
+        >>> await store.index("docs", "parcels", "Parcels arrive within 3 days.", {"lang": "en"})
+        >>> [chunk.document for chunk in await store.search("docs", "When do parcels arrive?")]
+        ['parcels']
+
+        Inside a handler it is part of the handler's transaction: it counts if and when the event's
+        values do, and the handler itself does not find it yet.
+        """
+        definition = self._runtime.registry.index(index)
+        await (await self._engine()).indexer.index(definition, document_id, text, metadata)
+
+    @verb(
+        "DELETE",
+        _DOCUMENT,
+        scope="ingest",
+        operation="remove_document",
+        changes="unindex",
+        is_logged=False,
+        raises=_OF_DOCUMENTS,
+        applies_limits=True,
+    )
+    async def unindex(self, index: AnyIndex, document_id: AnyDocument) -> None:
+        """Remove a document and its chunks from an index, if it is there.
+
+        >>> await store.unindex("docs", "parcels")
+        >>> await store.search("docs", "When do parcels arrive?")
+        []
+
+        Inside a handler it is part of the handler's transaction, as `index`.
+        """
+        definition = self._runtime.registry.index(index)
+        await (await self._engine()).indexer.unindex(definition, document_id)
+
+    @verb(
+        "POST",
+        "/v1/search/{index}",
+        scope="read",
+        operation="search_index",
+        reply=Reply(SearchHits, _hits, _chunks),
+        raises=(*_EMBEDDING, RerankFailedError),
+        applies_limits=True,
+        most=MAX_RESULTS,
+        local=("rerank",),
+    )
+    async def search(
+        self,
+        /,
+        index: AnyIndex,
+        query: Query,
+        *,
+        top_k: TopK = 5,
+        mode: SearchKind = "vector",
+        filters: Annotated[Mapping[str, Any], Sent(Filters, dict)] | None = None,
+        min_score: MinScore | None = None,
+        diversity: Diversity = 0.0,
+        rerank: Rerank | None = None,
+        as_of: Annotated[datetime | str, Sent(AsOf, _moment)] | None = None,
+    ) -> list[Chunk]:
+        """Search an index by meaning, by words or by both; the chunks that match best come first.
+
+        Args:
+            mode: by meaning (``vector``), by words (``text``), or by both (``hybrid``).
+            filters: which metadata the chunks have, such as ``{"year": {"$gte": 2020}}``.
+            min_score: the smallest cosine between the query and a chunk.
+            diversity: from 0 to 1: how much chunks that resemble a better one are avoided.
+            rerank: a function of the query and the candidates that returns these in another order,
+                or one score for each; not for clients.
+            as_of: a past moment whose contents are searched: a time, its text, a duration before
+                now such as ``2h``, or a version as records show it.
+
+        >>> (chunk,) = await store.search("docs", "When do parcels arrive?", top_k=1)
+        >>> chunk.text
+        'Parcels arrive within 3 days.'
+        """
+        options = SearchOptions(
+            top_k=top_k,
+            mode=mode,
+            filters=filters,
+            min_score=min_score,
+            diversity=diversity,
+            rerank=rerank,
+        )
+        definition = self._runtime.registry.index(index)
+        return await (await self._engine()).retrievers.search(definition, query, options, as_of)
+
 
 class IndexVerbs(Verbs):
-    """``store.indexes``: describe, rebuild and drop indexes.
+    """``store.indexes``: load, describe, rebuild and drop indexes."""
 
-    Documents are loaded, retained and read by the store's own class and by the client's, which
-    sends many requests for one call.
-    """
+    @verb(
+        "GET",
+        _DOCUMENT,
+        scope="read",
+        operation="read_document",
+        reply=Reply(DocumentText, _text, _document, absent=UnknownDocumentError),
+        raises=_OF_DOCUMENTS,
+        applies_limits=True,
+    )
+    async def get_document(
+        self, index: AnyIndex, document_id: AnyDocument
+    ) -> StoredDocument | None:
+        """Return the current version of a document.
+
+        >>> (await store.indexes.get_document("docs", "parcels")).text
+        'Parcels arrive within 3 days.'
+
+        It is None if there is no such document.
+        """
+        definition = self._runtime.registry.index(index)
+        return await (await self._engine()).indexer.document(definition, document_id)
+
+    async def load(
+        self, index: IndexRef, documents: Documents, *, progress: OnLoaded | None = None
+    ) -> LoadReport:
+        """Index many documents, from an iterable or an async one, in large batches.
+
+        A document that has not changed is left as it is, so a load that was interrupted is simply
+        run again. ``progress`` is called with the numbers so far.
+
+        >>> await store.indexes.load("docs", [Document("returns", "Returns are free.")])
+        <LoadReport documents=1 chunks=1 unchanged=0>
+        """
+        definition = self._runtime.registry.index(index)
+        return await (await self._engine()).indexer.load(definition, documents, progress)
+
+    async def retain(self, index: IndexRef, document_ids: Collection[str | int]) -> int:
+        """Remove all documents but these; return how many were removed.
+
+        After a load of everything that there is, it removes the documents that are gone.
+
+        >>> await store.indexes.retain("docs", ["returns"])
+        1
+        """
+        definition = self._runtime.registry.index(index)
+        return await (await self._engine()).indexer.retain(definition, document_ids)
 
     @verb(
         "GET",
@@ -55,8 +295,10 @@ class IndexVerbs(Verbs):
         """Split and embed all documents as the index is declared now; return how many were.
 
         Searches read the earlier contents until all documents are done. A call that was interrupted
-        is continued by the next one. ``progress`` is called with the number of documents that are
-        done and of all.
+        is continued by the next one.
+
+        Args:
+            progress: called with the number of documents that are done and of all.
 
         >>> await store.indexes.reindex("docs")
         0
@@ -85,12 +327,12 @@ class IndexVerbs(Verbs):
         return await (await self._engine()).reindexer.drop(index_name(index))
 
 
-I_co = TypeVar("I_co", bound=IndexVerbs, covariant=True)
+class SyncIndexVerbs(Blocking[IndexVerbs]):
+    """The blocking form of indexes."""
 
-
-class SyncIndexVerbs(Blocking[I_co]):
-    """The blocking form of what store and client share."""
-
+    get_document = blocking(IndexVerbs.get_document)
+    load = blocking(IndexVerbs.load)
+    retain = blocking(IndexVerbs.retain)
     list = blocking(IndexVerbs.list)
     reindex = blocking(IndexVerbs.reindex)
     drop = blocking(IndexVerbs.drop)

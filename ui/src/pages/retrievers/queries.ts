@@ -27,7 +27,7 @@ export function retrieved(name: string, params: Readonly<Record<string, unknown>
 }
 
 /** A search of an index; what it leaves out has the server's default. */
-export type Search = Pick<Schema<"SearchBody">, "query" | "mode"> & {
+export type Search = Pick<Schema<"SearchIndexBody">, "query" | "mode"> & {
   filters?: Readonly<Record<string, unknown>>;
 };
 
@@ -39,7 +39,7 @@ export function searched(index: string, search: Search | null) {
       body(
         await api.POST("/v1/search/{index}", {
           params: { path: { index } },
-          body: search as Schema<"SearchBody">,
+          body: search as Schema<"SearchIndexBody">,
           signal,
         }),
       ),
