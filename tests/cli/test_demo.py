@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from headwater import verify_record
-from headwater.cli.demo import Filling, send, write_shop
+from headwater.cli.demo.shop.opening import Filling, send, write_shop
 from headwater.cli.demo.shop.week import Event, Question, plan
 from headwater.cli.demo.tour import DemoError, DemoServer, Tour
 from headwater.declarations.runtime import runtime_of
@@ -173,7 +173,7 @@ def test_the_demo_is_in_colour_on_a_terminal(
 
 
 def test_the_shipped_example_can_be_served_as_it_is() -> None:
-    shipped = Path(str(files("headwater.cli.demo"))) / "features.py"
+    shipped = Path(str(files("headwater.cli.demo"))) / "example" / "features.py"
     declared = runtime_of(load_store(shipped)).registry
     assert "total_spend" in declared.features
     assert "support" in declared.contexts
@@ -182,7 +182,7 @@ def test_the_shipped_example_can_be_served_as_it_is() -> None:
 def test_without_the_local_model_the_demo_says_that_search_is_lexical(
     folder: Path,
 ) -> None:
-    shipped = files("headwater.cli.demo")
+    shipped = files("headwater.cli.demo") / "example"
     source = (shipped / "features.py").read_text(encoding="utf-8")
     lexical = "store = FeatureStore()\nheadwater.Index(store, 'help', embedder='lexical')\n"
     source = source.replace("store = FeatureStore()\n", lexical)

@@ -42,7 +42,7 @@ async def test_the_context_of_the_demo_stays_guaranteed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADWATER_HOME", str(tmp_path / "home"))
-    with as_file(files("headwater.cli.demo") / "features.py") as file:
+    with as_file(files("headwater.cli.demo") / "example" / "features.py") as file:
         ada, bob = await _quiet_for_a_day(load_store(file))
     assert "silver customer: 40.0 spent" in ada.content
     assert "silver customer: 0.0 spent" in bob.content

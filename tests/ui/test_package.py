@@ -65,11 +65,11 @@ def test_the_wheel_contains_the_verifier(wheel: Path) -> None:
             assert packed == (VERIFIER / name).read_bytes()
 
 
-def test_the_wheel_contains_the_shop_of_the_demo(wheel: Path) -> None:
-    shop = ROOT / "examples" / "shop"
+def test_the_wheel_contains_the_examples_of_the_demo(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as package:
-        for file in (each for each in shop.iterdir() if each.is_file()):
-            assert package.read(f"headwater/cli/demo/shop/{file.name}") == file.read_bytes()
+        for link, name in (("shop", "shop"), ("example", "tour")):
+            for file in filter(Path.is_file, (ROOT / "examples" / name).iterdir()):
+                assert package.read(f"headwater/cli/demo/{link}/{file.name}") == file.read_bytes()
 
 
 @pytest.fixture
