@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.logging import Outage, log
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.worker import lag_metrics as gauges
+from headwater.engine.worker import periodic_work as gauges
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import backlog, metric, records, until
@@ -116,7 +116,7 @@ async def test_a_group_without_workers_that_holds_back_events_is_measured_and_lo
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(gauges, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(gauges, "_MEASURE_SECONDS", 0.01)
     monkeypatch.setattr(gauges, "_PAUSE_PER_MEASUREMENT", 0)
     monkeypatch.setattr(gauges, "_ABANDONED_SECONDS", 0.0)
     used, left = opened("used"), opened("left")

@@ -19,8 +19,7 @@ from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import shape_of
 from headwater.engine.engine import Engine
-from headwater.engine.worker.catch_up import CatchUp, catching_up
-from headwater.engine.worker.joining import Joiner
+from headwater.engine.worker.joining import CatchUp, Joiner, catching_up
 from headwater.engine.worker.running_versions import RunningVersions
 from headwater.history.backfill.steps import cancelled
 from headwater.history.versions import change_version, version_of

@@ -12,7 +12,7 @@ from headwater import FeatureStore, ServiceEvent, Worker, feature
 from headwater.core.clock import SystemClock
 from headwater.core.logging import Outage
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.worker import lag_metrics as gauges
+from headwater.engine.worker import periodic_work as gauges
 from headwater.settings.schema import Settings
 from tests.engine.support import metric, records, until
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.both_environments
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauges, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(gauges, "_MEASURE_SECONDS", 0.01)
     # On a busy machine, fifty times the length of a measurement is more than a minute.
     monkeypatch.setattr(gauges, "_PAUSE_PER_MEASUREMENT", 0)
     # An earlier test may have left a worker without an end.

@@ -10,7 +10,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.logging import Outage
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.worker.scheduler import Scheduler
+from headwater.engine.worker.periodic_work import Scheduler
 from headwater.features.schedule import next_due
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock

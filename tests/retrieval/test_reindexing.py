@@ -11,7 +11,7 @@ import pytest
 from headwater import Document, FeatureStore, Index, ServiceEvent, Worker, entity, feature
 from headwater.declarations.retrievers import SearchOptions
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.worker import maintenance
+from headwater.engine.worker import periodic_work
 from headwater.errors import EmbeddingError, InvalidInputError, UnknownNameError
 from headwater.model.indexes import Generation
 from headwater.settings.schema import Settings
@@ -208,7 +208,7 @@ async def test_a_process_that_has_searched_before_searches_the_new_generation(
 async def test_workers_repair_documents_that_a_handler_wrote_to_the_old_generation(
     settings: Settings, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(periodic_work, "_MAINTENANCE_SECONDS", 0.05)
     paused = Paused()
     async with redeclared(settings, clock, paused) as store:
 

@@ -4,57 +4,39 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Lock
-from typing import NamedTuple
-
-
-class _Library(NamedTuple):
-    """How to read and to set the number of threads, for the process."""
-
-    read: Callable[[], int]
-    set: Callable[[int], object]
-
-
-def _found() -> _Library | None:
-    """Return the OpenBLAS that NumPy's wheels bring; None if NumPy uses another library."""
-    library = ctypes.CDLL(import_module("numpy.linalg._umath_linalg").__file__)
-    try:
-        return _Library(
-            library.scipy_openblas_get_num_threads64_, library.scipy_openblas_set_num_threads64_
-        )
-    except AttributeError:
-        return None
 
 
 class _SingleThread:
     """The users of a single thread; the last one restores the earlier number of threads."""
 
     def __init__(self) -> None:
-        self._library = _found()
+        library = ctypes.CDLL(import_module("numpy.linalg._umath_linalg").__file__)
+        self._read: Callable[[], int] = lambda: 1
+        self._set: Callable[[int], object] = lambda _: None
+        with suppress(AttributeError):  # NumPy may use another library than that of its wheels
+            self._read = library.scipy_openblas_get_num_threads64_
+            self._set = library.scipy_openblas_set_num_threads64_
         self._lock = Lock()
         self._users = 0
         self._before = 1
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        library = self._library
-        if library is None:
-            yield
-            return
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._before = library.read()
-                library.set(1)
+                self._before = self._read()
+                self._set(1)
         try:
             yield
         finally:
             with self._lock:
                 self._users -= 1
                 if self._users == 0:
-                    library.set(self._before)
+                    self._set(self._before)
 
 
 single_blas_thread = _SingleThread()

@@ -15,6 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TextIO
 
@@ -269,6 +270,18 @@ class Outage:
         if not self._is_ongoing(now):
             log.info("back after an outage", part=self._part, seconds=round(now - self._since, 1))
             log.flush()
+
+    @contextmanager
+    def reporting(
+        self, level: Literal["warning", "error"], problem: str, who: str | int
+    ) -> Iterator[None]:
+        """Report an error of a backend in the code inside, which is not raised, or its success."""
+        try:
+            yield
+        except BackendError as error:
+            self.report(level, problem, error, who)
+        else:
+            self.recovered(who)
 
     def _is_ongoing(self, now: float) -> bool:
         return any(now - failed_at < _FORGET_SECONDS for failed_at in self._failed_at.values())

@@ -23,7 +23,7 @@ from headwater.doctor.workload import (
     unobserved,
     waiting_text,
 )
-from headwater.engine import hour_series as hour
+from headwater.engine import last_hour as hour
 from headwater.engine.last_hour import STEP, ContextCounts, LastHour, summed
 from headwater.errors import HeadwaterError
 from headwater.model.dead_letters import LetterGroups

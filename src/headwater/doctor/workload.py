@@ -11,7 +11,7 @@ from headwater.core.durations import format_duration
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import undeclared_entities
-from headwater.engine.hour_series import Samples, by_context
+from headwater.engine.last_hour import Samples, by_context
 from headwater.errors import EntityChangedError, HeadwaterError, IndexKeyChangedError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
 from headwater.model.admin import ConsumerGroup, ConsumerLag

@@ -6,9 +6,10 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -18,7 +19,6 @@ from headwater.core.logging import Outage
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.engine import Engine
 from headwater.engine.worker.worker import Opens
-from headwater.errors import BackendError
 from headwater.model.contexts import RecordSummary
 from headwater.ports import Cached, RecordQuery
 
@@ -29,6 +29,7 @@ OTHER = "(other)"
 """The name under which contexts are counted if there are too many names."""
 
 _BLOCK = 60
+_PER_MINUTE = 60 // STEP
 _KEPT = timedelta(seconds=STEP * SAMPLES + 2 * _BLOCK)
 # Records are stored a moment after the time that they are about, of a busy server many seconds.
 _SETTLING_SECONDS = 1
@@ -90,11 +91,14 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     backlog: Backlog | None = None
 
 
+Samples = Sequence[Sample | None]
+
+
 class Hour(NamedTuple):
     """The samples of an hour, oldest first, None where one is missing; the time of the last."""
 
     end: int
-    samples: Sequence[Sample | None]
+    samples: Samples
 
 
 class OpensAtTimes(Opens, Protocol):
@@ -131,13 +135,10 @@ class LastHour:
 
     async def _run(self) -> None:
         while True:
-            try:
+            with self._outage.reporting(
+                "warning", "sampling the last hour failed; retrying", "sample"
+            ):
                 await self.update()
-                self._outage.recovered("sample")
-            except BackendError as error:
-                self._outage.report(
-                    "warning", "sampling the last hour failed; retrying", error, "sample"
-                )
             await asyncio.sleep(STEP - (time.time() - _SETTLING_SECONDS) % STEP)
 
     async def update(self) -> None:
@@ -272,3 +273,67 @@ def _counts(records: Sequence[RecordSummary]) -> ContextCounts:
 def summed(counts: Iterable[ContextCounts]) -> ContextCounts:
     """Return the sum of counts."""
     return sum(counts, ContextCounts())
+
+
+def each_backlog(samples: Samples, number: Callable[[Backlog], float]) -> list[float | None]:
+    """Return a number of each sample's backlog."""
+    return [number(sample.backlog) if sample and sample.backlog else None for sample in samples]
+
+
+def each_rate(samples: Samples, count: Callable[[Backlog], int]) -> list[float | None]:
+    """Return the growth of a count per second, from each sample to the next."""
+    backlogs = [sample.backlog if sample else None for sample in samples]
+    return [None, *(_rate(before, after, count) for before, after in pairwise(backlogs))]
+
+
+def _rate(
+    before: Backlog | None, after: Backlog | None, count: Callable[[Backlog], int]
+) -> float | None:
+    if before is None or after is None:
+        return None
+    # Another number of partitions, or a group that began again: the counts are not comparable.
+    if len(before.committed) != len(after.committed) or committed(after) < committed(before):
+        return None
+    # Both are read one partition after the other, so the sum of committed and waiting may go back.
+    return max(0.0, round((count(after) - count(before)) / STEP, 2))
+
+
+def committed(backlog: Backlog) -> int:
+    """Return the number of events that were processed.
+
+    The last partition is left out: it has the ticks of queries, which no caller has published.
+    """
+    return sum(backlog.committed[:-1])
+
+
+def accepted(backlog: Backlog) -> int:
+    """Return the number of events that were processed or wait."""
+    return committed(backlog) + sum(backlog.waiting[:-1])
+
+
+def each_minute(samples: Samples) -> list[ContextCounts | None]:
+    """Return the contexts of the minute before each sample; None if no sample is about it."""
+    counts = [summed(sample.contexts.values()) if sample else None for sample in samples]
+    minutes = (
+        [count for count in counts[max(0, end - _PER_MINUTE) : end] if count is not None]
+        for end in range(1, len(counts) + 1)
+    )
+    return [summed(minute) if minute else None for minute in minutes]
+
+
+def by_context(samples: Samples) -> dict[str, ContextCounts]:
+    """Return the contexts of all samples by their names."""
+    counts_of: dict[str, list[ContextCounts]] = {}
+    for sample in samples:
+        for name, counts in sample.contexts.items() if sample else ():
+            counts_of.setdefault(name, []).append(counts)
+    return {name: summed(counts) for name, counts in counts_of.items()}
+
+
+def partition_rates(samples: Samples) -> list[float]:
+    """Return the events per second of each partition in the last step; none if unknown."""
+    before, after = (sample.backlog if sample else None for sample in samples[-2:])
+    if before is None or after is None or _rate(before, after, committed) is None:
+        return []
+    pairs = zip(before.committed, after.committed, strict=True)
+    return [max(0.0, (new - old) / STEP) for old, new in pairs]

@@ -14,7 +14,6 @@ from headwater.core.logging import Outage
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.series import declared_entry
-from headwater.errors import BackendError
 from headwater.model.catalog import CatalogState
 from headwater.ports import Catalog
 
@@ -59,13 +58,9 @@ class FollowedCatalog:
 
     async def try_to_follow(self) -> None:
         """Do the same, and record what is served; if it fails, go on with what is known."""
-        try:
+        with self._outage.reporting("warning", "catalog not read; retrying", "read"):
             await self.follow()
             await self.declare()
-        except BackendError as error:
-            self._outage.report("warning", "catalog not read; retrying", error, "read")
-        else:
-            self._outage.recovered("read")
 
     @property
     def is_declared(self) -> bool:

@@ -41,7 +41,7 @@ from headwater.engine.backfill.backfills import (
     shown_failures,
 )
 from headwater.engine.engine import Engine
-from headwater.engine.worker.catch_up import CatchUp, catching_up
+from headwater.engine.worker.joining import CatchUp, catching_up
 from headwater.engine.worker.worker import Opens, Worker
 from headwater.errors import BackfillRefusedError
 from headwater.history.backfill.erasing import begin, in_use, install, is_installed

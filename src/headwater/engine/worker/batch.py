@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from itertools import chain
 
 from headwater.backends.erased_writes import count_erased
@@ -24,7 +23,11 @@ NO_FEATURE = "(none)"
 async def run_batch(engine: Engine, run_set: RunSet, batch: Batch) -> Outcome:
     """Run the features that a batch's events trigger; nothing is durable yet."""
     running = _Running(engine, run_set, batch)
-    await run_concurrently(_chains(batch), running.run, engine.settings.worker.concurrency)
+    chains: dict[str, list[Delivery]] = {}
+    for delivery in batch.deliveries:
+        chains.setdefault(delivery.event.entity_id, []).append(delivery)
+    limit = engine.settings.worker.concurrency
+    await run_concurrently(list(chains.values()), running.run, limit)
     return running.outcome()
 
 
@@ -85,7 +88,10 @@ class _Running:
 
     async def _run_internal(self, delivery: Delivery) -> Handled:
         if delivery.event.event_type == MALFORMED:
-            handled = _malformed(delivery, self._engine.clock.now())
+            # A log entry that is not a valid event becomes a dead letter.
+            problem, now = str(delivery.event.payload["problem"]), self._engine.clock.now()
+            failure = Failure(NO_FEATURE, problem, "", 0, now)
+            handled = Handled(delivery.event, 0.0, (), [failure])
             self._dead_letter(handled, delivery)
             return handled
         if delivery.position in self._superseded:
@@ -131,12 +137,6 @@ def voiding(engine: Engine, delivery: Delivery) -> Tombstone | None:
     return ledger.voiding(delivery.event, subjects, delivery.position)
 
 
-def _malformed(delivery: Delivery, now: datetime) -> Handled:
-    """Return the result of a log entry that is not a valid event: it becomes a dead letter."""
-    failure = Failure(NO_FEATURE, str(delivery.event.payload["problem"]), "", 0, now)
-    return Handled(delivery.event, 0.0, (), [failure])
-
-
 def _superseded(batch: Batch) -> set[str]:
     """Return the positions of ticks that are followed by a later tick of the same feature."""
     latest: dict[str, str] = {}
@@ -177,11 +177,3 @@ def give_up(engine: Engine, run_set: RunSet, batch: Batch, deaths: int) -> Outco
         dead=[] if tick else dead_letters(delivery, batch.lease.partition, failures, now),
         checked=checked,
     )
-
-
-def _chains(batch: Batch) -> list[list[Delivery]]:
-    """Return the batch's events by entity: the events of one run one after the other."""
-    chains: dict[str, list[Delivery]] = {}
-    for delivery in batch.deliveries:
-        chains.setdefault(delivery.event.entity_id, []).append(delivery)
-    return list(chains.values())

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
 
 from headwater.core.logging import Outage, log
+from headwater.core.sql_literals import text, texts
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import is_converting
 from headwater.declarations.run_set import RunSet, without_code
 from headwater.declarations.series import declared_entry, shape_of
 from headwater.engine.engine import Engine
-from headwater.engine.worker.backfill_offers import NewFeatures, find_new_features
 from headwater.engine.worker.joining import Joiner, drop_unneeded_groups
-from headwater.errors import BackendUnavailableError, EntityChangedError, TypeChangedError
+from headwater.errors import (
+    BackendError,
+    BackendUnavailableError,
+    EntityChangedError,
+    TypeChangedError,
+)
 from headwater.history import versions
 from headwater.history.backfill.steps import leaves_at, retired_when_due
-from headwater.history.versions import ran, run
+from headwater.history.versions import missed_nothing, ran
 from headwater.model.catalog import CatalogEntry, CatalogState, FeatureVersion
-from headwater.model.values import Cell
 
 _LEAVING_PAUSE = 0.1
 _SAMPLED = 300
+
+
+class NewFeatures(NamedTuple):
+    """Triggered features that no worker has run, and the time before which events are past."""
+
+    features: Sequence[FeatureDef] = ()
+    before: datetime | None = None
 
 
 class RunningVersions:
@@ -53,7 +67,10 @@ class RunningVersions:
         self.new = await find_new_features(self._engine)
         await self.follow()
         self.apply()
-        if _has_done_backfill(self._engine.catalog.state):
+        if any(
+            version.backfill is not None and version.state not in ("building", "joining")
+            for version in self._engine.catalog.state.versions()
+        ):
             await drop_unneeded_groups(self._engine)
 
     async def follow(self) -> None:
@@ -72,7 +89,8 @@ class RunningVersions:
             self._outage.report("warning", "catalog not followed; retrying", error, "catalog")
         else:
             self._outage.recovered("catalog")
-            if not _has_leaving(self._engine.catalog.state):
+            # A version may be kept fresh only until readers have heard of the next one.
+            if not any(map(leaves_at, self._engine.catalog.state.versions())):
                 self._settled = self._revisions()
         self.is_outdated = self._is_outdated()
 
@@ -102,7 +120,13 @@ class RunningVersions:
         before, self.run_set = self.run_set, self._wanted()
         self.joiner.follow(self.run_set)
         self._is_registered = False
-        self._report_other_code()
+        if other_code := self.other_code:
+            log.warning(
+                "worker waits: versions were made with other code",
+                versions=other_code,
+                remedy="restart this worker with the features file that the backfill was run "
+                "with; `headwater backfill cancel` gives up a version that is not served",
+            )
         if before.triggered:
             log.info("versions changed", before=_series(before), now=_series(self.run_set))
 
@@ -129,15 +153,6 @@ class RunningVersions:
         own = self._engine.catalog.served_at_first
         return () if self.run_set.declared else self._engine.registry.foreign(self._group, own)
 
-    def _report_other_code(self) -> None:
-        if versions := self.other_code:
-            log.warning(
-                "worker waits: versions were made with other code",
-                versions=versions,
-                remedy="restart this worker with the features file that the backfill was run "
-                "with; `headwater backfill cancel` gives up a version that is not served",
-            )
-
     def registered(self) -> None:
         """Note that the worker is registered with these versions."""
         self._is_registered = True
@@ -149,7 +164,7 @@ class RunningVersions:
         features = [
             feature for feature in self._engine.registry.features.values() if feature.is_stored
         ]
-        return retired_when_due(run(state, features, now), now)
+        return retired_when_due(versions.run(state, features, now), now)
 
     def _wanted(self) -> RunSet:
         return self._engine.registry.run_set(self._group, self._engine.catalog.served_at_first)
@@ -163,18 +178,6 @@ class RunningVersions:
 
 def _series(run_set: RunSet) -> list[str]:
     return [feature.series for feature in run_set.triggered]
-
-
-def _has_done_backfill(state: CatalogState) -> bool:
-    return any(
-        version.backfill is not None and version.state not in ("building", "joining")
-        for version in state.versions()
-    )
-
-
-def _has_leaving(state: CatalogState) -> bool:
-    """Return whether a version is kept fresh only until readers have heard of the next one."""
-    return any(leaves_at(version) for version in state.versions())
 
 
 async def check_types(engine: Engine) -> None:
@@ -214,7 +217,12 @@ async def _change_entity(engine: Engine, feature: FeatureDef, entry: CatalogEntr
 async def _change_type(
     engine: Engine, feature: FeatureDef, entry: CatalogEntry, before: FeatureVersion
 ) -> None:
-    cells = await _sample(engine, entry.entity_of(before), before.series)
+    # Some values that a read would return.
+    online, entity, series = engine.backends.online, entry.entity_of(before), before.series
+    ids = await online.entity_ids(entity, after="", limit=_SAMPLED, having=series)
+    rows, micros = await online.get(entity, ids), engine.clock.micros()
+    stored = [row[series] for row in rows if series in row]
+    cells = [cell for cell in stored if not cell.expired(micros)]
     unfit = [cell for cell in cells if not feature.codec.fits(cell.value)]
     is_converted = is_converting(feature, before)
     names, name, shape = _names(before, feature), entry.feature, shape_of(feature)
@@ -242,14 +250,6 @@ async def _change_type(
         log.info("feature is converted", **names)
 
 
-async def _sample(engine: Engine, entity: str, series: str) -> list[Cell]:
-    """Return some values that a read would return."""
-    online = engine.backends.online
-    ids = await online.entity_ids(entity, after="", limit=_SAMPLED, having=series)
-    rows, now = await online.get(entity, ids), engine.clock.micros()
-    return [cells[series] for cells in rows if series in cells and not cells[series].expired(now)]
-
-
 def _names(before: FeatureVersion, feature: FeatureDef) -> dict[str, str]:
     now = shape_of(feature).type
     return {
@@ -257,3 +257,75 @@ def _names(before: FeatureVersion, feature: FeatureDef) -> dict[str, str]:
         "before": before.type,
         "now": now if now != before.type else f"{now} with other fields",
     }
+
+
+async def find_new_features(engine: Engine) -> NewFeatures:
+    """Return the triggered features that no worker has run.
+
+    For the first worker of a store nothing is past: all events wait for it.
+    """
+    state, registry = engine.catalog.state, engine.registry
+    entries = {
+        name: declared_entry(state, name, registry.features)
+        for name, feature in registry.features.items()
+        if feature.triggers and feature.codec.kind != "none"
+    }
+    added = [
+        registry.features[name]
+        for name, entry in entries.items()
+        if entry is None or entry.run_since is None
+    ]
+    if not added or all(entry.run_since is None for entry in state.features.values()):
+        return NewFeatures()
+    waiting = [lag.oldest_at for lag in await engine.backends.bus.lag() if lag.oldest_at]
+    return NewFeatures(added, min(waiting, default=engine.clock.now()))
+
+
+async def settle_missed(engine: Engine, noted: asyncio.Event) -> None:
+    """Record of versions that began to run later than others that they have missed no event.
+
+    Until that is known, or if there are such events, their values count as behind.
+    """
+    await noted.wait()
+    group, catalog = engine.settings.worker.consumer_group, engine.catalog
+    for cause, run in catalog.state.runs.get(group, {}).items():
+        if run.missed_since is None or catalog.state.pruned.events is not None:
+            continue
+        try:
+            # Whether there are events that the version may have missed; some may only wait.
+            sql = (
+                f"SELECT 1 FROM events WHERE event_type = {text(cause.rpartition(' on ')[2])}"
+                f" AND received_at < CAST({text(run.since.isoformat())} AS TIMESTAMPTZ) LIMIT 1"
+            )
+            if not (await engine.backends.offline.query(sql, {})).rows:
+                await catalog.change(partial(missed_nothing, group=group, cause=cause, run=run))
+        except BackendError as error:
+            log.warning("past events not counted", error=str(error))
+            return
+
+
+async def offer_backfills(engine: Engine, new: NewFeatures) -> None:
+    """Log the number of past events of each new feature that has some."""
+    if not new.features or new.before is None:
+        return
+    types = {trigger for feature in new.features for trigger in feature.triggers}
+    sql = (
+        f"SELECT event_type, count(*) FROM events WHERE event_type IN ({texts(sorted(types))})"
+        f" AND received_at < CAST({text(new.before.isoformat())} AS TIMESTAMPTZ)"
+        " GROUP BY event_type"
+    )
+    try:
+        answer = await engine.backends.offline.query(sql, {})
+    except BackendError as error:
+        log.warning("past events not counted", error=str(error))
+        return
+    counts: dict[str, int] = {event_type: count for event_type, count in answer.rows}
+    for feature in new.features:
+        events = sum(counts.get(trigger, 0) for trigger in feature.triggers)
+        if events:
+            log.info(
+                "feature has past events",
+                feature=feature.name,
+                events=events,
+                remedy=f"{events:,} past events; run `headwater backfill {feature.name}`",
+            )

@@ -20,16 +20,21 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.engine import Engine
-from headwater.engine.worker.backfill_offers import offer_backfills, settle_missed
 from headwater.engine.worker.batch import run_batch
 from headwater.engine.worker.held_partitions import HeldPartitions
 from headwater.engine.worker.joining import Joiner
-from headwater.engine.worker.lag_metrics import update_gauges
-from headwater.engine.worker.lanes import Lane, QuarantineScheduler
-from headwater.engine.worker.maintenance import maintain, prune_nightly
-from headwater.engine.worker.quarantine import run_quarantined
-from headwater.engine.worker.running_versions import RunningVersions
-from headwater.engine.worker.scheduler import Scheduler
+from headwater.engine.worker.lanes import Lane, QuarantineScheduler, run_quarantined
+from headwater.engine.worker.periodic_work import (
+    Scheduler,
+    maintain,
+    prune_nightly,
+    update_gauges,
+)
+from headwater.engine.worker.running_versions import (
+    RunningVersions,
+    offer_backfills,
+    settle_missed,
+)
 from headwater.engine.worker.watchdog import Watchdog
 from headwater.errors import (
     BackendError,
@@ -54,10 +59,7 @@ _CONFLICTS_BETWEEN_WARNINGS = 10
 _KEY = "declared-queries"
 _KEPT = timedelta(days=3650)
 # White space, or a text in which it counts: a literal, a quoted name, a comment.
-_SPACE = re.compile(
-    r"""\s+|'[^']*'|"[^"]*"|(\$\w*\$).*?\1|--[^\n]*\n?""",
-    re.DOTALL,
-)
+_SPACE = re.compile(r"""\s+|'[^']*'|"[^"]*"|(\$\w*\$).*?\1|--[^\n]*\n?""", re.DOTALL)
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -134,26 +136,25 @@ class Worker:
                 await scheduler.tick()
             deadline = engine.feature_calls.deadline
             watchdog = Watchdog(deadline, owns_process=self._owns_process)
+            backends, clock, lanes = engine.backends, engine.clock, self._held.lanes
             async with asyncio.TaskGroup() as group:
                 settling = group.create_task(settle_missed(engine, versions.noted))
-                helpers = [
-                    settling,
-                    group.create_task(self._hold_partitions(engine, versions)),
-                    group.create_task(self._listen(engine)),
-                    group.create_task(maintain(engine)),
-                    group.create_task(prune_nightly(engine)),
-                    group.create_task(
-                        update_gauges(engine.backends, engine.clock, self._held.lanes, self._outage)
-                    ),
-                    group.create_task(scheduler.run(self._stopping)),
-                    group.create_task(offer_backfills(engine, versions.new)),
-                ]
+                helpers = (
+                    self._hold_partitions(engine, versions),
+                    self._listen(engine),
+                    maintain(engine),
+                    prune_nightly(engine),
+                    update_gauges(backends, clock, lanes, self._outage),
+                    scheduler.run(self._stopping),
+                    offer_backfills(engine, versions.new),
+                )
+                running = [settling, *map(group.create_task, helpers)]
                 with watchdog:
                     await self._read(engine, group, versions)
                     await self._held.finish(engine, self._drain_seconds(engine))
                 if self._draining and versions.noted.is_set():
                     await settling
-                for helper in helpers:
+                for helper in running:
                     helper.cancel()
         except BaseExceptionGroup:
             # An event may be the cause: its partition stays unreleased, so the next owner
@@ -219,11 +220,14 @@ class Worker:
         """Start the next batches of idle lanes until stopped."""
         while not self._stopping.is_set():
             self._held.changed.clear()
-            self._join_lanes(group, versions.joiner)
+            for idle in self._held.lanes.values():
+                if not (idle.is_joined or idle.task or self._held.is_changing_versions):
+                    idle.task = group.create_task(self._join(versions.joiner, idle))
             try:
                 batches = await self._next_batches(engine, versions.run_set.touches)
                 is_idle = not batches and self._draining and versions.noted.is_set()
-                drained = is_idle and await self._drained(engine)
+                is_idle = is_idle and not self._held.at_work()
+                drained = is_idle and not await engine.backends.bus.backlog()
             except LeaseLostError as error:
                 self._held.lose(error)
                 continue
@@ -234,21 +238,14 @@ class Worker:
             self._outage.recovered("events")
             for batch in batches:
                 lane = self._held.lanes.get(batch.lease.partition)
-                # Lost while its events were being read; the next owner runs them.
-                is_lost = lane is None or lane.lease != batch.lease
-                is_waiting = self._held.is_changing_versions or (lane and not lane.is_joined)
-                if lane is not None and not (is_lost or is_waiting):
+                if lane is None or lane.lease != batch.lease:
+                    continue  # lost while its events were being read; the next owner runs them
+                if lane.is_joined and not self._held.is_changing_versions:
                     lane.task = group.create_task(self._run(engine, versions.run_set, lane, batch))
             if drained:
                 self.stop()
             elif not batches:
                 await self._held.changed.wait()
-
-    def _join_lanes(self, group: asyncio.TaskGroup, joiner: Joiner) -> None:
-        """Start to join the idle lanes in which new versions of features begin to run."""
-        for lane in self._held.lanes.values():
-            if not (lane.is_joined or lane.task or self._held.is_changing_versions):
-                lane.task = group.create_task(self._join(joiner, lane))
 
     async def _join(self, joiner: Joiner, lane: Lane) -> None:
         try:
@@ -262,10 +259,6 @@ class Worker:
             self._outage.recovered("joining")
         finally:
             self._held.end(lane)
-
-    async def _drained(self, engine: Engine) -> bool:
-        at_work = bool(self._held.at_work())
-        return not at_work and not await engine.backends.bus.backlog()
 
     def _drain_seconds(self, engine: Engine) -> float:
         settings = engine.settings.worker
@@ -352,23 +345,20 @@ class Worker:
             try:
                 if await wait:
                     self._held.due.set()
-                self._outage.recovered("new events")
             except BackendError as error:
-                self._outage.report(
-                    "error", "waiting for new events failed; retrying", error, "new events"
-                )
+                problem = "waiting for new events failed; retrying"
+                self._outage.report("error", problem, error, "new events")
                 await asyncio.sleep(_BACKEND_PAUSE)
+            else:
+                self._outage.recovered("new events")
             self._held.changed.set()
 
     async def _hold_partitions(self, engine: Engine, versions: RunningVersions) -> None:
         """Send heartbeats, and hold the partitions that are assigned to this worker."""
         interval = min(_MAX_HEARTBEAT_SECONDS, engine.settings.worker.lease_ttl / 4)
         while True:
-            try:
+            with self._outage.reporting("error", "heartbeat failed; retrying", "partitions"):
                 await self._held.update(engine, versions)
-                self._outage.recovered("partitions")
-            except BackendError as error:
-                self._outage.report("error", "heartbeat failed; retrying", error, "partitions")
             if self._owns_process and self._failure is None and engine.offload.is_exhausted:
                 limit = engine.settings.worker.max_hung_threads
                 self._failure = TooManyHungThreadsError(engine.offload.hung(), limit)
@@ -403,9 +393,5 @@ async def report_changes(services: Services) -> None:
 
 def _query(feature: FeatureDef) -> str:
     """Return a hash of a query, in which white space counts only where it matters."""
-    query = _SPACE.sub(_one_space, feature.sql or "").strip()
-    return sha256(query.encode()).hexdigest()[:16]
-
-
-def _one_space(found: re.Match[str]) -> str:
-    return " " if found[0].isspace() else found[0]
+    query = _SPACE.sub(lambda part: " " if part[0].isspace() else part[0], feature.sql or "")
+    return sha256(query.strip().encode()).hexdigest()[:16]

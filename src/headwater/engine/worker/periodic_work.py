@@ -1,4 +1,4 @@
-"""Gauges of the backlog: events, dead letters and held partitions, updated by a worker."""
+"""What a worker does at intervals: publish ticks, measure the backlog, maintain and prune."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import asyncio
 import math
 import time
 from collections.abc import Sized
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 from prometheus_client import Gauge
 
 from headwater.core.clock import Clock
 from headwater.core.logging import Outage, log
+from headwater.engine.auditing import audited
+from headwater.engine.engine import Engine
 from headwater.errors import BackendError
+from headwater.features import schedule as ticks
+from headwater.features.services import Services
+from headwater.history.retention import NightlyPruning
 from headwater.ports import Backends
+from headwater.settings.environments import on_servers
 
 LAG_EVENTS = Gauge(
     "headwater_lag_events",
@@ -50,15 +58,57 @@ GROUP_WORKERS = Gauge(
     ["group"],
 )
 
+_MAX_WAIT_SECONDS = 60.0
+_BACKEND_PAUSE = 1.0
+_MAINTENANCE_SECONDS = 5.0
+_PRUNING_SECONDS = 60.0
 _BY_GROUP = (GROUP_LAG_EVENTS, GROUP_LAG_SECONDS, GROUP_WORKERS)
 _SHARED = (LAG_EVENTS, LAG_SECONDS, DEAD_LETTERS_WAITING, UNOWNED_PARTITIONS)
-_PAUSE_SECONDS = 5.0
+_MEASURE_SECONDS = 5.0
 # Counting a long log takes long, and must not take most of the time; but a measurement that one
 # slow answer held up must not leave old numbers for minutes.
 _PAUSE_PER_MEASUREMENT = 50
 _LONGEST_PAUSE_SECONDS = 60.0
 # A group whose only worker is being restarted is not abandoned.
 _ABANDONED_SECONDS = 60.0
+
+
+class Scheduler:
+    """Publishes the ticks that are due, and waits for the next due time."""
+
+    def __init__(self, services: Services, outage: Outage) -> None:
+        self._registry = services.registry
+        self._bus = services.backends.bus
+        self._clock = services.clock
+        self._outage = outage
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Run until stopped."""
+        while self._registry.scheduled() and not stopping.is_set():
+            # One moment for both: a timer may fire early, and the wait must be for the tick that
+            # was not due yet.
+            now = self._clock.now()
+            seconds = _BACKEND_PAUSE
+            with self._outage.reporting("error", "publishing ticks failed; retrying", "ticks"):
+                await self._publish(now)
+                seconds = self.wait(now)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await stopping.wait()
+
+    async def tick(self) -> None:
+        """Publish the ticks that are due and were not published before."""
+        await self._publish(self._clock.now())
+
+    async def _publish(self, now: datetime) -> None:
+        due = [ticks.make_tick(feature, now) for feature in self._registry.scheduled()]
+        if due:
+            await self._bus.publish_ticks(due)
+
+    def wait(self, now: datetime) -> float:
+        """Return the seconds from the present to the first due time after a moment."""
+        next_due = min(ticks.next_due(feature, now) for feature in self._registry.scheduled())
+        return min(_MAX_WAIT_SECONDS, (next_due - self._clock.now()).total_seconds())
 
 
 def _reset() -> None:
@@ -79,9 +129,13 @@ async def update_gauges(backends: Backends, clock: Clock, held: Sized, outage: O
     try:
         while True:
             began = time.perf_counter()
-            pause = _PAUSE_SECONDS
+            pause = _MEASURE_SECONDS
             try:
-                await _measure(backends, clock)
+                lags, letters = await backends.bus.lag(), await backends.dead_letters.count()
+                LAG_EVENTS.set(sum(lag.waiting for lag in lags))
+                LAG_SECONDS.set(max(_age(lag.oldest_at, clock) for lag in lags))
+                DEAD_LETTERS_WAITING.set(letters)
+                UNOWNED_PARTITIONS.set(sum(lag.owner is None for lag in lags))
                 abandoned = await _measure_groups(backends, clock, abandoned)
             except BackendError as error:
                 _reset()
@@ -93,14 +147,6 @@ async def update_gauges(backends: Backends, clock: Clock, held: Sized, outage: O
             await asyncio.sleep(pause)
     finally:
         _reset()
-
-
-async def _measure(backends: Backends, clock: Clock) -> None:
-    lags, letters = await backends.bus.lag(), await backends.dead_letters.count()
-    LAG_EVENTS.set(sum(lag.waiting for lag in lags))
-    LAG_SECONDS.set(max(_age(lag.oldest_at, clock) for lag in lags))
-    DEAD_LETTERS_WAITING.set(letters)
-    UNOWNED_PARTITIONS.set(sum(lag.owner is None for lag in lags))
 
 
 async def _measure_groups(backends: Backends, clock: Clock, abandoned: set[str]) -> set[str]:
@@ -132,3 +178,39 @@ async def _measure_groups(backends: Backends, clock: Clock, abandoned: set[str])
 def _age(oldest_at: datetime | None, clock: Clock) -> float:
     """Return the age of a time in seconds; not negative, as the server's clock may be ahead."""
     return 0.0 if oldest_at is None else max(0.0, (clock.now() - oldest_at).total_seconds())
+
+
+async def maintain(engine: Engine) -> None:
+    """Maintain history and indexes, also while one of them cannot be, until cancelled."""
+    history, indexes = Outage("history"), Outage("indexes")
+    while True:
+        await asyncio.sleep(_MAINTENANCE_SECONDS)
+        with history.reporting("error", "history maintenance failed; retrying", "worker"):
+            await engine.backends.offline.maintain()
+        with indexes.reporting("error", "index maintenance failed; retrying", "worker"):
+            await engine.reindexer.maintain()
+
+
+async def prune_nightly(engine: Engine) -> None:
+    """Remove what the settings do not keep, once a day; retry while that fails."""
+    pruning = NightlyPruning(
+        engine.backends,
+        engine.catalog,
+        engine.settings.retention,
+        partial(audited, engine),
+        # Servers keep a table for each month, which is dropped faster than its rows are deleted.
+        is_by_month=on_servers(engine.settings),
+    )
+    outage = Outage("pruning")
+    while pruning.is_wanted:
+        with outage.reporting("error", "nightly pruning failed; retrying", "worker"):
+            report = await pruning.run(engine.clock.now())
+            if report is not None:
+                parts = {
+                    "history": report.history,
+                    "events": report.events,
+                    "records": report.records,
+                }
+                rows = {name: 0 if part is None else part.rows for name, part in parts.items()}
+                log.info("old rows pruned", **rows, held=list(report.held))
+        await asyncio.sleep(_PRUNING_SECONDS)
