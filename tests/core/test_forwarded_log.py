@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headwater.core.forwarded_log import forwarded_log
+from headwater.core.logging import forwarded_log
 
 
 @pytest.mark.parametrize("private", [True, False])

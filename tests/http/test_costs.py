@@ -17,7 +17,7 @@ from headwater.http.app import App, create_app
 from headwater.http.routing.disconnects import Disconnects
 from headwater.http.routing.request_errors import DisconnectedError
 from headwater.retrieval.analysis import terms
-from headwater.retrieval.embeddings import lexical
+from headwater.retrieval.embeddings import local
 from tests.engine.support import until, until_shared
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, problem_of
 
@@ -245,7 +245,7 @@ async def test_a_long_document_is_embedded_off_the_event_loop(
         threads.add(threading.current_thread().name)
         return list(terms(text))
 
-    monkeypatch.setattr(lexical, "terms", noted)
+    monkeypatch.setattr(local, "terms", noted)
     here = threading.current_thread().name
     async with client_of(store) as client:
         long = " ".join(f"word{number}" for number in range(2_000))

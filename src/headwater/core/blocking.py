@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from headwater.core.thread_calls import ThreadCall, caller
+from headwater.core.thread_calls import caller
 from headwater.errors import ClosedError, InvalidInputError
 
 P = ParamSpec("P")
@@ -98,7 +98,8 @@ def blocking(
 
     @wraps(verb)
     def call(self: Blocking[V], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if at_once is not None and _is_active(caller.get()):
+        inside = caller.get()
+        if at_once is not None and inside is not None and not inside.is_abandoned:
             result = at_once(self._verbs, *args, **kwargs)
             if not isinstance(result, msgspec.UnsetType):
                 return result
@@ -106,10 +107,6 @@ def blocking(
         return self._loop.run(method(*args, **kwargs))
 
     return call
-
-
-def _is_active(inside: ThreadCall[Any] | None) -> bool:
-    return inside is not None and not inside.is_abandoned
 
 
 def _in_event_loop() -> bool:

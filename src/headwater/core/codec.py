@@ -1,4 +1,4 @@
-"""Feature values as JSON text, and back in their annotated type.
+"""Feature values as JSON text, and back in their annotated type; the structure of such a type.
 
 The online store, history and the wire hold the same text. A value is stored only if its text
 decodes to an equal value of the annotated type; any other value is refused, never coerced.
@@ -18,7 +18,21 @@ from uuid import UUID
 
 import msgspec
 import msgspec.inspect
-from msgspec.inspect import CustomType, DictType, Field, FloatType, IntType, Type, type_info
+from msgspec.inspect import (
+    CustomType,
+    DataclassType,
+    DictType,
+    EnumType,
+    Field,
+    FloatType,
+    IntType,
+    Metadata,
+    NamedTupleType,
+    StructType,
+    Type,
+    TypedDictType,
+    type_info,
+)
 
 from headwater.errors import FeatureValueError
 
@@ -396,3 +410,68 @@ class Codec:
 
 def _shown(raw: bytes | msgspec.Raw) -> str:
     return bytes(raw)[:_SHOWN].decode(errors="replace")
+
+
+_PROSE = {"title", "description", "default", "examples"}
+
+
+def structure_of(annotation: Any) -> str:
+    """Return a text that is equal for types with the same fields, in any module and by any name."""
+    return repr(_describe(type_info(annotation), ()))
+
+
+def _describe(part: object, outer: tuple[int, ...]) -> object:
+    if id(part) in outer:
+        return f"the type {len(outer) - outer.index(id(part))} levels outside"
+    match part:
+        case tuple():
+            return [_describe(inner, outer) for inner in part]
+        case Field():
+            return [part.encode_name, part.required, _describe(part.type, outer)]
+        case Metadata():
+            return _describe(part.type, outer)
+        case EnumType():
+            return ["enum", sorted(repr(member.value) for member in part.cls)]
+        case CustomType():
+            return _custom(part.cls)
+        case Type():
+            return _describe_parts(part, (*outer, id(part)))
+    return part
+
+
+def _describe_parts(part: Type, outer: tuple[int, ...]) -> object:
+    described = {
+        name: _describe(value, outer)
+        for name, value in msgspec.structs.asdict(part).items()
+        if name not in ("cls", "fields")
+    }
+    if isinstance(part, StructType | DataclassType | TypedDictType | NamedTupleType):
+        fields = [_describe(field, outer) for field in part.fields]
+        described["fields"] = sorted(fields, key=repr) if _is_unordered(part) else fields
+    return [type(part).__name__, described]
+
+
+def _is_unordered(part: Type) -> bool:
+    if isinstance(part, StructType):
+        return not part.array_like
+    return isinstance(part, DataclassType | TypedDictType)
+
+
+def _custom(kind: type) -> object:
+    if issubclass(kind, PydanticModel):
+        try:
+            return _without_prose(kind.model_json_schema())
+        except TypeError:  # a part of the model has no schema
+            pass
+    return kind.__name__
+
+
+def _without_prose(schema: object) -> object:
+    """Return a JSON schema without texts for readers; a dict under such a name is a property."""
+    if isinstance(schema, dict):
+        return {
+            name: _without_prose(part)
+            for name, part in sorted(schema.items())
+            if name not in _PROSE or isinstance(part, dict)
+        }
+    return [_without_prose(part) for part in schema] if isinstance(schema, list) else schema

@@ -18,6 +18,7 @@ import msgspec
 from headwater.core.sql_literals import text
 
 _ALIVE = "alive.lock"
+_EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 _MAX_THREADS = 4
 _MIN_OBJECT_LIMIT = 16 << 20
 _FLOATS = ("FLOAT", "DOUBLE")
@@ -135,16 +136,12 @@ def private_folder(scratch: Path) -> Iterator[Path]:
 def sweep(scratch: Path) -> None:
     """Remove the scratch folders of dead processes, which are no longer locked."""
     # The exclusive lock waits out a process that has created a folder but not locked it yet.
-    with suppress(BlockingIOError), _locked(scratch, fcntl.LOCK_EX | fcntl.LOCK_NB):
+    with suppress(BlockingIOError), _locked(scratch, _EXCLUSIVE):
         for folder in filter(Path.is_dir, scratch.iterdir()):
             with suppress(BlockingIOError):
-                _remove_dead(folder)
-
-
-def _remove_dead(folder: Path) -> None:
-    with suppress(FileNotFoundError), _locked(folder / _ALIVE, fcntl.LOCK_EX | fcntl.LOCK_NB):
-        pass
-    shutil.rmtree(folder, ignore_errors=True)
+                with suppress(FileNotFoundError), _locked(folder / _ALIVE, _EXCLUSIVE):
+                    pass
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -77,10 +77,9 @@ def to_age(duration: Duration) -> timedelta:
 
 
 def _to_timedelta(duration: Duration, units: Mapping[str, int]) -> timedelta:
-    if isinstance(duration, timedelta):
-        span = duration
-    else:
-        span = timedelta(milliseconds=_parse(duration, units))
+    span = duration
+    if not isinstance(span, timedelta):
+        span = timedelta(milliseconds=_parse(span, units))
     if span <= timedelta(0):
         raise DurationError(duration, units)
     return span

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any, get_args, get_type_hints
 
@@ -16,7 +16,9 @@ def plain(value: Any) -> Any:
     """Return a value in which everything without a JSON form is tagged."""
     match value:
         case msgspec.Struct():
-            return _plain_struct(value)
+            fields = {name: getattr(value, name) for name in _untyped_fields(type(value))}
+            changed = {name: new for name, old in fields.items() if (new := plain(old)) is not old}
+            return msgspec.structs.replace(value, **changed) if changed else value
         case float() if not isfinite(value):
             return to_tagged(value)
         case Mapping() if all(isinstance(key, str) for key in value):
@@ -30,12 +32,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _plain_struct(value: msgspec.Struct) -> msgspec.Struct:
-    fields = {name: getattr(value, name) for name in _untyped_fields(type(value))}
-    changed = {name: new for name, item in fields.items() if (new := plain(item)) is not item}
-    return msgspec.structs.replace(value, **changed) if changed else value
-
-
 _fields_by_type: dict[type[msgspec.Struct], tuple[str, ...]] = {}
 
 
@@ -43,19 +39,14 @@ def _untyped_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the fields that may hold values without a JSON form; others need no search."""
     if kind not in _fields_by_type:
         # All fields during the search, because a type may contain itself.
-        _fields_by_type[kind] = kind.__struct_fields__
-        _fields_by_type[kind] = tuple(_find_untyped_fields(kind))
+        fields = _fields_by_type[kind] = kind.__struct_fields__
+        try:
+            hints = get_type_hints(kind)
+        except NameError:
+            hints = {}  # annotations of users may name types that only type checkers import
+        untyped = tuple([name for name in fields if _is_untyped(hints.get(name, Any))])
+        _fields_by_type[kind] = untyped
     return _fields_by_type[kind]
-
-
-def _find_untyped_fields(kind: type[msgspec.Struct]) -> Iterator[str]:
-    try:
-        hints = get_type_hints(kind)
-    except NameError:
-        hints = {}  # annotations of users may name types that only type checkers import
-    for name in kind.__struct_fields__:
-        if _is_untyped(hints.get(name, Any)):
-            yield name
 
 
 def _is_untyped(hint: Any) -> bool:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TextIO
@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, TextIO
 import msgspec
 
 from headwater.core.short_repr import printable
+from headwater.core.tracebacks import format_traceback
 from headwater.errors import BackendError, BackendUnavailableError
 from headwater.errors.hints import shortened
 
@@ -285,3 +286,36 @@ class Outage:
 
     def _is_ongoing(self, now: float) -> bool:
         return any(now - failed_at < _FORGET_SECONDS for failed_at in self._failed_at.values())
+
+
+Forward = Callable[[logging.LogRecord, dict[str, Any]], None]
+"""Logs a record of a library with the fields that were made from it."""
+
+
+@contextmanager
+def forwarded_log(name: str, forward: Forward, *, private: bool) -> Iterator[None]:
+    """Forward the records of a logger; if ``private``, without the values in them."""
+    logger, handler = logging.getLogger(name), _ForwardingHandler(forward, private=private)
+    propagate = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+class _ForwardingHandler(logging.Handler):
+    def __init__(self, forward: Forward, *, private: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._forward = forward
+        self._private = private
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # The format of a message names the problem; its arguments may come from callers.
+        fields = {"detail": str(record.msg) if self._private else record.getMessage()}
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            fields["traceback"] = format_traceback(error, private=self._private)
+        self._forward(record, fields)

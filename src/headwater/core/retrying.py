@@ -48,12 +48,8 @@ def retry_after_seconds(text: str, now: datetime) -> float | None:
     try:
         seconds = float(text)
     except ValueError:
-        return _until(text, now)
+        try:
+            seconds = (parsedate_to_datetime(text) - now) / timedelta(seconds=1)
+        except (TypeError, ValueError):
+            return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def _until(date: str, now: datetime) -> float | None:
-    try:
-        return max(0.0, (parsedate_to_datetime(date) - now) / timedelta(seconds=1))
-    except (TypeError, ValueError):
-        return None

@@ -8,17 +8,7 @@ from pathlib import Path
 
 from headwater.errors import DeclarationError, InvalidInputError
 
-KINDS = (
-    ".parquet",
-    ".csv",
-    ".json",
-    ".ndjson",
-    ".jsonl",
-    ".duckdb",
-    ".sqlite",
-    ".sqlite3",
-    ".db",
-)
+KINDS = (".parquet", ".csv", ".json", ".ndjson", ".jsonl", ".duckdb", ".sqlite", ".sqlite3", ".db")
 NO_ROWS = "the query returns no rows; make it one SELECT"
 HAS_PARAMETERS = "the query has parameters, which are not supported; write values instead"
 SEVERAL_STATEMENTS = (

@@ -66,21 +66,17 @@ def parse_template(text: str, location: Location | None = None) -> Template:
                 f"lone {token!r} in the template {text!r}; double it for a literal brace",
                 location,
             )
+        elif not _NAME.fullmatch(match[1]):
+            raise TemplateError(
+                f"{token} in the template {text!r} is not a feature's name; use a plain name "
+                "without attributes, indexes or format specifications",
+                location,
+            )
         else:
-            references.append(_reference(match[1], text, location))
+            references.append(match[1])
             literals.append("")
     literals[-1] += text[end:]
     return Template(tuple(literals), tuple(references))
-
-
-def _reference(name: str, text: str, location: Location | None) -> str:
-    if not _NAME.fullmatch(name):
-        raise TemplateError(
-            f"{{{name}}} in the template {text!r} is not a feature's name; use a plain name "
-            "without attributes, indexes or format specifications",
-            location,
-        )
-    return name
 
 
 def as_text(value: object) -> str:

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 from headwater.core import thread_calls
 from headwater.core.deadlines import DeadlineError
 from headwater.core.logging import log
-from headwater.core.stacks import stack_of
 from headwater.core.thread_calls import Inbox, ThreadCall, ThreadsExhaustedError
+from headwater.core.tracebacks import stack_of
 
 T = TypeVar("T")
 

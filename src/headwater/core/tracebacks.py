@@ -1,9 +1,12 @@
-"""Tracebacks, with or without the messages of exceptions."""
+"""Tracebacks, with or without the messages of exceptions, and stacks of other threads."""
 
 from __future__ import annotations
 
+import gc
+import sys
 import traceback
 from collections.abc import Iterator
+from types import FrameType
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
@@ -34,3 +37,31 @@ def _places(error: BaseException) -> Iterator[str]:
         yield f"{type(raised).__module__}.{type(raised).__qualname__}\n"
         for frame, line in traceback.walk_tb(raised.__traceback__):
             yield f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}\n"
+
+
+_MAX_FRAMES = 20
+
+
+def stack_of(thread: int, caller: str) -> str:
+    """Return the stack of a thread, from the function on that was called by a file of ours."""
+    frame = _frame_of(thread)
+    if frame is None:
+        return ""
+    stack = traceback.extract_stack(frame)
+    called = max((i for i, entry in enumerate(stack) if entry.filename == caller), default=-1) + 1
+    return "".join(traceback.format_list(stack[called:] or stack)[-_MAX_FRAMES:])
+
+
+def _frame_of(thread: int) -> FrameType | None:
+    """Return where a thread is.
+
+    In some releases of Python, a garbage collection meanwhile blocks the interpreter for ever
+    (CPython issue 106883).
+    """
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread)  # noqa: SLF001 - there is no other way
+    finally:
+        if is_collecting:
+            gc.enable()

@@ -8,8 +8,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from headwater.core.codec import Codec
-from headwater.core.type_structure import structure_of
+from headwater.core.codec import Codec, structure_of
 from headwater.declarations.features import FeatureDef
 from headwater.model.catalog import CatalogEntry, CatalogState
 

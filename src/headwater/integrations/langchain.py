@@ -68,7 +68,7 @@ class LangChainRetriever(BaseRetriever):
         return [_document(chunk) for chunk in chunks]
 
 
-def _document(found: FoundChunk) -> Document:
-    chunk = found.chunk
+def _document(hit: FoundChunk) -> Document:
+    chunk = hit.chunk
     source = {} if chunk.document is None else {"source": chunk.document}
-    return Document(page_content=chunk.text, id=chunk.id, metadata=source | found.metadata)
+    return Document(page_content=chunk.text, id=chunk.id, metadata=source | hit.metadata)

@@ -59,11 +59,11 @@ class LlamaIndexRetriever(BaseRetriever):
         return [_node(chunk) for chunk in chunks]
 
 
-def _node(found: FoundChunk) -> NodeWithScore:
-    chunk = found.chunk
+def _node(hit: FoundChunk) -> NodeWithScore:
+    chunk = hit.chunk
     node = TextNode(
         text=chunk.text,
-        metadata=found.metadata,
+        metadata=hit.metadata,
         excluded_llm_metadata_keys=[PROVENANCE],
         excluded_embed_metadata_keys=[PROVENANCE],
         **({} if chunk.id is None else {"id_": chunk.id}),

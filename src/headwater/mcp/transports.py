@@ -14,8 +14,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from headwater.core.forwarded_log import forwarded_log
-from headwater.core.logging import log
+from headwater.core.logging import forwarded_log, log
 from headwater.mcp.server import create_server
 from headwater.model.callers import Caller, set_caller
 from headwater.store.feature_store import FeatureStore

@@ -46,8 +46,6 @@ class Caller(msgspec.Struct, frozen=True):
 _caller: ContextVar[Caller | None] = ContextVar("headwater_caller", default=None)
 
 set_caller = _caller.set
-
-
 current_caller = _caller.get
 """Return the caller of the running request, or None outside of requests."""
 

@@ -67,21 +67,13 @@ class LetterGroups(msgspec.Struct, frozen=True):
 
 
 MOST_LETTERS = 10_000
-
-
 LetterId = Annotated[str, Meta(description="The id of a dead letter.", examples=["17"])]
-
-
 LetterIdList = Annotated[
     str, Meta(description="Only the letters with these ids, by comma.", examples=["17,18"])
 ]
-
-
 LetterCursor = Annotated[
     str, Meta(description="The id of the last letter of the page before.", examples=["17"])
 ]
-
-
 ErrorFilter = Annotated[
     str,
     Meta(
@@ -89,8 +81,6 @@ ErrorFilter = Annotated[
         examples=["KeyError: 'item'"],
     ),
 ]
-
-
 NewestFirst = Annotated[
     bool,
     Meta(description="Whether the newest come first; otherwise the oldest do.", examples=[True]),

@@ -8,11 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 Mode = Literal["triggered", "scheduled", "on_demand", "template"]
-
-
 NodeKind = Literal["event", "source", "index", "retriever", "context"] | Mode
-
-
 FoundIn = Literal["declaration", "code"]
 
 
@@ -37,8 +33,6 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 _UNLABELLED = ("event", "source")
-
-
 _SHAPES = {
     "event": ("([", "])"),
     "source": ("[(", ")]"),

@@ -13,11 +13,7 @@ from headwater.core.short_repr import short_repr
 from headwater.model.kinds import EntityId, EntityName, FeatureName
 from headwater.model.lineage import FreshnessViolation
 from headwater.model.problems import Problem
-from headwater.model.values import (
-    FeatureValue,
-    FreshnessRule,
-    Source,
-)
+from headwater.model.values import FeatureValue, FreshnessRule, Source
 
 
 class OneFeature(msgspec.Struct, frozen=True):

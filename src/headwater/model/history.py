@@ -46,8 +46,7 @@ class ExportBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rows of history to send: those after a sequence number."""
 
     after: Annotated[
-        int,
-        Meta(ge=0, le=2**63 - 1, description="The last row that the client has.", examples=[0]),
+        int, Meta(ge=0, le=2**63 - 1, description="The last row that the client has.", examples=[0])
     ] = 0
 
 

@@ -23,13 +23,7 @@ from msgspec import Meta
 
 from headwater.core.short_repr import short_repr
 from headwater.errors import InvalidInputError
-from headwater.model.kinds import (
-    ROWS,
-    DocumentId,
-    IndexName,
-    Metadata,
-    RetrieverName,
-)
+from headwater.model.kinds import ROWS, DocumentId, IndexName, Metadata, RetrieverName
 
 MOST_DOCUMENTS = 1_000
 MAX_RESULTS = 1_000

@@ -99,44 +99,20 @@ SearchText = Annotated[
 ]
 SearchLimit = Annotated[int, Meta(ge=1, le=50, description="How many at most.", examples=[20])]
 FeatureName = Annotated[
-    str,
-    Meta(
-        description="The name of a declared feature.",
-        examples=["total_spend"],
-        min_length=1,
-    ),
+    str, Meta(description="The name of a declared feature.", examples=["total_spend"], min_length=1)
 ]
 EntityName = Annotated[
-    str,
-    Meta(
-        description="The name of a declared entity.",
-        examples=["User"],
-        min_length=1,
-    ),
+    str, Meta(description="The name of a declared entity.", examples=["User"], min_length=1)
 ]
 ContextName = Annotated[
-    str,
-    Meta(
-        description="The name of a declared context.",
-        examples=["support"],
-        min_length=1,
-    ),
+    str, Meta(description="The name of a declared context.", examples=["support"], min_length=1)
 ]
 IndexName = Annotated[
-    str,
-    Meta(
-        description="The name of an index.",
-        examples=["help"],
-        min_length=1,
-    ),
+    str, Meta(description="The name of an index.", examples=["help"], min_length=1)
 ]
 RetrieverName = Annotated[
     str,
-    Meta(
-        description="The name of a declared retriever.",
-        examples=["search_help"],
-        min_length=1,
-    ),
+    Meta(description="The name of a declared retriever.", examples=["search_help"], min_length=1),
 ]
 DocumentId = Annotated[
     str,

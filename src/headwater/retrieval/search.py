@@ -56,7 +56,7 @@ class Searcher:
         self._clock = services.clock
         self._calls = services.context_calls
         self._generations = generations
-        self._known: dict[str, IndexVersion] = {}
+        self._last_versions: dict[str, IndexVersion] = {}
         """The generation of each index that the last search read."""
 
     async def _run(
@@ -90,14 +90,14 @@ class Searcher:
             searched_at=searched_at,
         )
 
-    async def _present(self, search: _Searching, index: IndexDef) -> _Found | None:
+    async def _present(self, search: _Searching, index: IndexDef) -> _SearchHits | None:
         """Search the active generation; it is asked for only if it may be another than before."""
-        last_version = self._known.get(index.name)
+        last_version = self._last_versions.get(index.name)
         if last_version is not None:
             searched = search(_Searched(last_version, None))
             hits = await self._hits(searched)
             if hits.is_active:
-                return _Found(
+                return _SearchHits(
                     searched, replace(last_version, changed_at=hits.changed_at), hits.hits
                 )
         version = await self._vectors.version(index.name)
@@ -106,19 +106,19 @@ class Searcher:
         searched = search(_Searched(version, None))
         hits = await self._hits(searched)
         if searched.options.mode != "text":
-            self._known[index.name] = version  # its embedder is available
-        return _Found(searched, replace(version, changed_at=hits.changed_at), hits.hits)
+            self._last_versions[index.name] = version  # its embedder is available
+        return _SearchHits(searched, replace(version, changed_at=hits.changed_at), hits.hits)
 
-    async def _past(self, search: _Searching, index: IndexDef, as_of: AsOf) -> _Found | None:
+    async def _past(self, search: _Searching, index: IndexDef, as_of: AsOf) -> _SearchHits | None:
         version = await version_at(self._vectors, index, as_of, self._clock)
         if version is None:
             return None
         searched = search(_Searched(version, version.changed_at))
-        return _Found(searched, version, (await self._hits(searched)).hits)
+        return _SearchHits(searched, version, (await self._hits(searched)).hits)
 
-    async def _ranked(self, found: _Found) -> list[Chunk]:
+    async def _ranked(self, result: _SearchHits) -> list[Chunk]:
         """Return the best of the chunks that were found, re-ranked and diversified as wanted."""
-        search, hits = found.search, found.hits
+        search, hits = result.search, result.hits
         options = search.options
         chunks = list(map(_chunk, hits))
         relevance = [hit.score for hit in hits]
@@ -204,7 +204,7 @@ class _Search(NamedTuple):
 _Searching = Callable[[_Searched], _Search]
 
 
-class _Found(NamedTuple):
+class _SearchHits(NamedTuple):
     """The hits of a search, and the version that was searched."""
 
     search: _Search
@@ -301,7 +301,7 @@ class Reranker:
         """Return the chunks in the order of the function, with its scores if it returns scores."""
         if not chunks:
             return []
-        with Raising(self._raised):
+        with Raising(lambda raised: self._error(f"raised {type(raised).__name__}: {raised}")):
             call = partial(self._function, query, list(chunks))
             returned = await self._calls.call(self, call, self._timed_out)
         if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
@@ -332,9 +332,6 @@ class Reranker:
 
     def _timed_out(self, _: str, seconds: float) -> HeadwaterError:
         return self._error(f"timed out after {seconds:g} s")
-
-    def _raised(self, raised: Exception) -> HeadwaterError:
-        return self._error(f"raised {type(raised).__name__}: {raised}")
 
     def _error(self, problem: str) -> RerankFailedError:
         return RerankFailedError(self._index, self.name, problem)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.retrieval.embeddings.lexical import LexicalEmbedder
+from headwater.retrieval.embeddings.local import LexicalEmbedder
 from tests.retrieval.embeddings.support import cosine, declared, embedders, vector
 
 

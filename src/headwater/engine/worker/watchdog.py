@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.core.deadlines import Deadline
 from headwater.core.logging import log
-from headwater.core.stacks import stack_of
+from headwater.core.tracebacks import stack_of
 from headwater.declarations.features import FeatureDef
 from headwater.features import user_calls
 from headwater.model.values import ServiceEvent

@@ -17,8 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headwater.access.errors import RequestError
-from headwater.core.forwarded_log import forwarded_log
-from headwater.core.logging import log
+from headwater.core.logging import forwarded_log, log
 from headwater.errors import ConfigError
 from headwater.http.app import App
 from headwater.http.routing.problems import problem_response

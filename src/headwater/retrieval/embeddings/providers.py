@@ -24,16 +24,14 @@ from headwater.errors import (
 from headwater.errors.hints import nearest
 from headwater.features.user_calls import LimitedCalls, Raising
 from headwater.ports import Cache, Embedding
-from headwater.retrieval.embeddings.batched import BatchedEmbedder
-from headwater.retrieval.embeddings.cached import EmbeddingCache
+from headwater.retrieval.embeddings.batched import BatchedEmbedder, EmbeddingCache
 from headwater.retrieval.embeddings.embedder import (
     INSTALL_LOCAL_MODEL,
     Embedder,
     EmbeddingModel,
     TextKind,
 )
-from headwater.retrieval.embeddings.lexical import LexicalEmbedder
-from headwater.retrieval.embeddings.local import LocalModel, check_model_files
+from headwater.retrieval.embeddings.local import LexicalEmbedder, LocalModel, check_model_files
 from headwater.retrieval.embeddings.minilm import model_folder
 from headwater.retrieval.embeddings.vectors import to_embeddings
 from headwater.retrieval.embeddings.wire import FORMATS, ProviderEndpoint, WireFormat

@@ -19,8 +19,8 @@ from headwater.core.prices import cost_nano_usd
 from headwater.core.retrying import Pause, backoff, retried, retry_after_seconds
 from headwater.errors import EmbeddingError, MissingApiKeyError
 from headwater.ports import Embedding
+from headwater.retrieval.embeddings.batched import COST, RETRIES, TOKENS
 from headwater.retrieval.embeddings.embedder import TextKind
-from headwater.retrieval.embeddings.metrics import COST, RETRIES, TOKENS
 from headwater.retrieval.embeddings.vectors import to_embeddings
 from headwater.retrieval.embeddings.wire import (
     EmbeddingAnswer,

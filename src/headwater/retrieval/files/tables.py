@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import glob
 import io
 import json
-import math
 import re
 from collections.abc import Mapping
 from itertools import islice
@@ -17,8 +17,13 @@ import msgspec
 
 from headwater.errors.hints import nearest
 from headwater.model.indexes import Document
-from headwater.retrieval.files.encodings import encoding_of
-from headwater.retrieval.files.entries import LARGEST_FILE, FileEntries, FileEntry, Skipped
+from headwater.retrieval.files.entries import (
+    LARGEST_FILE,
+    FileEntries,
+    FileEntry,
+    Skipped,
+    encoding_of,
+)
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?", re.ASCII)
 _PAGE_BYTES = 32 * 1024 * 1024
@@ -52,15 +57,12 @@ def read_jsonl(file: Path, fields: Fields) -> FileEntries:
             position += len(line)
             where = f"{file}:{number}"
             if len(line) == LARGEST_FILE and not line.endswith(b"\n"):
-                yield FileEntry(position, where, Skipped(where, _too_long()))
+                problem = f"longer than {LARGEST_FILE} bytes; the rest of the file was not read"
+                yield FileEntry(position, where, Skipped(where, problem))
                 return
             if line.strip(b" \t\r\n\xef\xbb\xbf"):
                 content = _from_json(line.removeprefix(b"\xef\xbb\xbf"), where, fields)
                 yield FileEntry(position, where, content)
-
-
-def _too_long() -> str:
-    return f"longer than {LARGEST_FILE} bytes; the rest of the file was not read"
 
 
 def _from_json(line: bytes | str, where: str, fields: Fields) -> Document | Skipped:
@@ -130,7 +132,7 @@ def _scalar(text: str) -> Any:
 def read_parquet(file: Path, fields: Fields) -> FileEntries:
     """Yield the documents of a Parquet file, of which only some rows are in memory at a time."""
     size = file.stat().st_size
-    name = glob_escaped(file)
+    name = glob.escape(str(file))  # DuckDB would take wildcards for a pattern
     try:
         with duckdb.connect(":memory:", config={"threads": 1}) as connection:
             rows, uncompressed = connection.execute(_PARQUET_SIZE, [name]).fetchall()[0]
@@ -141,25 +143,14 @@ def read_parquet(file: Path, fields: Fields) -> FileEntries:
                 ).fetchall()
                 for number, (row,) in enumerate(page_rows, start + 1):
                     where = f"{file}, row {number}"
-                    yield FileEntry(size * number // rows, where, _from_parquet(row, where, fields))
+                    # Python's own parser, because missing numbers may be NaN, unequal to itself.
+                    values = json.loads(row).items()
+                    present = {name: v for name, v in values if v is not None and v == v}
+                    content = _document(present, where, fields)
+                    yield FileEntry(size * number // rows, where, content)
     except duckdb.Error as error:
         problem = f"not a Parquet file: {str(error).splitlines()[0]}"
         yield FileEntry(size, str(file), Skipped(str(file), problem))
-
-
-def _from_parquet(row: str, where: str, fields: Fields) -> Document | Skipped:
-    # Python's own parser, because missing numbers may be NaN.
-    values = {name: value for name, value in json.loads(row).items() if not _is_missing(value)}
-    return _document(values, where, fields)
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def glob_escaped(file: Path) -> str:
-    """Return a path in which DuckDB finds no wildcards."""
-    return re.sub(r"([*?\[])", r"[\1]", str(file))
 
 
 def _document(row: Mapping[str, Any], where: str, fields: Fields) -> Document | Skipped:
