@@ -21,9 +21,9 @@ from headwater.backends.duckdb.exported_history import (
     save_manifest,
     translated,
 )
-from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge, row_count
+from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
 from headwater.backends.duckdb.segment_schema import HISTORY
-from headwater.core.duckdb_session import parquet, scalar, session, sweep
+from headwater.core.duckdb_session import session, sweep
 from headwater.core.sql_literals import texts
 from headwater.errors import InvalidInputError
 from headwater.model.catalog import CatalogState
@@ -121,15 +121,10 @@ class HistoryExport:
             return
         condition = f"feature IN ({texts(dropped)})"
         for segment in self._manifest.live:
-            rows = f"SELECT * FROM ({parquet([self._folder / segment.name])})"
             with session(self._scratch) as duck:
-                count = scalar(duck.run(f"SELECT count(*) FROM ({rows}) WHERE {condition}"))
-                kept = f"{rows} WHERE NOT {condition}"
-                if count == segment.rows:
-                    self._replace([segment], [])
-                elif count:
-                    written = self._files.write(duck, HISTORY, kept, segment.buckets)
-                    self._replace([segment], [written])
+                if count := self._files.count(duck, segment, condition):
+                    written = self._files.without(duck, HISTORY, segment, condition, count)
+                    self._replace([segment], written)
 
     async def _add(self) -> int:
         before = self._manifest
@@ -138,7 +133,7 @@ class HistoryExport:
         upto = await self._offline.export_history(file, after=before.upto)
         added = 0
         if upto > before.upto:
-            added = await asyncio.to_thread(self._count, file)
+            added = await asyncio.to_thread(self._count, segment)
         # Read after the rows, which may have been pruned meanwhile.
         pruned = (await self._load_catalog()).pruned.history
         self._save(
@@ -153,9 +148,9 @@ class HistoryExport:
         )
         return added
 
-    def _count(self, file: Path) -> int:
+    def _count(self, segment: Segment) -> int:
         with session(self._scratch) as duck:
-            return row_count(duck, file)
+            return self._files.count(duck, segment, "true")
 
     def _merge(self) -> None:
         while (merge := due_for_merge(self._manifest.live, SEGMENT_ROWS)) is not None:

@@ -34,7 +34,12 @@ class SegmentFolder:
         """Hold the lock for adding and removing files; yield whether it was acquired."""
         handle = os.open(self.path / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            yield _acquire(handle, wait=wait)
+            held = True
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                held = False
+            yield held
         finally:
             os.close(handle)
 
@@ -63,6 +68,21 @@ class SegmentFolder:
         self.remove(segment.name for segment in written if not segment.rows)
         return [segment for segment in written if segment.rows]
 
+    def count(self, session: Session, segment: Segment, condition: str) -> int:
+        """Return how many rows of a segment meet a condition."""
+        rows = parquet([self.path / segment.name])
+        count: int = scalar(session.run(f"SELECT count(*) FROM ({rows}) WHERE {condition}"))
+        return count
+
+    def without(
+        self, session: Session, log: SegmentLog, segment: Segment, condition: str, count: int
+    ) -> list[Segment]:
+        """Write a segment again without the rows that meet a condition; none if these are all."""
+        if count == segment.rows:
+            return []
+        rows = f"{parquet([self.path / segment.name])} WHERE NOT ({condition})"
+        return [self.write(session, log, rows, segment.buckets)]
+
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
@@ -87,20 +107,6 @@ def write_parquet(session: Session, rows: str, file: Path) -> int:
     unfinished.rename(file)
     _fsync(file.parent)
     return count
-
-
-def row_count(session: Session, file: Path) -> int:
-    """Return the number of rows of a Parquet file."""
-    count: int = scalar(session.run(f"SELECT count(*) FROM ({parquet([file])})"))
-    return count
-
-
-def _acquire(handle: int, *, wait: bool) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _fsync(path: Path) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import Session, parquet
-from headwater.ports import LogKind, NamedSpan, Snapshot
+from headwater.ports import LogKind, NamedSpan, RecentHistory, Snapshot
 from headwater.ports.history import VALUE_AS_JSON, VALUE_FLOAT
 
 
@@ -138,6 +138,20 @@ def open_log(session: Session, log: SegmentLog, snapshot: Snapshot, folder: Path
     """Create a view of segments and tail, ``headwater.history`` or ``headwater.events``."""
     files = [folder / segment.name for segment in snapshot.segments]
     open_rows(session, log, files, snapshot.tail, longest=snapshot.longest)
+
+
+def open_recent(
+    session: Session,
+    log: SegmentLog,
+    tail: RecentHistory,
+    folder: Path,
+    *,
+    features: Sequence[str] = (),
+    entity_ids: Sequence[str] = (),
+) -> None:
+    """Create the same view of this moment; of the tail, it may have some features and ids only."""
+    snapshots = tail.snapshot(session.folder, [log.kind], features=features, entity_ids=entity_ids)
+    open_log(session, log, snapshots[log.kind], folder)
 
 
 def open_rows(

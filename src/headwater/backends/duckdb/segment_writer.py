@@ -1,24 +1,26 @@
-"""Move recent rows into segments, merge small segments, and add imported rows.
+"""Move recent rows into segments, merge small ones, add imported rows, and remove rows for good.
 
 At every step a reader sees each row exactly once: the transaction that adds a segment to the
-manifest also removes the rows or segments that it replaces.
+manifest also removes the rows or segments that it replaces. A segment with removed rows is written
+again without them. What was interrupted is completed by the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
-from headwater.backends.duckdb.segment_schema import HISTORY, LOGS, SegmentLog, open_log
+from headwater.backends.duckdb.segment_schema import EVENTS, HISTORY, LOGS, SegmentLog, open_recent
 from headwater.backends.erased_writes import count_erased
-from headwater.core.clock import Clock
-from headwater.core.duckdb_session import scalar, session, sweep
+from headwater.core.clock import Clock, to_micros
+from headwater.core.duckdb_session import Session, scalar, session, sweep
 from headwater.core.logging import log as logger
 from headwater.core.partitioning import bucket_of
-from headwater.core.sql_literals import texts
-from headwater.ports import Change, RecentHistory, history_rows
+from headwater.core.sql_literals import text, texts
+from headwater.ports import Change, LogKind, Pruned, RecentHistory, Segment, history_rows
 from headwater.ports.history import VALUE_AS_JSON
 from headwater.settings.groups import OfflineSettings
 
@@ -41,6 +43,19 @@ _NUMBERED = """
 SELECT * EXCLUDE (value) REPLACE ({first} + row_number() OVER (ORDER BY seq) - 1 AS seq)
 FROM fresh
 """
+# The rows that are true at the moment, and known at the moment. Every later read that finds a row
+# from before the moment finds one of these.
+_KEPT = """
+CREATE TABLE kept AS
+SELECT DISTINCT seq FROM (
+    SELECT unnest([
+        arg_max(seq, (as_of, written_at, seq)) FILTER (as_of <= {moment}),
+        arg_max(seq, (as_of, written_at, seq)) FILTER (written_at <= {moment})
+    ]) AS seq
+    FROM headwater.history GROUP BY feature, entity_id
+) WHERE seq IS NOT NULL
+"""
+_OLD_HISTORY = "as_of < {moment} AND written_at < {moment} AND seq NOT IN (FROM kept)"
 
 
 class SegmentWriter:
@@ -93,8 +108,7 @@ class SegmentWriter:
 
     def _merge(self, log: SegmentLog) -> bool:
         """Merge segments; return whether some were due."""
-        live = [s for s in self._tail.manifest() if s.kind == log.kind and s.retired_at is None]
-        merge = due_for_merge(live, self._segment_rows)
+        merge = due_for_merge(self._live(log.kind), self._segment_rows)
         if merge is None:
             return False
         with session(self._scratch) as duck:
@@ -116,8 +130,7 @@ class SegmentWriter:
             if not changes:
                 return 0
             features = sorted({change.feature for change in changes})
-            snapshot = self._tail.snapshot(duck.folder, ["history"], features=features)["history"]
-            open_log(duck, HISTORY, snapshot, self._folder.path)
+            open_recent(duck, HISTORY, self._tail, self._folder.path, features=features)
             duck.load_rows("imported", _imported(changes), HISTORY.columns)
             duck.run(_FRESH.format(features=texts(features)))
             count: int = scalar(duck.run("SELECT count(*) FROM fresh"))
@@ -127,6 +140,79 @@ class SegmentWriter:
                 first = self._tail.reserve(count)
                 self._tail.add(self._folder.write(duck, HISTORY, _NUMBERED.format(first=first)))
             return count
+
+    def prune(self, history: datetime | None, events: datetime | None, *, dry_run: bool) -> Pruned:
+        """Remove the rows from before the given moments that no later read needs."""
+        with self._folder.lock(wait=True):
+            return Pruned(
+                history=0 if history is None else self._prune_history(history, dry_run=dry_run),
+                events=0 if events is None else self._prune_events(events, dry_run=dry_run),
+            )
+
+    def _prune_history(self, before: datetime, *, dry_run: bool) -> int:
+        with session(self._scratch) as duck:
+            open_recent(duck, HISTORY, self._tail, self._folder.path)
+            moment = _literal(before)
+            duck.run(_KEPT.format(moment=moment))
+            return self._remove_history(duck, _OLD_HISTORY.format(moment=moment), dry_run=dry_run)
+
+    def _prune_events(self, before: datetime, *, dry_run: bool) -> int:
+        count = self._tail.remove_events(before, dry_run=dry_run)
+        with session(self._scratch) as duck:
+            old = f"received_at < {_literal(before)}"
+            return count + self._remove_from_segments(duck, EVENTS, old, dry_run=dry_run)
+
+    def drop(self, series: str) -> int:
+        """Remove all rows of a series; return their number."""
+        with self._folder.lock(wait=True), session(self._scratch) as duck:
+            open_recent(duck, HISTORY, self._tail, self._folder.path, features=[series])
+            return self._remove_history(duck, f"feature = {text(series)}", dry_run=False)
+
+    def forget(
+        self, entity: str, entity_id: str, *, keep: Collection[str], dry_run: bool
+    ) -> Pruned:
+        """Remove the past values of an entity, and its events except some types."""
+        values = f"entity = {text(entity)} AND entity_id = {text(entity_id)}"
+        events = " AND ".join(
+            [
+                f"entity_id = {text(entity_id)}",
+                *(f"event_type <> {text(kept_type)}" for kept_type in keep),
+            ]
+        )
+        with self._folder.lock(wait=True), session(self._scratch) as duck:
+            open_recent(duck, HISTORY, self._tail, self._folder.path, entity_ids=[entity_id])
+            recent = self._tail.forget_events(entity_id, keep, dry_run=dry_run)
+            return Pruned(
+                history=self._remove_history(duck, values, dry_run=dry_run),
+                events=recent + self._remove_from_segments(duck, EVENTS, events, dry_run=dry_run),
+            )
+
+    def _remove_history(self, duck: Session, condition: str, *, dry_run: bool) -> int:
+        tail = f"SELECT seq FROM ({HISTORY.typed} headwater.history_tail) WHERE {condition}"
+        numbers = [number for (number,) in duck.run(tail).fetchall()]
+        if not dry_run:
+            self._tail.remove(numbers)
+        return len(numbers) + self._remove_from_segments(duck, HISTORY, condition, dry_run=dry_run)
+
+    def _remove_from_segments(
+        self, duck: Session, log: SegmentLog, condition: str, *, dry_run: bool
+    ) -> int:
+        removed = 0
+        for segment in self._live(log.kind):
+            count = self._folder.count(duck, segment, condition)
+            removed += count
+            if count and not dry_run:
+                written = self._folder.without(duck, log, segment, condition, count)
+                self._tail.replace([segment.name], written, self._clock.now())
+                logger.debug("segment pruned", kind=log.kind, rows=count)
+        return removed
+
+    def _live(self, kind: LogKind) -> list[Segment]:
+        return [s for s in self._tail.manifest() if s.kind == kind and s.retired_at is None]
+
+
+def _literal(moment: datetime) -> str:
+    return f"make_timestamptz({to_micros(moment)})"
 
 
 def _imported(changes: Sequence[Change]) -> list[dict[str, Any]]:

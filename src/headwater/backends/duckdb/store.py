@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import duckdb
 import msgspec
 
 from headwater.backends.duckdb.frame_plan import FrameSource, answer_frame
-from headwater.backends.duckdb.retention import SegmentRetention
 from headwater.backends.duckdb.segment_files import SegmentFolder, write_parquet
 from headwater.backends.duckdb.segment_schema import (
     EVENTS,
@@ -26,6 +26,7 @@ from headwater.backends.duckdb.segment_schema import (
     VIEWS,
     name_row,
     open_log,
+    open_recent,
 )
 from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
@@ -58,6 +59,7 @@ from headwater.ports import (
 from headwater.ports.history import VALUE_AS_JSON
 from headwater.settings.groups import OfflineSettings
 
+P = ParamSpec("P")
 T = TypeVar("T")
 # A segment disappears during a read only if the read takes longer than the grace period.
 _ATTEMPTS = 3
@@ -159,15 +161,12 @@ class DuckdbOfflineStore:
         self._scratch = scratch
         self._files = SegmentFolder(folder)
         self._writer = SegmentWriter(tail, self._files, scratch, clock, settings)
-        self._retention = SegmentRetention(tail, self._files, scratch, clock)
 
     async def append(self, changes: Sequence[Change]) -> int:
-        if not changes:
-            return 0
-        return await asyncio.to_thread(self._translate, lambda: self._writer.add(changes))
+        return await self._run(self._writer.add, changes) if changes else 0
 
     async def maintain(self) -> None:
-        await asyncio.to_thread(self._translate, self._writer.maintain)
+        await self._run(self._writer.maintain)
 
     async def as_of(
         self, features: Sequence[str], points: Sequence[Point], *, known: bool = False
@@ -175,20 +174,20 @@ class DuckdbOfflineStore:
         if not features or not points:
             return [[None] * len(features) for _ in points]
 
-        def work() -> list[list[PastValue | None]]:
-            numbered = _point_rows(points)
-            rows = self._read(lambda duck: self._last(duck, features, numbered, known=known))
-            return _grid(features, len(points), rows)
+        def work(duck: Session) -> list[list[PastValue | None]]:
+            return _grid(features, len(points), self._last(duck, features, points, known=known))
 
-        return await asyncio.to_thread(self._translate, work)
+        return await self._run(self._read, work)
 
     def _last(
-        self, duck: Session, features: Sequence[str], rows: Sequence[_PointRow], *, known: bool
+        self, duck: Session, features: Sequence[str], points: Sequence[Point], *, known: bool
     ) -> list[tuple[Any, ...]]:
-        entity_ids = {row.entity_id for row in rows}
+        entity_ids = {point.entity_id for point in points}
         few = sorted(entity_ids) if len(entity_ids) <= _MAX_ENTITIES else ()
-        snapshot = self._tail.snapshot(duck.folder, ["history"], features=features, entity_ids=few)
-        open_log(duck, HISTORY, snapshot["history"], self._folder)
+        open_recent(duck, HISTORY, self._tail, self._folder, features=features, entity_ids=few)
+        rows = [
+            _PointRow(n, point.entity_id, to_micros(point.at)) for n, point in enumerate(points)
+        ]
         duck.load_rows("points", rows, _POINT_COLUMNS)
         names = texts(sorted(set(features)))
         visible_from = "written_at" if known else "as_of"
@@ -199,20 +198,16 @@ class DuckdbOfflineStore:
     async def latest(
         self, entity: str, *, after: str, limit: int
     ) -> list[tuple[str, dict[str, PastValue]]]:
-        def work() -> list[tuple[str, dict[str, PastValue]]]:
-            values: dict[str, dict[str, PastValue]] = {}
-            for entity_id, feature, value, as_of, written_at in self._read(select):
-                past = PastValue(value, from_micros(as_of), from_micros(written_at))
-                values.setdefault(entity_id, {})[feature] = past
-            return list(values.items())
-
         def select(duck: Session) -> list[tuple[Any, ...]]:
-            snapshot = self._tail.snapshot(duck.folder, ["history"])["history"]
-            open_log(duck, HISTORY, snapshot, self._folder)
+            open_recent(duck, HISTORY, self._tail, self._folder)
             sql = _LATEST.format(entity=text(entity), after=text(after), limit=limit)
             return duck.run(sql).fetchall()
 
-        return await asyncio.to_thread(self._translate, work)
+        values: dict[str, dict[str, PastValue]] = {}
+        for entity_id, feature, value, as_of, written_at in await self._run(self._read, select):
+            past = PastValue(value, from_micros(as_of), from_micros(written_at))
+            values.setdefault(entity_id, {})[feature] = past
+        return list(values.items())
 
     async def rows(
         self,
@@ -224,10 +219,9 @@ class DuckdbOfflineStore:
         limit: int,
     ) -> list[HistoryRow]:
         def select(duck: Session) -> list[tuple[Any, ...]]:
-            snapshot = self._tail.snapshot(
-                duck.folder, ["history"], features=[series], entity_ids=[entity_id]
+            open_recent(
+                duck, HISTORY, self._tail, self._folder, features=[series], entity_ids=[entity_id]
             )
-            open_log(duck, HISTORY, snapshot["history"], self._folder)
             sql = _ROWS.format(
                 series=text(series),
                 entity_id=text(entity_id),
@@ -237,13 +231,10 @@ class DuckdbOfflineStore:
             )
             return duck.run(sql).fetchall()
 
-        def work() -> list[HistoryRow]:
-            return [
-                HistoryRow(value, from_micros(as_of), from_micros(written_at), cause)
-                for value, as_of, written_at, cause in self._read(select)
-            ]
-
-        return await asyncio.to_thread(self._translate, work)
+        return [
+            HistoryRow(value, from_micros(as_of), from_micros(written_at), cause)
+            for value, as_of, written_at, cause in await self._run(self._read, select)
+        ]
 
     async def export_history(self, file: Path, *, after: int) -> int:
         def export(duck: Session) -> int:
@@ -253,7 +244,7 @@ class DuckdbOfflineStore:
             open_log(duck, HISTORY, snapshot, self._folder)
             return export_history(duck, file, after)
 
-        return await asyncio.to_thread(self._translate, lambda: self._read(export))
+        return await self._run(self._read, export)
 
     async def export_events(
         self,
@@ -265,40 +256,29 @@ class DuckdbOfflineStore:
         files: int,
     ) -> list[Path]:
         def export(duck: Session) -> list[Path]:
-            snapshot = self._tail.snapshot(duck.folder, ["events"])["events"]
-            open_log(duck, EVENTS, snapshot, self._folder)
+            open_recent(duck, EVENTS, self._tail, self._folder)
             return export_events(duck, folder, event_types, upto, since=since, files=files)
 
-        return await asyncio.to_thread(self._translate, lambda: self._read(export))
+        return await self._run(self._read, export)
 
     async def events_after(
         self, position: str | None, only: EventFilter, *, within: timedelta, limit: int
     ) -> EventPage:
         since = self._clock.now() - within
-
-        def work() -> EventPage:
-            return self._tail.events_after(position, only, since=since, limit=limit)
-
-        return await asyncio.to_thread(self._translate, work)
+        return await self._run(self._tail.events_after, position, only, since=since, limit=limit)
 
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
     ) -> Pruned:
-        def work() -> Pruned:
-            return self._retention.prune(history=history, events=events, dry_run=dry_run)
-
-        return await asyncio.to_thread(self._translate, work)
+        return await self._run(self._writer.prune, history, events, dry_run=dry_run)
 
     async def drop(self, series: str) -> int:
-        return await asyncio.to_thread(self._translate, lambda: self._retention.drop(series))
+        return await self._run(self._writer.drop, series)
 
     async def forget(
         self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
     ) -> Pruned:
-        def work() -> Pruned:
-            return self._retention.forget(entity, entity_id, keep=keep, dry_run=dry_run)
-
-        return await asyncio.to_thread(self._translate, work)
+        return await self._run(self._writer.forget, entity, entity_id, keep=keep, dry_run=dry_run)
 
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
@@ -315,23 +295,26 @@ class DuckdbOfflineStore:
         return FrameSource(self._folder, snapshot.segments, snapshot.tail, snapshot.longest)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
-        def work() -> Rows:
-            return self._read(lambda duck: self._with_relation(duck, sql, sources, fetch))
-
-        return await asyncio.to_thread(self._translate, work)
+        return await self._run(
+            self._read, lambda duck: self._with_relation(duck, sql, sources, fetch)
+        )
 
     async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:
-        def work() -> Sequence[str]:
-            return self._read(lambda duck: self._with_relation(duck, sql, sources, _columns))
-
-        return await asyncio.to_thread(self._translate, work)
+        return await self._run(
+            self._read, lambda duck: self._with_relation(duck, sql, sources, attrgetter("columns"))
+        )
 
     def _with_relation(
         self, duck: Session, sql: str, sources: Mapping[str, str], use: Callable[[Relation], T]
     ) -> T:
         """Use the result of a query, which is computed when it is fetched."""
         check_query(duck, sql)
-        self._create_views(duck, mentioned(sql, VIEWS))
+        if views := mentioned(sql, VIEWS):
+            kinds = [VIEWS[name][0] for name in views]
+            snapshots = self._tail.snapshot(duck.folder, kinds)
+            for name, kind in zip(views, kinds, strict=True):
+                open_log(duck, LOGS[kind], snapshots[kind], self._folder)
+                duck.run(VIEWS[name][1])
         if mentioned(sql, [FEATURE_NAMES]):
             duck.run("CREATE SCHEMA IF NOT EXISTS headwater")
             rows = [name_row(span) for span in named_spans(self._tail.catalog())]
@@ -342,22 +325,13 @@ class DuckdbOfflineStore:
         try:
             return use(duck.connection.sql(sql))
         except duckdb.Error as error:
-            if isinstance(error, duckdb.OperationalError) and self._is_named_in(str(error)):
+            # A file of the store failed, not one that only the query names.
+            own = (str(self._folder), str(self._scratch))
+            if isinstance(error, duckdb.OperationalError) and any(
+                folder in str(error) for folder in own
+            ):
                 raise
             raise InvalidInputError(f"the query cannot be run: {headline(error)}") from error
-
-    def _is_named_in(self, problem: str) -> bool:
-        """Return whether a file of the store failed, not one that only the query names."""
-        return any(str(folder) in problem for folder in (self._folder, self._scratch))
-
-    def _create_views(self, duck: Session, names: Sequence[str]) -> None:
-        if not names:
-            return
-        kinds = [VIEWS[name][0] for name in names]
-        snapshots = self._tail.snapshot(duck.folder, kinds)
-        for name, kind in zip(names, kinds, strict=True):
-            open_log(duck, LOGS[kind], snapshots[kind], self._folder)
-            duck.run(VIEWS[name][1])
 
     def _read(self, work: Callable[[Session], T]) -> T:
         """Run the work; retry with a new snapshot if a segment was merged meanwhile."""
@@ -376,9 +350,9 @@ class DuckdbOfflineStore:
             str(self._folder), f"has no file {', '.join(names)}", "restore the file from a backup"
         )
 
-    def _translate(self, work: Callable[[], T]) -> T:
+    async def _run(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         with self._translated():
-            return work()
+            return await asyncio.to_thread(work, *args, **named)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -397,10 +371,6 @@ class DuckdbOfflineStore:
             ) from error
 
 
-def _point_rows(points: Sequence[Point]) -> list[_PointRow]:
-    return [_PointRow(n, point.entity_id, to_micros(point.at)) for n, point in enumerate(points)]
-
-
 def _moment(moment: datetime | None, otherwise: str) -> str:
     if moment is None:
         return f"TIMESTAMPTZ '{otherwise}'"
@@ -417,10 +387,6 @@ def _grid(
         for place in places[feature]:
             grid[number][place] = past
     return grid
-
-
-def _columns(result: Relation) -> Sequence[str]:
-    return result.columns
 
 
 def check_query(duck: Session, sql: str) -> None:
@@ -450,11 +416,13 @@ def fetch(answer: Relation) -> Rows:
     plain = [kind.replace(_AWARE, "TIMESTAMP") for kind in kinds]
     casts = ", ".join(f"CAST(#{number} AS {kind})" for number, kind in enumerate(plain, 1))
     rows = answer.project(casts).fetchall()
-    return Rows(answer.columns, [_with_utc(row, aware) for row in rows])
-
-
-def _with_utc(row: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
-    return tuple(_in_utc(item) if place in places else item for place, item in enumerate(row))
+    return Rows(
+        answer.columns,
+        [
+            tuple(_in_utc(item) if n in aware else item for n, item in enumerate(row))
+            for row in rows
+        ],
+    )
 
 
 def _in_utc(value: Any) -> Any:
