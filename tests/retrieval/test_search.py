@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headwater import Chunk, Document, FeatureStore, Index
-from headwater.declarations.retrievers import SearchOptions, SearchResult
+from headwater.declarations.interceptors import SearchResult
+from headwater.declarations.retrievers import SearchOptions
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError, RerankFailedError
 from headwater.ports import Hit

@@ -10,14 +10,17 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
+import msgspec
+
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.indexes import IndexDef
-from headwater.declarations.retrievers import SearchOptions, SearchResult
+from headwater.declarations.items import Chunk
+from headwater.declarations.retrievers import SearchOptions
 from headwater.model.contexts import Overrides
 from headwater.model.events import PublishResult
 from headwater.model.lineage import Context
 from headwater.model.values import ServiceEvent
-from headwater.ports import Outcome, Subjects, no_subjects
+from headwater.ports import IndexVersion, Outcome, Subjects, no_subjects
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,6 +58,20 @@ class Publish(Protocol):
         dedup_window: timedelta | None,
         subjects: Subjects = no_subjects,
     ) -> Coroutine[Any, Any, list[PublishResult]]: ...
+
+
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The chunks that a search found, and the version of the index that it searched.
+
+    The version is None if the index had none yet.
+    """
+
+    index: str
+    version: IndexVersion | None
+    query: str
+    options: SearchOptions
+    chunks: list[Chunk]
+    searched_at: int
 
 
 class Search(Protocol):

@@ -16,7 +16,6 @@ from headwater.declarations.items import Chunk
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import Location, nearest
 from headwater.model.indexes import MAX_RESULTS, SearchMode
-from headwater.ports import IndexVersion
 
 OnError = Literal["raise", "empty"]
 Rerank = Callable[[str, list[Chunk]], Any]
@@ -61,20 +60,6 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True):
                 "rerank must be a function of the query and the chunks, not "
                 f"{reprlib.repr(self.rerank)}"
             )
-
-
-class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The chunks that a search found, and the version of the index that it searched.
-
-    The version is None if the index had none yet.
-    """
-
-    index: str
-    version: IndexVersion | None
-    query: str
-    options: SearchOptions
-    chunks: list[Chunk]
-    searched_at: int
 
 
 def _is_within(number: object, least: int, most: int) -> bool:

@@ -17,8 +17,9 @@ from headwater.core.codec import encode_custom
 from headwater.core.tracing import Attributes, Span
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.interceptors import SearchResult
 from headwater.declarations.items import Chunk
-from headwater.declarations.retrievers import RetrieverDef, SearchOptions, SearchResult
+from headwater.declarations.retrievers import RetrieverDef, SearchOptions
 from headwater.model.lineage import Context
 from headwater.ports import Hits, StoredRecord, VectorQuery
 from headwater.retrieval.embeddings import Embedder

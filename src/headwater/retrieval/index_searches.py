@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.interceptors import SearchResult
 from headwater.declarations.registry import Registry
-from headwater.declarations.retrievers import IndexSearch, RetrieverDef, SearchOptions, SearchResult
+from headwater.declarations.retrievers import IndexSearch, RetrieverDef, SearchOptions
 from headwater.errors import DeclarationError, IndexVersionGoneError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import (

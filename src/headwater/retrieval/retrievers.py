@@ -21,9 +21,10 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.metrics import TallyCounter
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.interceptors import SearchResult
 from headwater.declarations.items import Chunk
 from headwater.declarations.registry import SEARCH
-from headwater.declarations.retrievers import RetrieverDef, SearchOptions, SearchResult
+from headwater.declarations.retrievers import RetrieverDef, SearchOptions
 from headwater.errors import (
     HeadwaterError,
     InvalidInputError,

@@ -15,8 +15,9 @@ from headwater.core.clock import from_micros
 from headwater.declarations.filters import parse_filters
 from headwater.declarations.function_checks import is_async
 from headwater.declarations.indexes import IndexDef
+from headwater.declarations.interceptors import SearchResult
 from headwater.declarations.items import Chunk
-from headwater.declarations.retrievers import Rerank, SearchOptions, SearchResult
+from headwater.declarations.retrievers import Rerank, SearchOptions
 from headwater.errors import HeadwaterError, InvalidInputError, RerankFailedError
 from headwater.features.call_scope import current_scope
 from headwater.features.caller_limits import check_index_limits
