@@ -15,7 +15,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.doctor import overview
 from headwater.http.app import App, create_app
-from headwater.http.routes import readiness
+from headwater.http.routes import health
 from headwater.http.server.processes import serve
 from headwater.settings.schema import Settings
 
@@ -102,7 +102,7 @@ def declare_on_demand(user: type, order: type, gate: Gate) -> None:
 def patient_probes() -> Iterator[None]:
     """Let a store on a busy machine take longer than a second to say how it is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readiness, "_ANSWER_SECONDS", PATIENCE_SECONDS)
+        patch.setattr(health, "_ANSWER_SECONDS", PATIENCE_SECONDS)
         patch.setattr(overview, "_ANSWER_SECONDS", PATIENCE_SECONDS)
         patch.setattr(overview, "_FIRST_INSPECTION_SECONDS", PATIENCE_SECONDS)
         yield

@@ -13,7 +13,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
 from headwater.contexts.recorded import search
-from headwater.http.routes import exported_contexts
+from headwater.http.routes import context_lists
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.http.conftest import client_of
@@ -98,7 +98,7 @@ async def test_contexts_are_counted_over_time(client: httpx.AsyncClient, made: l
 async def test_a_whole_list_is_exported_in_pages(
     client: httpx.AsyncClient, made: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exported_contexts, "LARGEST_PAGE", 2)
+    monkeypatch.setattr(context_lists, "LARGEST_PAGE", 2)
     response = await client.get("/v1/contexts/export-ndjson")
     assert response.headers["content-type"].startswith("application/x-ndjson")
     assert "contexts.ndjson" in response.headers["content-disposition"]

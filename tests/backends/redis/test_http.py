@@ -7,7 +7,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
 from headwater.http.app import create_app
-from headwater.http.routes import readiness
+from headwater.http.routes import health
 from headwater.settings.schema import Settings
 from tests.servers import restartable_postgres, valkey_node
 
@@ -33,7 +33,7 @@ def shop(settings: Settings) -> FeatureStore:
 @pytest.fixture(autouse=True)
 def _patient_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give servers on an overloaded machine time to answer a probe."""
-    monkeypatch.setattr(readiness, "_ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(health, "_ANSWER_SECONDS", 60.0)
 
 
 def client_of(store: FeatureStore) -> httpx.AsyncClient:

@@ -13,7 +13,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.redis.client import Redis, command
 from headwater.http.app import create_app
-from headwater.http.routes import readiness
+from headwater.http.routes import health
 from headwater.settings.schema import Settings
 from tests.engine.support import until
 from tests.servers import restartable_postgres, restartable_valkey, valkey_node
@@ -117,7 +117,7 @@ async def test_a_read_only_postgres_is_reported_and_events_are_still_accepted(
 async def test_many_probes_share_one_check(
     production: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "_FRESH_SECONDS", 600.0)
+    monkeypatch.setattr(health, "_FRESH_SECONDS", 600.0)
     with valkey_node() as port:
         url = f"redis://127.0.0.1:{port}/0"
         redis = Redis(url, timeout=60, connect_timeout=60)

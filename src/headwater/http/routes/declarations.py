@@ -7,8 +7,7 @@ import asyncio
 import msgspec
 
 from headwater.declarations.runtime import runtime_of
-from headwater.http.routes.doctor import open_breakers
-from headwater.http.routes.process_reports import ServerProcesses, all_reports
+from headwater.http.routes.process_reports import ServerProcesses, all_reports, open_breakers
 from headwater.http.routing.route import Route
 from headwater.model.callers import current_caller
 from headwater.model.kinds import DeclaredName, SearchLimit, SearchText

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
-from itertools import chain
 
-from headwater.http.routes.process_reports import Report, ServerProcesses, all_reports
+from headwater.http.routes.process_reports import ServerProcesses, all_reports, open_breakers
 from headwater.http.routing.route import Route
 from headwater.model.health import Examination
 from headwater.store.feature_store import FeatureStore
-
-_BREAKERS = "headwater_circuit_breaker_open"
 
 
 class Doctor:
@@ -33,10 +29,3 @@ class Doctor:
             self._store, open_breakers=open_breakers(reports)
         )
         return examination
-
-
-def open_breakers(reports: Sequence[Report]) -> list[str]:
-    """Return the features whose circuit breaker is open in a process."""
-    families = [each for report in reports for each in report.metrics if each.name == _BREAKERS]
-    samples = chain.from_iterable(family.samples for family in families)
-    return sorted({labels["feature"] for _, labels, value in samples if value == 1})

@@ -11,6 +11,8 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from functools import partial
 
 import msgspec
 from starlette.responses import Response
@@ -40,29 +42,12 @@ _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 Follow = Callable[[str | None], Awaitable[EventPage]]
 
 
-class OpenTails:
-    """The tails that this process serves: a limited number, which end when the server stops."""
-
-    def __init__(self) -> None:
-        self._stops: set[asyncio.Event] = set()
-
-    def check_free(self) -> None:
-        """Raise TooManyTailsError if no other tail may begin."""
-        if len(self._stops) >= _MOST_TAILS:
-            raise TooManyTailsError(_MOST_TAILS)
-
-    def begin(self) -> asyncio.Event:
-        """Return an event that is set when the server stops."""
-        stop = asyncio.Event()
-        self._stops.add(stop)
-        return stop
-
-    def end(self, stop: asyncio.Event) -> None:
-        self._stops.discard(stop)
+class OpenTails(set[asyncio.Event]):
+    """The tails that this process serves; each ends when its event is set."""
 
     def stop(self) -> None:
         """End all tails; clients continue at another process, or when the server is back."""
-        for stop in self._stops:
+        for stop in self:
             stop.set()
 
 
@@ -99,18 +84,13 @@ class EventTail:
         a message; without it the tail begins with the next event. The response ends after 15
         minutes at the latest, and when the server stops: reconnect with the last id.
         """
-        self._tails.check_free()
-
-        async def follow(position: str | None) -> EventPage:
-            return await self._store.bus.follow(
-                position, event_type=event_type, entity_id=entity_id
-            )
-
+        if len(self._tails) >= _MOST_TAILS:
+            raise TooManyTailsError(_MOST_TAILS)
+        follow = partial(self._store.bus.follow, event_type=event_type, entity_id=entity_id)
         # Before the response begins, so that an error has its own status.
         first = await follow(last_event_id)
-        return EventStream(
-            first, follow, self._tails, private=self._store.settings.record.is_private
-        )
+        private = self._store.settings.record.is_private
+        return EventStream(first, follow, self._tails, private=private)
 
 
 class EventStream(Response):
@@ -137,13 +117,15 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = self.raw_headers
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
-        stop = self._tails.begin()
-        gone = asyncio.create_task(_set_when_gone(receive, stop))
+        stop = asyncio.Event()
+        self._tails.add(stop)
+        gone = asyncio.create_task(disconnected(receive))
+        gone.add_done_callback(lambda _: stop.set())
         try:
             await self._send_pages(scope, send, stop)
             await send(_body(b"", more=False))
         finally:
-            self._tails.end(stop)
+            self._tails.discard(stop)
             gone.cancel()
             await asyncio.wait([gone])
 
@@ -156,12 +138,14 @@ class EventStream(Response):
                 await send(_body(b"".join(_messages(page))))
                 sent_at = time.monotonic()
             elif time.monotonic() - sent_at >= _HEARTBEAT_SECONDS:
-                await send(_body(_heartbeat(page)))
+                # Its id lets a client continue after events that it does not want.
+                await send(_body(b": heartbeat\nid: %s\n\n" % page.position.encode()))
                 sent_at = time.monotonic()
             if stop.is_set() or time.monotonic() - began >= _LONGEST_SECONDS:
                 return
             if not page.has_more:
-                await _wait(stop, _POLL_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
             try:
                 page = await self._follow(page.position)
             except HeadwaterError as error:
@@ -179,28 +163,9 @@ class EventStream(Response):
 def _messages(page: EventPage) -> Iterator[bytes]:
     if page.skipped:
         yield b"event: gap\ndata: %s\n\n" % _encode(TailGap(page.skipped))
-    for each in page.events:
-        yield b"id: %s\ndata: %s\n\n" % (each.position.encode(), _encode(each.logged))
-
-
-def _heartbeat(page: EventPage) -> bytes:
-    """Return a comment; its id lets a client continue after events that it does not want."""
-    return b": heartbeat\nid: %s\n\n" % page.position.encode()
+    for event in page.events:
+        yield b"id: %s\ndata: %s\n\n" % (event.position.encode(), _encode(event.logged))
 
 
 def _body(data: bytes, *, more: bool = True) -> dict[str, object]:
     return {"type": "http.response.body", "body": data, "more_body": more}
-
-
-async def _set_when_gone(receive: Receive, stop: asyncio.Event) -> None:
-    await disconnected(receive)
-    stop.set()
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    """Wait for a stop, at most so many seconds."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass

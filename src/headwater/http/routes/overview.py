@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from headwater.doctor.overview import StoreOverview, series_of
 from headwater.engine.last_hour import LastHour, Sample
-from headwater.http.routes.doctor import open_breakers
-from headwater.http.routes.process_reports import ServerProcesses, all_reports
-from headwater.http.routes.readiness import StoreProbe
+from headwater.http.routes.health import StoreProbe
+from headwater.http.routes.process_reports import ServerProcesses, all_reports, open_breakers
 from headwater.http.routing.route import Route
 from headwater.model.callers import current_caller
 from headwater.model.health import Overview, Series
@@ -61,7 +59,7 @@ class Overviews:
 
     async def _read(self) -> Overview:
         parts, reports = await asyncio.gather(self._probe.parts(), all_reports(self._processes))
-        failed = [each.health for each in reports if each.health and not each.health.ok]
+        failed = [part for report in reports if (part := report.health) and not part.ok]
         overview = await self._overview.read([*parts, *failed], open_breakers(reports))
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
         return overview
@@ -79,14 +77,10 @@ class Overviews:
 
 
 def _without_errors(overview: Overview) -> Overview:
-    findings = [
-        replace(each, detail=_WITHHELD, params=_without_error(each.params))
-        if each.check in _QUOTING
-        else each
-        for each in overview.findings
-    ]
+    findings = []
+    for finding in overview.findings:
+        if finding.check in _QUOTING:
+            params = {name: value for name, value in finding.params.items() if name != "error"}
+            finding = replace(finding, detail=_WITHHELD, params=params)
+        findings.append(finding)
     return replace(overview, findings=findings)
-
-
-def _without_error(params: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in params.items() if name != "error"}

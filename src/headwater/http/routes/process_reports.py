@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 import msgspec
@@ -49,6 +50,14 @@ async def all_reports(processes: ServerProcesses | None) -> Sequence[Report]:
     return [Report(metrics=own_metrics())] if processes is None else await processes.reports()
 
 
+def open_breakers(reports: Sequence[Report]) -> list[str]:
+    """Return the features whose circuit breaker is open in a process."""
+    name = "headwater_circuit_breaker_open"
+    families = [family for report in reports for family in report.metrics if family.name == name]
+    samples = chain.from_iterable(family.samples for family in families)
+    return sorted({labels["feature"] for _, labels, value in samples if value == 1})
+
+
 def own_metrics(collector: Collector = REGISTRY) -> list[Family]:
     """Return all metrics of this process, or those of one collector."""
     return [
@@ -57,12 +66,8 @@ def own_metrics(collector: Collector = REGISTRY) -> list[Family]:
             metric.documentation,
             metric.type,
             [
-                (
-                    each.name,
-                    each.labels,
-                    each.value if math.isfinite(each.value) else str(each.value),
-                )
-                for each in metric.samples
+                (name, labels, value if math.isfinite(value) else str(value))
+                for name, labels, value, *_ in metric.samples
             ],
         )
         for metric in collector.collect()
@@ -74,28 +79,21 @@ class MergedMetrics(Collector):
 
     def __init__(self, reports: Sequence[Report]) -> None:
         self._reports = reports
-        self._has_workers = any(_is_worker(report) and report.metrics for report in reports)
+        self._has_workers = any("worker" in report.labels and report.metrics for report in reports)
 
     def collect(self) -> Iterator[Metric]:
         """Return each metric once, with the samples of all processes."""
         merged: dict[str, Metric] = {}
         for report in self._reports:
+            # Elsewhere the gauges that only workers measure are NaN, which would make every sum
+            # and maximum NaN.
+            skips_nan = self._has_workers and "worker" not in report.labels
             for family in report.metrics:
                 metric = merged.setdefault(
                     family.name, Metric(family.name, family.documentation, family.kind)
                 )
-                self._add_samples(metric, family, report)
+                for name, labels, text in family.samples:
+                    value = float(text)
+                    if not (skips_nan and math.isnan(value)):
+                        metric.add_sample(name, labels | report.labels, value)
         return iter(merged.values())
-
-    def _add_samples(self, metric: Metric, family: Family, report: Report) -> None:
-        # Elsewhere the gauges that only workers measure are NaN, which would make every sum and
-        # maximum NaN.
-        skips_nan = self._has_workers and not _is_worker(report)
-        for name, labels, text in family.samples:
-            value = float(text)
-            if not (skips_nan and math.isnan(value)):
-                metric.add_sample(name, labels | report.labels, value)
-
-
-def _is_worker(report: Report) -> bool:
-    return "worker" in report.labels
