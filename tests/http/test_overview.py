@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headwater import FeatureStore, create_app
-from headwater.backends import inspection
+from headwater.backends import connect
 from headwater.core.clock import Clock
 from headwater.doctor import overview
 from headwater.features.event_handlers import BREAKER_OPEN
@@ -27,7 +27,7 @@ def _sound_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     BREAKER_OPEN.clear()
 
     async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
-        return [replace(each, severity="ok") for each in await inspection.inspect(settings, clock)]
+        return [replace(each, severity="ok") for each in await connect.inspect(settings, clock)]
 
     monkeypatch.setattr(overview, "inspect", inspect)
 

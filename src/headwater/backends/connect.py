@@ -1,15 +1,14 @@
-"""Choosing, loading and opening the backends that the settings name."""
+"""Choosing, loading, opening and examining the backends that the settings name."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import datetime, timedelta
 from importlib import import_module
-from pathlib import Path
+from operator import methodcaller
 from types import ModuleType
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args
 
 import msgspec
 
@@ -17,23 +16,9 @@ from headwater.backends.copied import CopiedCatalog, CopiedErasures
 from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.memory import MemoryCache
 from headwater.core.clock import Clock
-from headwater.errors import BackendError, BackendUnavailableError, MissingExtraError
-from headwater.model.events import EventPage
-from headwater.model.health import Health
-from headwater.ports import (
-    Backends,
-    Change,
-    EventFilter,
-    FrameQuery,
-    HealthCheck,
-    HistoryRow,
-    LogKind,
-    OfflineStore,
-    PastValue,
-    Point,
-    Pruned,
-    Rows,
-)
+from headwater.errors import BackendError, BackendUnavailableError, ConfigError, MissingExtraError
+from headwater.model.health import Finding, Findings, Health
+from headwater.ports import Backends, HealthCheck, LogKind, OfflineStore
 from headwater.settings.environments import on_servers
 from headwater.settings.schema import Settings
 
@@ -41,6 +26,10 @@ if TYPE_CHECKING:
     from headwater.backends.postgres.environment import PostgresEnvironment
     from headwater.backends.redis.environment import RedisEnvironment
     from headwater.backends.sqlite.environment import SqliteEnvironment
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -117,10 +106,8 @@ class _ServerLifecycle:
         catalog: CopiedCatalog,
         erasures: CopiedErasures,
     ) -> None:
-        self._redis = redis
-        self._postgres = postgres
-        self._catalog = catalog
-        self._erasures = erasures
+        self._redis, self._postgres = redis, postgres
+        self._catalog, self._erasures = catalog, erasures
 
     def checks(self) -> Sequence[HealthCheck]:
         return [
@@ -223,6 +210,27 @@ class LazyOfflineStore:
         self._has_work = has_work
         self._prune = prune
         self._store: OfflineStore | None = None
+        port = OfflineStore
+        self.append, self.as_of = self._loading(port.append), self._loading(port.as_of)
+        self.latest, self.rows = self._loading(port.latest), self._loading(port.rows)
+        self.export_history = self._loading(port.export_history)
+        self.export_events = self._loading(port.export_events)
+        self.events_after = self._loading(port.events_after)
+        self.prune, self.drop = self._loading(port.prune), self._loading(port.drop)
+        self.forget, self.read_frame = self._loading(port.forget), self._loading(port.read_frame)
+        self.query, self.prepare = self._loading(port.query), self._loading(port.prepare)
+
+    def _loading(
+        self, method: Callable[Concatenate[OfflineStore, P], Coroutine[Any, Any, T]]
+    ) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Return a function that loads the store and calls its method of this name."""
+
+        async def call(*arguments: P.args, **named: P.kwargs) -> T:
+            own = methodcaller(method.__name__, *arguments, **named)
+            result: T = await own(await self._loaded())
+            return result
+
+        return call
 
     async def _loaded(self) -> OfflineStore:
         if self._store is None:
@@ -234,79 +242,44 @@ class LazyOfflineStore:
                 ) from error
         return self._store
 
-    async def append(self, changes: Sequence[Change]) -> int:
-        return await (await self._loaded()).append(changes)
-
-    async def as_of(
-        self, features: Sequence[str], points: Sequence[Point], *, known: bool = False
-    ) -> list[list[PastValue | None]]:
-        return await (await self._loaded()).as_of(features, points, known=known)
-
-    async def latest(
-        self, entity: str, *, after: str, limit: int
-    ) -> list[tuple[str, dict[str, PastValue]]]:
-        return await (await self._loaded()).latest(entity, after=after, limit=limit)
-
-    async def rows(
-        self,
-        series: str,
-        entity_id: str,
-        *,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        limit: int,
-    ) -> list[HistoryRow]:
-        store = await self._loaded()
-        return await store.rows(series, entity_id, start=start, end=end, limit=limit)
-
-    async def export_history(self, file: Path, *, after: int) -> int:
-        return await (await self._loaded()).export_history(file, after=after)
-
-    async def export_events(
-        self,
-        folder: Path,
-        event_types: Collection[str],
-        upto: Mapping[int, str],
-        *,
-        since: datetime | None = None,
-        files: int,
-    ) -> list[Path]:
-        store = await self._loaded()
-        return await store.export_events(folder, event_types, upto, since=since, files=files)
-
-    async def events_after(
-        self, position: str | None, only: EventFilter, *, within: timedelta, limit: int
-    ) -> EventPage:
-        store = await self._loaded()
-        return await store.events_after(position, only, within=within, limit=limit)
-
-    async def prune(
-        self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
-    ) -> Pruned:
-        store = await self._loaded()
-        return await store.prune(history=history, events=events, dry_run=dry_run)
-
-    async def drop(self, series: str) -> int:
-        return await (await self._loaded()).drop(series)
-
-    async def forget(
-        self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
-    ) -> Pruned:
-        store = await self._loaded()
-        return await store.forget(entity, entity_id, keep=keep, dry_run=dry_run)
-
-    async def read_frame(
-        self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
-    ) -> None:
-        await (await self._loaded()).read_frame(query, answer, progress)
-
-    async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
-        return await (await self._loaded()).query(sql, sources)
-
-    async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:
-        return await (await self._loaded()).prepare(sql, sources)
-
     async def maintain(self) -> None:
         await self._prune()
         if self._store is not None or await asyncio.to_thread(self._has_work):
             await (await self._loaded()).maintain()
+
+
+_SERVERS = (
+    ("message bus", "headwater.backends.redis.inspection", "redis"),
+    ("relational store", "headwater.backends.postgres.inspection", "postgres"),
+)
+
+
+async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
+    """Return the findings of each backend that the settings name."""
+    try:
+        is_on_servers = on_servers(settings)
+    except ConfigError as error:
+        findings = Findings("message bus", "redis.url and postgres.url")
+        findings.error("connection", str(error), "set both URLs, or neither")
+        return findings.all
+    if not is_on_servers:
+        embedded = import_module("headwater.backends.sqlite.inspection")
+        inspected: list[Finding] = await asyncio.to_thread(embedded.inspect, settings)
+        return inspected
+    parts = await asyncio.gather(
+        *(_inspect_server(settings, clock, *server) for server in _SERVERS)
+    )
+    return [finding for part in parts for finding in part]
+
+
+async def _inspect_server(
+    settings: Settings, clock: Clock, area: str, module: str, extra: str
+) -> list[Finding]:
+    try:
+        backend = import_module(module)
+    except ImportError as error:
+        findings = Findings(area, f"the driver of {extra}")
+        findings.error("driver", f"{error}", f"pip install 'headwater[{extra}]'")
+        return findings.all
+    inspected: list[Finding] = await backend.inspect(settings, clock)
+    return inspected

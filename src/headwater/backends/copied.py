@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from headwater.core.logging import Outage
 from headwater.errors import BackendError, BackendUnavailableError, StoreMismatchError
 from headwater.model.catalog import CatalogState
-from headwater.ports import Catalog, Ledger, Outbox, Tombstone
+from headwater.ports import Ledger, Outbox
+
+if TYPE_CHECKING:
+    from headwater.backends.postgres.catalog import CatalogCopy
+    from headwater.backends.postgres.erasures import PostgresErasures
+    from headwater.backends.redis.catalog import RedisCatalog
+    from headwater.backends.redis.erasures import RedisErasures
 
 _PAUSE_SECONDS = 5.0
-
-
-class RestorableCatalog(Catalog, Protocol):
-    """A catalog that can be replaced by its copy."""
-
-    async def restore(self, state: CatalogState, before: int) -> bool: ...
-
-
-class SavedCatalog(Protocol):
-    """A copy of the catalog."""
-
-    async def save(self, state: CatalogState) -> None: ...
-
-    async def load(self) -> CatalogState: ...
-
-    async def load_own(self) -> CatalogState: ...
 
 
 class CopiedCatalog:
@@ -40,7 +29,7 @@ class CopiedCatalog:
     of a change tries to copy it until it succeeds.
     """
 
-    def __init__(self, catalog: RestorableCatalog, copy: SavedCatalog, outbox: Outbox) -> None:
+    def __init__(self, catalog: RedisCatalog, copy: CatalogCopy, outbox: Outbox) -> None:
         self._catalog = catalog
         self._copy = copy
         self._outbox = outbox
@@ -143,38 +132,10 @@ def _without_open_backfills(state: CatalogState) -> CatalogState:
     return replace(state, features=features)
 
 
-class StoredLedger(Protocol):
-    """The ledger in one server; writers to that server are compared with it."""
-
-    async def last(self) -> int: ...
-
-    async def load(self, after: int) -> tuple[bytes, list[Tombstone]]: ...
-
-    async def save(self, secret: bytes, tombstones: Sequence[Tombstone]) -> None: ...
-
-
-class NumberingLedger(StoredLedger, Protocol):
-    """The ledger in the server that numbers erasures."""
-
-    async def erase(
-        self, entity: str, entity_id: str, *, at: int, position: str, may_return: bool
-    ) -> None: ...
-
-
-class WritersLedger(StoredLedger, Protocol):
-    """The ledger in the server that accepts events, as this process knows it."""
-
-    ledger: Ledger
-
-    async def refresh(self) -> Ledger: ...
-
-    async def position(self, entity_id: str) -> str: ...
-
-
 class CopiedErasures:
     """Erasures that are first numbered in one server, then known in both."""
 
-    def __init__(self, writers: WritersLedger, copy: NumberingLedger) -> None:
+    def __init__(self, writers: RedisErasures, copy: PostgresErasures) -> None:
         self._writers = writers
         self._copy = copy
         self.ledger = writers.ledger
@@ -195,6 +156,6 @@ class CopiedErasures:
 
     async def restore(self) -> None:
         """Let both servers know all erasures, as after a loss or an interrupted erasure."""
-        sides: Sequence[StoredLedger] = (self._writers, self._copy)
-        for source, target in (sides, sides[::-1]):
+        servers = (self._writers, self._copy)
+        for source, target in (servers, servers[::-1]):
             await target.save(*await source.load(await target.last()))

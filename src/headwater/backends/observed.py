@@ -1,4 +1,4 @@
-"""Metrics and log records of processed events, and of the contexts that were assembled."""
+"""Metrics and log records of events, contexts and records, and of what an erasure forbids."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from headwater.core.logging import LogRecord, log, timestamp
 from headwater.core.metrics import BatchHistogram, TallyCounter
 from headwater.declarations.interceptors import Commit, Interceptor, Step
 from headwater.errors import FreshnessSLAError, RecordingError
-from headwater.model.lineage import Context, ContextLineage, FreshnessViolation
+from headwater.model.lineage import Context, FreshnessViolation
 from headwater.model.values import INTERNAL
-from headwater.ports import Handled, Outcome, StoredRecord, Tick
+from headwater.ports import Handled, Outcome, StoredRecord, Tick, Tombstone
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,6 +104,12 @@ RECORDS = TallyCounter(
     ["stored", "failed"],
 )
 RECORDS_PENDING = Gauge("headwater_records_pending", "Records that are being stored.")
+ERASED_WRITES = Counter(
+    "headwater_erased_writes_total",
+    "Values, events and records of erased entities that were not written; `kind` is `value`, "
+    "`event` or `record`.",
+    ["kind"],
+)
 
 EXTERNAL = "(external)"
 """The label of contexts that are not declared here, whose names callers choose freely."""
@@ -121,10 +127,14 @@ def count_context(
         return
     violations = context.freshness_violations
     _count_violations(is_declared, violations)
-    _count_assembly(context.name if is_declared(context.name) else EXTERNAL, context.lineage)
+    name, lineage = context.name if is_declared(context.name) else EXTERNAL, context.lineage
+    ASSEMBLY_SECONDS.labels(name).observe(lineage.assembly_ms / 1000)
+    CONTEXT_TOKENS.labels(name).observe(lineage.tokens)
+    if lineage.items_dropped:
+        ITEMS_DROPPED.labels(name).inc(lineage.items_dropped)
     CONTEXTS.labels(context.freshness_status).inc()
-    if context.lineage.stalest_ms is not None:
-        STALEST_SECONDS.observe(context.lineage.stalest_ms / 1000)
+    if lineage.stalest_ms is not None:
+        STALEST_SECONDS.observe(lineage.stalest_ms / 1000)
     if not context.meta["recorded"]:
         CONTEXTS_UNRECORDED.inc()
     for warning in context.meta["warnings"]:
@@ -143,19 +153,20 @@ def count_context(
         )
 
 
-def _count_assembly(name: str, lineage: ContextLineage) -> None:
-    ASSEMBLY_SECONDS.labels(name).observe(lineage.assembly_ms / 1000)
-    CONTEXT_TOKENS.labels(name).observe(lineage.tokens)
-    if lineage.items_dropped:
-        ITEMS_DROPPED.labels(name).inc(lineage.items_dropped)
-
-
 def _count_violations(
     is_declared: Callable[[str], bool], violations: Sequence[FreshnessViolation]
 ) -> None:
     for violation in violations:
         name = violation.name
         CONTEXT_VIOLATIONS.labels(name if is_declared(name) else EXTERNAL).inc()
+
+
+def count_erased(kind: str, dropped: Mapping[Tombstone, int]) -> int:
+    """Count and log what an erasure forbids, by the hash of the entity; return the number."""
+    for tombstone, count in dropped.items():
+        ERASED_WRITES.labels(kind).inc(count)
+        log.info("erased entity not written", kind=kind, entity=tombstone.digest.hex(), count=count)
+    return sum(dropped.values())
 
 
 class Metrics(Interceptor):

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from headwater.backends.erased_writes import count_erased
+from headwater.backends.observed import count_erased
 from headwater.core.logging import log
 from headwater.errors import (
     BackendUnavailableError,

@@ -16,7 +16,7 @@ from pathlib import Path
 from headwater.access.key_format import check_strength
 from headwater.access.keys_file import ApiKey, read_keys
 from headwater.access.local_requests import is_loopback
-from headwater.backends.inspection import inspect
+from headwater.backends.connect import inspect
 from headwater.contexts.recorded.verification import check_signing
 from headwater.core.encodings import library
 from headwater.core.tokens import tokenizer_for

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
-from headwater.backends.inspection import inspect
+from headwater.backends.connect import inspect
 from headwater.core.clock import from_micros
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor.workload import (

@@ -14,7 +14,7 @@ from typing import Any
 
 from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
 from headwater.backends.duckdb.segment_schema import EVENTS, HISTORY, LOGS, SegmentLog, open_recent
-from headwater.backends.erased_writes import count_erased
+from headwater.backends.observed import count_erased
 from headwater.core.clock import Clock, to_micros
 from headwater.core.duckdb_session import Session, scalar, session, sweep
 from headwater.core.logging import log as logger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from headwater.backends.erased_writes import count_erased
+from headwater.backends.observed import count_erased
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection
 from headwater.ports import Change, Ledger, history_rows

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.backends.erased_writes import count_erased
+from headwater.backends.observed import count_erased
 from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.erasures import RedisErasures
 from headwater.backends.redis.keys import Keys, PartitionKeys

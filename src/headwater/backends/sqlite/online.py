@@ -8,7 +8,7 @@ from functools import cache
 
 import msgspec
 
-from headwater.backends.erased_writes import count_erased
+from headwater.backends.observed import count_erased
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.home import Home

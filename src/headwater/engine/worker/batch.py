@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from headwater.backends.erased_writes import count_erased
+from headwater.backends.observed import count_erased
 from headwater.core.concurrency import run_concurrently
 from headwater.declarations.run_set import RunSet
 from headwater.engine.engine import Engine
