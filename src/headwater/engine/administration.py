@@ -1,18 +1,24 @@
-"""The administration of an open store: health, repair, retention and the audit log."""
+"""The administration of an open store: health, repair, retention and erasure."""
 
 from __future__ import annotations
 
 import asyncio
 from hashlib import sha256
 
+import msgspec
 from msgspec.structs import replace
 
 from headwater.contexts.recorded.served_audit import ServedAudit
 from headwater.core.durations import Duration
+from headwater.core.logging import log
+from headwater.core.partitioning import partition_of
+from headwater.core.sql_literals import text
+from headwater.declarations.features import EntityDef
+from headwater.declarations.series import undeclared_entities
 from headwater.engine.auditing import audited
 from headwater.engine.engine import Engine
-from headwater.engine.forgetting import forget
-from headwater.errors import InvalidInputError
+from headwater.engine.places import PLACES, Erasure
+from headwater.errors import BackendError, InvalidInputError
 from headwater.features.call_scope import track_source
 from headwater.features.caller_limits import limited_caller
 from headwater.features.schedule import tick_now
@@ -82,14 +88,88 @@ class Administration:
         if not reason.strip():
             raise InvalidInputError("say for what reason the entity is forgotten")
         if dry_run:
-            return await forget(
-                engine, definition, text_id, reason=reason, allow_return=False, dry_run=True
-            )
+            return await self._forget(definition, text_id, reason, dry_run=True)
         # The log cannot be redacted, so it has a hash by which the request can be proved.
         digest = sha256(text_id.encode()).hexdigest()
         async with audited(
             engine, "admin.forget", entity, id_sha256=digest, allow_return=allow_return
         ):
-            return await forget(
-                engine, definition, text_id, reason=reason, allow_return=allow_return, dry_run=False
+            return await self._forget(definition, text_id, reason, may_return=allow_return)
+
+    async def _forget(
+        self,
+        entity: EntityDef,
+        entity_id: str,
+        reason: str,
+        *,
+        may_return: bool = False,
+        dry_run: bool = False,
+    ) -> ForgetReport:
+        """Erase an entity; an interrupted call is completed by the next one."""
+        engine = self._engine
+        await self._check_entity(entity)
+        await engine.recorded.check_index_key()
+        if not dry_run:
+            # First, so that nothing that is erased below is written again by another process.
+            await engine.backends.erasures.erase(
+                entity.name, entity_id, at=engine.clock.micros(), may_return=may_return
             )
+        own: set[str] = set()
+        others: set[str] = set()
+        for feature in engine.registry.features.values():
+            (own if feature.entity == entity else others).update(feature.triggers)
+        erasure = Erasure(engine, entity, entity_id, reason, dry_run, frozenset(others - own))
+        counts = {"waiting": await self._waiting(entity_id)}
+        # Places may share a step.
+        for erase in dict.fromkeys(place.erase for place in PLACES):
+            if erase is not None:
+                counts |= await erase(erasure)
+        sources, unchecked = await self._sources(entity, entity_id)
+        report = {"sources": sources, "unchecked_sources": unchecked, "dry_run": dry_run}
+        return msgspec.convert(counts | report, ForgetReport)
+
+    async def _check_entity(self, entity: EntityDef) -> None:
+        """Raise EntityChangedError if values of a feature are stored for the entity's former name.
+
+        Log the values of entities that are not declared: nothing tells whether one is meant.
+        """
+        registry, state = self._engine.registry, await self._engine.catalog.follow()
+        for feature in registry.features.values():
+            if feature.entity.name == entity.name:
+                feature.check_stored()
+        if undeclared := undeclared_entities(state, registry.entities):
+            log.warning(
+                "values of entities that are not declared stay",
+                entities=undeclared,
+                remedy="if one is a former name of this entity, declare it with @entity(store, "
+                "name=...); otherwise remove its features with `headwater features drop`",
+            )
+
+    async def _waiting(self, entity_id: str) -> int:
+        """Return how many events of the entity's partition some group has not handled."""
+        backends = self._engine.backends
+        partition = partition_of(entity_id, backends.bus.partitions)
+        own = [lag.waiting for lag in await backends.bus.lag() if lag.partition == partition]
+        return max([*own, *(await backends.groups.waiting(partition)).values()])
+
+    async def _sources(self, entity: EntityDef, entity_id: str) -> tuple[list[str], list[str]]:
+        """Return the SQL features whose query returns an entity, and those that cannot be run."""
+        sources: list[str] = []
+        unchecked: list[str] = []
+        registry = self._engine.registry
+        for feature in registry.features.values():
+            if feature.sql is None or feature.entity != entity:
+                continue
+            sql = (
+                f"SELECT 1 AS returned FROM (\n{feature.sql.strip().rstrip(';')}\n) AS source"
+                f' WHERE CAST("{entity.id_field}" AS VARCHAR) = {text(entity_id)} LIMIT 1'
+            )
+            try:
+                answer = await self._engine.backends.offline.query(sql, registry.sources)
+            except (InvalidInputError, BackendError) as error:
+                # The query may fail also when it is due: the entity is erased nevertheless.
+                log.warning("source not checked", feature=feature.name, error=str(error))
+                unchecked.append(feature.name)
+            else:
+                sources += [feature.name] if answer.rows else []
+        return sources, unchecked

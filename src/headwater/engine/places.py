@@ -6,15 +6,23 @@ none, and the reference is generated from it. A new table, key or file belongs h
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal
 
 import msgspec
 
-from headwater.engine import erasures
-from headwater.engine.erasures import Erase
+from headwater.contexts.recorded.search import ContextQuery
+from headwater.core.logging import log
+from headwater.declarations.features import EntityDef
+from headwater.engine.backfill.backfills import backfills_folder
+from headwater.engine.engine import Engine
 from headwater.features.derivation_cache import CACHED_DERIVATIONS
-from headwater.features.refresh_outcomes import REFRESH_OUTCOMES
+from headwater.features.refresh_outcomes import REFRESH_OUTCOMES, RefreshOutcomes
+from headwater.history.backfill.erasing import erase
+from headwater.model.callers import current_actor
+from headwater.ports import DeadLetterQuery
 from headwater.retrieval.embeddings.embedder import CACHED_EMBEDDINGS
 from headwater.retrieval.retrievers import CACHED_SEARCHES
 
@@ -23,6 +31,116 @@ Private = Literal["clear", "partly", "hashed", "absent"]
 found, hashes in its place, or nothing."""
 
 Kept = Literal["history", "events", "records"]
+
+_PAGE = 500
+_LETTERS = 1_000_000
+
+
+class Erasure(msgspec.Struct, frozen=True):
+    """The entity to erase, or in a dry run to count, and why."""
+
+    engine: Engine
+    entity: EntityDef
+    entity_id: str
+    reason: str
+    dry_run: bool
+    kept: frozenset[str]
+    """The types whose events are about other entities, which may have the same id."""
+
+
+Erase = Callable[[Erasure], Awaitable[Mapping[str, int]]]
+"""Erases an entity from a place, and returns the numbers for the report; it can be repeated."""
+
+
+async def _erase_dead_letters(erasure: Erasure) -> Mapping[str, int]:
+    """Discard the dead letters of the events of an entity."""
+    stored = erasure.engine.backends.dead_letters
+    query = DeadLetterQuery(entity_id=erasure.entity_id, limit=_LETTERS)
+    letters = await stored.letters(query)
+    ids = [letter.id for letter in letters if letter.event.event_type not in erasure.kept]
+    if ids and not erasure.dry_run:
+        await stored.discard(ids)
+    return {"dead_letters": len(ids)}
+
+
+async def _erase_records(erasure: Erasure) -> Mapping[str, int]:
+    """Redact all values of the contexts that read an entity."""
+    recorded, count, cursor = erasure.engine.recorded, 0, None
+    query = ContextQuery(entity=erasure.entity.name, entity_id=erasure.entity_id)
+    while True:
+        page = await recorded.find(query, _PAGE, cursor)
+        for summary in page.contexts:
+            record = await recorded.record_of(summary.context_id)
+            pointers = [disclosure.pointer for disclosure in record.disclosures]
+            count += bool(pointers)
+            if pointers and not erasure.dry_run:
+                await recorded.redact_values(
+                    record.context_id, pointers, erasure.reason, current_actor(), everywhere=False
+                )
+        cursor = page.next_cursor
+        if cursor is None:
+            return {"records": count}
+
+
+async def _erase_history_and_events(erasure: Erasure) -> Mapping[str, int]:
+    """Remove the past values of an entity, and its events."""
+    removed = await erasure.engine.backends.offline.forget(
+        erasure.entity.name, erasure.entity_id, keep=erasure.kept, dry_run=erasure.dry_run
+    )
+    return {"history": removed.history, "events": removed.events}
+
+
+async def _erase_backfill_folders(erasure: Erasure) -> Mapping[str, int]:
+    """Remove the events and failures of an entity from the folders of backfills on this machine."""
+    folder = backfills_folder(erasure.engine)
+    if not erasure.dry_run and folder.exists():
+        for job_folder in sorted(folder.iterdir()):
+            if not await asyncio.to_thread(erase, job_folder, erasure.entity_id):
+                log.info(
+                    "running backfill keeps erased events until it ends", folder=str(job_folder)
+                )
+    return {}
+
+
+async def _erase_values(erasure: Erasure) -> Mapping[str, int]:
+    """Remove the current values of an entity."""
+    online, name = erasure.engine.backends.online, erasure.entity.name
+    if erasure.dry_run:
+        (cells,) = await online.get(name, [erasure.entity_id])
+        return {"values": len(cells)}
+    return {"values": await online.forget(name, erasure.entity_id)}
+
+
+async def _erase_files(erasure: Erasure) -> Mapping[str, int]:
+    """Remove what the rows of the earlier steps left in files."""
+    if not erasure.dry_run:
+        await erasure.engine.backends.lifecycle.scrub()
+    return {}
+
+
+async def _erase_outcomes(erasure: Erasure) -> Mapping[str, int]:
+    """Withhold the errors of refreshes, which may quote a value."""
+    if not erasure.dry_run:
+        engine = erasure.engine
+        scheduled = [
+            feature.name for feature in engine.registry.features.values() if feature.refresh
+        ]
+        await RefreshOutcomes(engine.backends.notes, engine.clock).withhold_errors(scheduled)
+    return {}
+
+
+async def _erase_caches(erasure: Erasure) -> Mapping[str, int]:
+    """Drop everything that may have been computed from an entity.
+
+    A search may have found it, a text can be guessed from its embedding, and values of other
+    entities are cached with the inputs that they were computed from.
+    """
+    if not erasure.dry_run:
+        await erasure.engine.backends.cache.drop(
+            CACHED_SEARCHES, CACHED_EMBEDDINGS, CACHED_DERIVATIONS
+        )
+        await erasure.engine.reader.follow_drops()
+    return {}
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +185,7 @@ PLACES = (
         keeps="events that a feature could not handle, with error and traceback",
         where=("sqlite:dead_letters", "redis:dlq", "redis:dlq:moved", "redis:unhandled:*"),
         erased="discarded",
-        erase=erasures.dead_letters,
+        erase=_erase_dead_letters,
         pruned="never; redrive or discard them",
         exported="`headwater dlq list`",
         private="partly",
@@ -77,7 +195,7 @@ PLACES = (
         keeps="the parameters, values, searches and texts of contexts",
         where=("sqlite:records", "postgres:_records"),
         erased="every value is redacted in the contexts that read the entity; hashes stay",
-        erase=erasures.records,
+        erase=_erase_records,
         pruned="`--records`",
         kept="records",
         exported="`headwater context export`",
@@ -110,7 +228,7 @@ PLACES = (
             *("redis:changes", "redis:cross-shard", "postgres:_history*", "postgres:_series"),
         ),
         erased="removed; a Parquet file that had rows is deleted after `offline.segment_grace`",
-        erase=erasures.history_and_events,
+        erase=_erase_history_and_events,
         pruned="`--history`",
         kept="history",
         exported="`headwater history export`",
@@ -121,7 +239,7 @@ PLACES = (
         keeps="events with payload; ticks of scheduled features",
         where=("sqlite:events", "file:segments/events-*", "redis:events", "postgres:_events*"),
         erased="removed, except types that only trigger features of other entities",
-        erase=erasures.history_and_events,
+        erase=_erase_history_and_events,
         pruned="`--events`",
         kept="events",
         exported="`headwater events list`",
@@ -141,7 +259,7 @@ PLACES = (
         keeps="the events that an unfinished backfill replays, and its results",
         where=("file:backfills/*",),
         erased="removed on this machine, by a running backfill at its end",
-        erase=erasures.backfill_folders,
+        erase=_erase_backfill_folders,
         pruned="when the version is switched or cancelled",
         exported="–",
         private="clear",
@@ -151,7 +269,7 @@ PLACES = (
         keeps="the values of each entity, also of on-demand features with a `ttl`",
         where=("sqlite:entities", "redis:entity:*", "redis:ids:*"),
         erased="removed with the id",
-        erase=erasures.values,
+        erase=_erase_values,
         pruned="never; computed values end with their `ttl`",
         exported="`headwater features get`",
         private="clear",
@@ -161,7 +279,7 @@ PLACES = (
         keeps="the error of the last run of a scheduled feature, which may quote a value",
         where=_cached(REFRESH_OUTCOMES),
         erased="all errors are withheld until the next run",
-        erase=erasures.outcomes,
+        erase=_erase_outcomes,
         pruned="with the next run that succeeds",
         exported="–",
         private="partly",
@@ -171,7 +289,7 @@ PLACES = (
         keeps="what values with a `ttl` or a `refresh` were computed from",
         where=_cached(CACHED_DERIVATIONS),
         erased="all are dropped, in every process; the values are computed again",
-        erase=erasures.caches,
+        erase=_erase_caches,
         pruned="with the values",
         exported="–",
         private="partly",
@@ -181,7 +299,7 @@ PLACES = (
         keeps="results of retrievers, embeddings of queries",
         where=_cached(CACHED_SEARCHES, CACHED_EMBEDDINGS),
         erased="all are dropped, in every process, whoever they are about",
-        erase=erasures.caches,
+        erase=_erase_caches,
         pruned="with their time to live",
         exported="–",
         private="absent",
@@ -191,7 +309,7 @@ PLACES = (
         keeps="the bytes of rows that were deleted, replaced or moved",
         where=("file:headwater.db", "file:headwater.db-wal", "file:headwater.db-shm"),
         erased="the file is written anew, and its log emptied",
-        erase=erasures.files,
+        erase=_erase_files,
         pruned="when SQLite uses the page again",
         exported="–",
         private="clear",
