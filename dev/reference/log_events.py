@@ -78,7 +78,7 @@ def _logged(call: ast.Call, kinds: dict[str, tuple[str, ...]]) -> Iterator[LogEv
         ) if level in _LEVELS:
             yield LogEvent(event, _LEVELS[level], named, len(named) < len(call.keywords))
         case ast.Call(
-            func=ast.Attribute(_, "report"),
+            func=ast.Attribute(_, "report" | "reporting"),
             args=[ast.Constant(str(level)), ast.Constant(str(event)), *_],
         ):
             yield LogEvent(event, level, (*named, "error"))

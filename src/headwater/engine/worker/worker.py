@@ -346,8 +346,9 @@ class Worker:
                 if await wait:
                     self._held.due.set()
             except BackendError as error:
-                problem = "waiting for new events failed; retrying"
-                self._outage.report("error", problem, error, "new events")
+                self._outage.report(
+                    "error", "waiting for new events failed; retrying", error, "new events"
+                )
                 await asyncio.sleep(_BACKEND_PAUSE)
             else:
                 self._outage.recovered("new events")
