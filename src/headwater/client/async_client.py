@@ -10,8 +10,7 @@ import httpx
 
 from headwater.client.contexts import ContextCalls, RecordCalls
 from headwater.client.events import EventCalls, PublishCalls
-from headwater.client.features import FeatureCalls
-from headwater.client.history import HistoryCalls
+from headwater.client.features import FeatureCalls, HistoryCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import FailedEvent, Publisher, PublisherOptions
 from headwater.client.server import Server

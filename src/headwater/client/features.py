@@ -1,22 +1,20 @@
-"""The verbs of a client that read feature values of now and of the past."""
+"""The verbs of a client for feature values of now and of the past."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from headwater.client.server import Server, counted, local_argument, sending, written
+from headwater.client.server import Server, sending
 from headwater.declarations.feature_handles import (
     Feature,
     FeatureRef,
     check_sequences,
     feature_name,
 )
-from headwater.errors import ConnectionLostError, InvalidInputError
-from headwater.model.declarations import StoreListing
 from headwater.model.features import (
     FeatureRow,
     FeaturesBody,
@@ -25,10 +23,13 @@ from headwater.model.features import (
     ManyFeatures,
     OneFeature,
 )
-from headwater.model.history import PARQUET, SentTable
-from headwater.model.progress import OnStep
+from headwater.model.history import ExportReport, ImportReport
 from headwater.model.values import FeatureValue
 from headwater.store.verbs.features import FeatureVerbs
+from headwater.store.verbs.history import HistoryVerbs
+
+if TYPE_CHECKING:
+    from headwater.client.tables import RemoteTables
 
 Id = TypeVar("Id", str, int)
 
@@ -89,46 +90,30 @@ class FeatureCalls(FeatureVerbs):
         ]
 
     @sending(FeatureVerbs.get_historical_features)
-    async def get_historical_features(
-        self,
-        frame: Any,
-        features: Sequence[FeatureRef],
-        output: str | Path | None,
-        exported: str | Path | None,
-        progress: OnStep | None,
-        *,
-        at: str,
-        with_as_of: bool,
-        known: bool,
-    ) -> Any:
-        if exported is not None:
-            raise local_argument("exported", "get_historical_features")
-        from headwater.client.remote_frames import RemoteFrame, is_sql  # noqa: PLC0415 - loads DuckDB
+    async def get_historical_features(self, **given: Any) -> Any:
+        return await _tables(self._server).read(**given)
 
-        if is_sql(frame):
-            raise InvalidInputError(
-                "a query as the frame runs where the store is; pass its rows, for example as a "
-                "DuckDB relation"
-            )
-        declared = await self._server.get(StoreListing, "/api/store")
-        target = None if output is None else Path(output)
-        async with RemoteFrame(frame, target, declared, features, at) as remote:
-            points = await remote.write_points(with_as_of=with_as_of)
-            with remote.answer.open("wb") as opened:
-                sent = await self._server.upload(
-                    SentTable,
-                    "/v1/history/read",
-                    file=points,
-                    media_type=PARQUET,
-                    on_line=written(opened, counted(progress)),
-                    features=",".join(map(feature_name, features)),
-                    at=at,
-                    known=known,
-                    with_as_of=with_as_of,
-                )
-            if remote.answer.stat().st_size != sent.bytes:
-                raise ConnectionLostError(self._server.url, "parts of the table are missing")
-            return await remote.attach(sent.json_columns)
+
+class HistoryCalls(HistoryVerbs):
+    """``client.history``: import feature tables, export history to files."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self._server = server
+
+    @sending(HistoryVerbs.import_file)
+    async def import_file(self, **given: Any) -> ImportReport:
+        return await _tables(self._server).import_file(**given)
+
+    @sending(HistoryVerbs.export)
+    async def export(self, folder: str | Path) -> ExportReport:
+        return await _tables(self._server).export(folder)
+
+
+def _tables(server: Server) -> RemoteTables:
+    from headwater.client import tables  # noqa: PLC0415 - loads DuckDB
+
+    return tables.RemoteTables(server)
 
 
 def _typed(name: FeatureRef, value: Any) -> Any:

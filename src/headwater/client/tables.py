@@ -1,4 +1,4 @@
-"""Tables of a caller, whose past values a server reads: their ids and times, and the answer."""
+"""Tables of a client: their past values, which a server reads, imports and exports."""
 
 from __future__ import annotations
 
@@ -13,23 +13,130 @@ from typing import Any, Self
 import duckdb
 import msgspec
 
+from headwater.backends.duckdb.history_export import HistoryExport
+from headwater.client.server import Server, counted, local_argument, written
 from headwater.core.clock import from_micros
 from headwater.core.duckdb_session import headline, identifier, parquet, session
 from headwater.declarations.feature_handles import Feature, FeatureRef, feature_name
 from headwater.declarations.features import EntityDef
-from headwater.errors import InvalidInputError, UnknownNameError
+from headwater.errors import ConnectionLostError, InvalidInputError, UnknownNameError
 from headwater.errors.hints import Location
 from headwater.history.columns import AS_OF, JSON, ResultColumn
 from headwater.history.frames.entity_frame import FrameResult, Spine
-from headwater.history.frames.tables import is_sql as is_sql
-from headwater.history.frames.tables import open_frame
+from headwater.history.frames.files import rows_of
+from headwater.history.frames.tables import is_sql, open_frame
 from headwater.history.point_in_time import check_columns
 from headwater.history.points import check_rows
+from headwater.model.catalog import CatalogState
 from headwater.model.declarations import StoreListing
+from headwater.model.history import (
+    CSV,
+    PARQUET,
+    ExportBody,
+    ExportReport,
+    HistoryCatalog,
+    ImportReport,
+    SentHistory,
+    SentTable,
+)
+from headwater.model.progress import OnStep
 
 _AT_THE_SERVER = Location("(server)", 0)
 _TIME = "TIMESTAMP WITH TIME ZONE"
 _POINT_TYPES = {"moment": _TIME}
+
+
+class RemoteTables:
+    """Tables of a caller, whose past values a server reads, and its history in files."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def read(
+        self,
+        frame: Any,
+        features: Sequence[FeatureRef],
+        *,
+        output: str | Path | None,
+        exported: str | Path | None,
+        progress: OnStep | None,
+        at: str,
+        with_as_of: bool,
+        known: bool,
+    ) -> Any:
+        """Return a table with the values that features had at the time of each row."""
+        if exported is not None:
+            raise local_argument("exported", "get_historical_features")
+        if is_sql(frame):
+            raise InvalidInputError(
+                "a query as the frame runs where the store is; pass its rows, for example as a "
+                "DuckDB relation"
+            )
+        declared = await self._server.get(StoreListing, "/api/store")
+        target = None if output is None else Path(output)
+        async with RemoteFrame(frame, target, declared, features, at) as remote:
+            points = await remote.write_points(with_as_of=with_as_of)
+            with remote.answer.open("wb") as opened:
+                sent = await self._server.upload(
+                    SentTable,
+                    "/v1/history/read",
+                    file=points,
+                    media_type=PARQUET,
+                    on_line=written(opened, counted(progress)),
+                    features=",".join(map(feature_name, features)),
+                    at=at,
+                    known=known,
+                    with_as_of=with_as_of,
+                )
+            self._check_complete(remote.answer, sent.bytes, "table")
+            return await remote.attach(sent.json_columns)
+
+    async def import_file(
+        self,
+        file: str | Path,
+        features: Sequence[FeatureRef],
+        progress: OnStep | None,
+        **columns: str | None,
+    ) -> ImportReport:
+        """Send a file whose values the server adds to history."""
+        path = Path(file)
+        rows_of(path)  # checks the file
+        return await self._server.upload(
+            ImportReport,
+            "/v1/history/import",
+            file=path,
+            media_type=PARQUET if path.suffix == ".parquet" else CSV,
+            on_line=counted(progress),
+            features=",".join(map(feature_name, features)),
+            **columns,
+        )
+
+    async def export(self, folder: str | Path) -> ExportReport:
+        """Write the rows of history that a folder does not have yet to files in it."""
+        now = (await self._server.get(HistoryCatalog, "/v1/history/catalog")).now
+        return await HistoryExport(self, self.catalog, Path(folder), now).run()
+
+    async def catalog(self) -> CatalogState:
+        """Return the versions of all features."""
+        return (await self._server.get(HistoryCatalog, "/v1/history/catalog")).catalog
+
+    async def export_history(self, file: Path, *, after: int) -> int:
+        """Write the rows with a sequence number above ``after`` to a file; return the last."""
+        body, unfinished = ExportBody(after), file.with_suffix(".unfinished")
+        with unfinished.open("wb") as opened:
+            sent = await self._server.follow(
+                SentHistory, "/v1/history/export", body=body, on_line=written(opened)
+            )
+        self._check_complete(unfinished, sent.bytes, "history")
+        if sent.upto > after:
+            unfinished.rename(file)
+        else:
+            unfinished.unlink()
+        return sent.upto
+
+    def _check_complete(self, file: Path, size: int, content: str) -> None:
+        if file.stat().st_size != size:
+            raise ConnectionLostError(self._server.url, f"parts of the {content} are missing")
 
 
 class RemoteFrame:
