@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import FrameType
 from typing import Any
@@ -16,33 +16,23 @@ from headwater.model.values import LONGEST_NAME
 _OWN_MODULES = ("headwater.declarations.", "headwater.store.")
 
 
-class Checks:
-    """A declaration that is being checked: its decorator, its name and its place."""
+class Declaration:
+    """A declaration that is being checked: its kind, its name and its place."""
 
-    def __init__(
-        self,
-        decorator: Callable[..., Any],
-        function: Callable[..., Any],
-        name: str | None,
-        unknown: Mapping[str, object],
-        caller: FrameType | None = None,
-    ) -> None:
-        self._decorator = decorator
-        self.location = location_of(function, caller)
-        self.name = function.__name__ if name is None else name
-        spec = inspect.getfullargspec(decorator)
-        for option in unknown:
-            hint = nearest(option, spec.args + spec.kwonlyargs)
-            raise self.error(f"unknown option {option!r}; {hint}")
-        if not str(self.name).isidentifier() or len(self.name) > LONGEST_NAME:
-            raise DeclarationError(
-                f"{decorator.__name__} name {self.name!r} is not an identifier", self.location
-            )
+    def __init__(self, kind: str, name: str, location: Location) -> None:
+        self._kind = kind
+        self.name = name
+        self.location = location
 
-    def check(self, option: str, wanted: str, *, holds: bool) -> None:
+    def check(self, option: str, expected: str, *, holds: bool) -> None:
         """Raise DeclarationError unless an option is as it must be."""
         if not holds:
-            raise self.error(f"{option} must be {wanted}")
+            raise self.error(f"{option} must be {expected}")
+
+    def check_options(self, unknown: Iterable[str], options: Iterable[str]) -> None:
+        """Raise DeclarationError for the first option that there is not."""
+        for option in unknown:
+            raise self.error(f"unknown option {option!r}; {nearest(option, options)}")
 
     def span(
         self,
@@ -58,9 +48,35 @@ class Checks:
 
     def error(self, problem: str) -> DeclarationError:
         """Return the error of this declaration."""
-        return DeclarationError(
-            f"{self._decorator.__name__} {self.name!r}: {problem}", self.location
-        )
+        return DeclarationError(f"{self._kind} {self.name!r}: {problem}", self.location)
+
+
+class Checks(Declaration):
+    """A function that is being declared by a decorator."""
+
+    def __init__(
+        self,
+        decorator: Callable[..., Any],
+        function: Callable[..., Any],
+        name: str | None,
+        unknown: Mapping[str, object],
+        caller: FrameType | None = None,
+    ) -> None:
+        plain = inspect.unwrap(function)
+        if not inspect.isfunction(plain):
+            raise DeclarationError(
+                f"{function!r} cannot be declared; decorate a function, written with def",
+                location_of_frame(caller) if caller else None,
+            )
+        location = Location(plain.__code__.co_filename, plain.__code__.co_firstlineno)
+        name = function.__name__ if name is None else name
+        super().__init__(decorator.__name__, name, location)
+        spec = inspect.getfullargspec(decorator)
+        self.check_options(unknown, spec.args + spec.kwonlyargs)
+        if not str(name).isidentifier() or len(name) > LONGEST_NAME:
+            raise DeclarationError(
+                f"{decorator.__name__} name {name!r} is not an identifier", location
+            )
 
 
 def location_of_frame(frame: FrameType | None) -> Location:
@@ -74,14 +90,3 @@ def calling_frame() -> FrameType | None:
     while frame and frame.f_globals.get("__name__", "").startswith(_OWN_MODULES):
         frame = frame.f_back
     return frame
-
-
-def location_of(function: Callable[..., Any], caller: FrameType | None) -> Location:
-    """Return the file and line of a function; raise DeclarationError for other objects."""
-    plain = inspect.unwrap(function)
-    if inspect.isfunction(plain):
-        return Location(plain.__code__.co_filename, plain.__code__.co_firstlineno)
-    raise DeclarationError(
-        f"{function!r} cannot be declared; decorate a function, written with def",
-        location_of_frame(caller) if caller else None,
-    )

@@ -23,8 +23,6 @@ _REFERENCE = "interaction_ref"
 # One spelling for each number, as for ids, and at most 64 bits.
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
-_Reference = Any | msgspec.UnsetType | None
-
 
 def bind_parameters(
     definition: ContextDef, params: Mapping[str, Any], overrides: Overrides
@@ -34,30 +32,19 @@ def bind_parameters(
     Raises:
         FieldError: A parameter is missing, unknown or of another type than annotated.
     """
-    inside, given = _with_reference(definition, params, overrides.interaction_ref)
-    bound = bind_named("context", definition, inside)
-    if given is not msgspec.UNSET:
-        overrides = msgspec.structs.replace(overrides, interaction_ref=reference(given))
-    return bound, overrides
-
-
-def _with_reference(
-    definition: ContextDef, params: Mapping[str, Any], outside: _Reference
-) -> tuple[dict[str, Any], _Reference]:
-    """Return the parameters and the interaction reference, which may be inside or outside them.
-
-    Every context accepts a reference. A function with a parameter of that name receives it.
-    """
-    inside = dict(params)
+    # Every context accepts a reference; a function with a parameter of that name receives it.
+    inside, outside = dict(params), overrides.interaction_ref
     if _REFERENCE in inside and outside is not msgspec.UNSET:
         raise FieldError(
-            f"{_REFERENCE} occurs twice, in the params and outside them; give it once",
-            _REFERENCE,
+            f"{_REFERENCE} occurs twice, in the params and outside them; give it once", _REFERENCE
         )
     given = inside.pop(_REFERENCE, outside)
     if _REFERENCE in definition.signature.parameters and given not in (None, msgspec.UNSET):
         inside[_REFERENCE] = given
-    return inside, given
+    bound = bind_named("context", definition, inside)
+    if given is not msgspec.UNSET:
+        overrides = msgspec.structs.replace(overrides, interaction_ref=reference(given))
+    return bound, overrides
 
 
 def bind_named(
@@ -76,7 +63,9 @@ def bind_named(
         if parameter.kind is parameter.VAR_KEYWORD:
             arguments[name] = {other: _typed(value, kind, other) for other, value in rest.items()}
         elif name not in rest:
-            _check_complete(declared, parameter)
+            is_optional = parameter.kind is parameter.VAR_POSITIONAL
+            if parameter.default is parameter.empty and not is_optional:
+                raise FieldError(f"{declared} needs the parameter {name!r}", _field(name))
         elif parameter.kind is parameter.VAR_POSITIONAL:
             several = _typed(rest.pop(name), list[Any], name)
             arguments[name] = tuple(_typed(value, kind, name) for value in several)
@@ -95,14 +84,6 @@ def _check_known(declared: str, signature: inspect.Signature, params: Mapping[st
     for name in params:
         if name not in names:
             raise FieldError.unknown(f"{declared} has no parameter", name, names, _field(name))
-
-
-def _check_complete(declared: str, parameter: inspect.Parameter) -> None:
-    if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
-        raise FieldError(
-            f"{declared} needs the parameter {parameter.name!r}",
-            _field(parameter.name),
-        )
 
 
 def _typed(value: Any, kind: Any, name: str) -> Any:

@@ -144,9 +144,13 @@ def overrides(
 
 def check_not_looser(definition: ContextDef, overrides: Overrides) -> None:
     """Raise `LooserOverrideError` if a call loosens a limit that its context does not let it."""
+
+    def sla_text(sla: timedelta) -> str:
+        return format_duration(sla // _SHORTEST_SLA)
+
     limits: tuple[tuple[Limit, Any, Any, Callable[[Any], str]], ...] = (
         ("max_tokens", overrides.max_tokens, definition.max_tokens, str),
-        ("freshness_sla", overrides.freshness_sla, definition.freshness_sla, _span_text),
+        ("freshness_sla", overrides.freshness_sla, definition.freshness_sla, sla_text),
     )
     for option, value, declared, text in limits:
         if value is msgspec.UNSET or declared is None or option in definition.allow_looser:
@@ -156,25 +160,19 @@ def check_not_looser(definition: ContextDef, overrides: Overrides) -> None:
             raise LooserOverrideError(definition.name, option, shown, text(declared))
 
 
-def _span_text(span: timedelta) -> str:
-    return format_duration(span // _SHORTEST_SLA)
-
-
 def reference(value: object) -> Mapping[str, Any] | None:
     """Return a checked reference of an interaction."""
     if value is None:
         return None
-    if not isinstance(value, Mapping) or not all(map(_is_name, value)):
+    # A key that begins with a dollar is a tag in a record.
+    if not isinstance(value, Mapping) or not all(
+        type(key) is str and not key.startswith("$") for key in value
+    ):
         raise InvalidInputError(
             "interaction_ref is a mapping such as {'call_id': …, 'turn_id': …, 'turn_index': …}, "
             f"not {value!r}"
         )
     return value
-
-
-def _is_name(key: object) -> bool:
-    # A key that begins with a dollar is a tag in a record.
-    return type(key) is str and not key.startswith("$")
 
 
 def is_number(value: object) -> bool:

@@ -203,7 +203,8 @@ def _declare_feature(
 ) -> Any:
     function = function.function if isinstance(function, FeatureFunction) else function
     checks = Checks(feature, function, options.name, options.unknown, caller)
-    _check_combination(checks, vars(options))
+    for problem in _combination_problems(vars(options)):
+        raise checks.error(problem)
     triggers = _triggers(checks, options.trigger)
     _check_arity(checks, function, 2 if triggers else 1, declared.entity)
     codec = _codec(checks, function, caller, options.convert)
@@ -281,11 +282,6 @@ _NEEDS = {
     "order": ("trigger", "only events arrive out of order"),
     "repeatable": ("trigger", "only handlers of events are run again by a backfill"),
 }
-
-
-def _check_combination(checks: Checks, options: Mapping[str, object]) -> None:
-    for problem in _combination_problems(options):
-        raise checks.error(problem)
 
 
 def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
 from types import NoneType
@@ -18,7 +18,6 @@ from headwater.errors import (
     EntityChangedError,
     FeatureValueError,
     InvalidInputError,
-    UnknownReferenceError,
 )
 from headwater.errors.hints import Location
 from headwater.model.declarations import Mode
@@ -192,12 +191,3 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     def is_named(self) -> bool:
         """Whether the catalog knows it: its values or its default may be another one later."""
         return self.is_stored or self.default is not None
-
-
-def unknown_reference(
-    feature: FeatureDef, name: str, known: Iterable[str]
-) -> UnknownReferenceError:
-    """Return the error for a template that refers to an unknown feature."""
-    return UnknownReferenceError(
-        f"feature {feature.name!r}", "feature", name, known, feature.location
-    )

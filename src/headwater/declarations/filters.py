@@ -175,8 +175,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_equal(value: object, wanted: Scalar) -> bool:
+def _is_equal(value: object, operand: Scalar) -> bool:
     if isinstance(value, list | dict):
         return False
     # True equals 1 in Python, and only there.
-    return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
+    return isinstance(value, bool) == isinstance(operand, bool) and value == operand

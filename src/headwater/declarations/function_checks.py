@@ -36,7 +36,12 @@ class FunctionChecks(Checks):
         hints, signature = annotations_of(function), inspect.signature(function)
         for name, parameter in signature.parameters.items():
             for kind in _classes(hints.get(name)):
-                self._check_restorable(name, kind)
+                for unsupported, alternative in _ALTERNATIVES.items():
+                    if issubclass(kind, unsupported) and kind is not tuple:
+                        raise self.error(
+                            f"parameter {name!r} is a {kind.__qualname__}, which records do not "
+                            f"support; {alternative}"
+                        )
             if parameter.default is not parameter.empty:
                 try:
                     to_tagged(parameter.default)
@@ -44,21 +49,12 @@ class FunctionChecks(Checks):
                     raise self.error(f"the default of {name!r}: {error.problem}") from error
         return signature
 
-    def _check_restorable(self, name: str, kind: type) -> None:
-        for unsupported, alternative in _ALTERNATIVES.items():
-            if issubclass(kind, unsupported) and kind is not tuple:
-                raise self.error(
-                    f"parameter {name!r} is a {kind.__qualname__}, which records do not support; "
-                    f"{alternative}"
-                )
-
 
 def check_called_with_store(
     decorator: Callable[..., Any], store: object, positional: tuple[object, ...]
 ) -> None:
     """Refuse a decorator that was written without its store or without parentheses."""
-    name = decorator.__name__
-    problem = None
+    name, problem = decorator.__name__, None
     if inspect.isfunction(store):
         problem = f"@{name} needs the store; write @{name}(store) or @store.{name}()"
     elif positional:

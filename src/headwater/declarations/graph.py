@@ -7,10 +7,10 @@ from typing import Any
 
 from headwater.core.sql_sources import mentioned
 from headwater.declarations.code_uses import uses_of
-from headwater.declarations.features import FeatureDef, unknown_reference
+from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import RetrieverDef
-from headwater.errors import CycleError, DeclarationError
+from headwater.errors import CycleError, DeclarationError, UnknownReferenceError
 from headwater.model.declarations import Edge, Graph, Node
 
 
@@ -22,32 +22,24 @@ def dependencies(feature: FeatureDef) -> tuple[str, ...]:
 def check(features: Mapping[str, FeatureDef]) -> None:
     """Raise if a reference has no target or references form a cycle."""
     for feature in features.values():
+        entity = feature.entity.name
         for name in dependencies(feature):
-            if name not in features:
-                raise unknown_reference(feature, name, _usable_by(feature, features))
-            if features[name].entity.name != feature.entity.name:
-                raise _other_entity(feature, features[name])
+            other = features.get(name)
+            if other is None:
+                usable = [f.name for f in features.values() if f.entity.name == entity]
+                usable.remove(feature.name)
+                owner = f"feature {feature.name!r}"
+                raise UnknownReferenceError(owner, "feature", name, usable, feature.location)
+            if other.entity.name != entity:
+                raise DeclarationError(
+                    f"feature {feature.name!r} of entity {entity!r} refers to {name!r}, a feature "
+                    f"of entity {other.entity.name!r}; a template reads features of one entity: "
+                    "combine features of several entities in a context",
+                    feature.location,
+                )
     done: set[str] = set()
     for name in features:
         _check_acyclic(features, name, [], done)
-
-
-def _usable_by(feature: FeatureDef, features: Mapping[str, FeatureDef]) -> list[str]:
-    """Return the features that a template of this one may refer to."""
-    return [
-        other.name
-        for other in features.values()
-        if other.entity.name == feature.entity.name and other.name != feature.name
-    ]
-
-
-def _other_entity(feature: FeatureDef, other: FeatureDef) -> DeclarationError:
-    return DeclarationError(
-        f"feature {feature.name!r} of entity {feature.entity.name!r} refers to {other.name!r}, "
-        f"a feature of entity {other.entity.name!r}; a template reads features of one entity: "
-        "combine features of several entities in a context",
-        feature.location,
-    )
 
 
 def _check_acyclic(
@@ -63,9 +55,7 @@ def _check_acyclic(
     done.add(name)
 
 
-def levels(
-    features: Mapping[str, FeatureDef], wanted: Iterable[str]
-) -> tuple[tuple[str, ...], ...]:
+def levels(features: Mapping[str, FeatureDef], names: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     """Return the features and their dependencies in levels that need only earlier levels."""
     depth: dict[str, int] = {}
 
@@ -74,7 +64,7 @@ def levels(
             depth[name] = 1 + max(map(visit, dependencies(features[name])), default=-1)
         return depth[name]
 
-    for name in wanted:
+    for name in names:
         visit(name)
     if not depth:
         return ()

@@ -27,7 +27,6 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors.hints import Location
 
-_MOST_FUNCTIONS = 4096
 _ALWAYS = sys.maxsize
 
 _CLOCK: Mapping[str, int] = {
@@ -83,6 +82,7 @@ class HiddenInput(NamedTuple):
         return f"uses {self.name}, which a computation of the past cannot repeat; {remedy}"
 
 
+@lru_cache(4096)
 def hidden_inputs(function: Callable[..., Any]) -> tuple[HiddenInput, ...]:
     """Return the sources of time and chance that a function, or one that it calls, names.
 
@@ -90,7 +90,9 @@ def hidden_inputs(function: Callable[..., Any]) -> tuple[HiddenInput, ...]:
     before it. Code that is not in the folder or package of the function is not examined.
     """
     plain = inspect.unwrap(function)
-    return _hidden_inputs(plain) if isinstance(plain, FunctionType) else ()
+    if not isinstance(plain, FunctionType):
+        return ()
+    return tuple(dict.fromkeys(_Examined(OwnCode.of(plain)).sources(plain)))
 
 
 def unrepeatable(registry: Registry) -> Iterator[tuple[str, HiddenInput]]:
@@ -98,12 +100,10 @@ def unrepeatable(registry: Registry) -> Iterator[tuple[str, HiddenInput]]:
     for feature in registry.features.values():
         if is_computed_again(feature):
             yield from ((f"feature {feature.name!r}", hidden) for hidden in hidden_of(feature))
-    for retriever in registry.retrievers.values():
-        for hidden in hidden_inputs(retriever.function):
-            yield f"retriever {retriever.name!r}", hidden
-    for context in registry.contexts.values():
-        for hidden in hidden_inputs(context.function):
-            yield f"context {context.name!r}", hidden
+    for kind, declared in (("retriever", registry.retrievers), ("context", registry.contexts)):
+        for definition in declared.values():
+            for hidden in hidden_inputs(definition.function):
+                yield f"{kind} {definition.name!r}", hidden
 
 
 def is_computed_again(feature: FeatureDef) -> bool:
@@ -115,11 +115,6 @@ def hidden_of(feature: FeatureDef) -> tuple[HiddenInput, ...]:
     """Return the sources of time and chance in a feature's function, if it has code."""
     has_code = feature.template is None and feature.sql is None
     return hidden_inputs(feature.function) if has_code else ()
-
-
-@lru_cache(_MOST_FUNCTIONS)
-def _hidden_inputs(function: FunctionType) -> tuple[HiddenInput, ...]:
-    return tuple(dict.fromkeys(_Examined(OwnCode.of(function)).sources(function)))
 
 
 class _Examined:
@@ -193,16 +188,14 @@ class _Names:
         if _is_clock_of_type(value):
             return True
         if _is_shared_generator(value):
-            return None if self._is_seeded(called) else False
+            generator = called.value if isinstance(called, ast.Attribute) else called
+            is_seeded = not self._seeded.isdisjoint(map(ast.unparse, (called, generator)))
+            return None if is_seeded else False
         name = _full_name(value)
         for sources, is_clock in ((_CLOCK, True), (_CHANCE, False)):
             if name in sources and not _has_arguments(node, sources[name]):
                 return is_clock
         return None
-
-    def _is_seeded(self, node: ast.expr) -> bool:
-        generator = node.value if isinstance(node, ast.Attribute) else node
-        return not self._seeded.isdisjoint([ast.unparse(node), ast.unparse(generator)])
 
 
 def _attribute(owner: object, name: str) -> object:

@@ -8,8 +8,8 @@ from typing import Any, Never, Protocol, TypeAlias, get_args
 
 import msgspec
 
-from headwater.core.durations import Duration, to_timedelta
-from headwater.declarations.checks import calling_frame, location_of_frame
+from headwater.core.durations import Duration
+from headwater.declarations.checks import Declaration, calling_frame, location_of_frame
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.errors import DeclarationError, InvalidInputError
 from headwater.errors.hints import Location, nearest
@@ -123,10 +123,9 @@ class Index:
         **unknown: Never,
     ) -> None:
         location = location_of_frame(calling_frame())
-        checks = _Checks(name, location)
+        checks = _IndexChecks("Index", name, location)
         checks.check_name()
-        for option in unknown:
-            raise checks.error(f"unknown option {option!r}; {nearest(option, _OPTIONS)}")
+        checks.check_options(unknown, _OPTIONS)
         checks.check_embedder(embedder, model, dimensions)
         checks.check_number("chunk_tokens", chunk_tokens, MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS)
         checks.check_number("overlap", overlap, 0, MAX_CHUNK_TOKENS)
@@ -145,7 +144,7 @@ class Index:
                 dimensions=dimensions,
                 chunk_tokens=chunk_tokens,
                 overlap=overlap,
-                keep_versions=checks.span(keep_versions),
+                keep_versions=checks.span("keep_versions", keep_versions) or _KEEP,
             )
         )
 
@@ -168,7 +167,7 @@ def index_name(index: IndexRef) -> str:
 
 def check_index_name(name: str, location: Location) -> None:
     """Raise DeclarationError if a text cannot name an index."""
-    _Checks(name, location).check_name()
+    _IndexChecks("Index", name, location).check_name()
 
 
 def dimensions_problem(provider: str, model: str, dimensions: int) -> str | None:
@@ -183,22 +182,15 @@ def dimensions_problem(provider: str, model: str, dimensions: int) -> str | None
     return f"{provider}/{model} has {choice} dimensions, not {dimensions}"
 
 
-class _Checks:
+class _IndexChecks(Declaration):
     """The checks of an index that is being declared."""
 
-    def __init__(self, name: str, location: Location) -> None:
-        self._name = name
-        self._location = location
-
-    def error(self, problem: str) -> DeclarationError:
-        return DeclarationError(f"Index {self._name!r}: {problem}", self._location)
-
     def check_name(self) -> None:
-        name = self._name
+        name = self.name
         if not isinstance(name, str):
             raise DeclarationError(
                 f"an index is named by a text, as in Index(store, 'docs'), not by {name!r}",
-                self._location,
+                self.location,
             )
         is_word = name.replace("-", "_").isidentifier() and name[0].isalpha()
         if not is_word or len(name) > LONGEST_NAME:
@@ -229,22 +221,13 @@ class _Checks:
                 f"embedder={embedder!r} names a model, and model={model!r} another; drop one"
             )
         if isinstance(embedder, str) and dimensions is not None:
-            self._check_dimensions(embedder, model, dimensions)
-
-    def _check_dimensions(self, embedder: str, model: str | None, dimensions: int) -> None:
-        provider, _, named = embedder.partition("/")
-        problem = dimensions_problem(provider, model or named, dimensions)
-        if problem is not None:
-            raise self.error(problem)
+            provider, _, named = embedder.partition("/")
+            problem = dimensions_problem(provider, model or named, dimensions)
+            if problem is not None:
+                raise self.error(problem)
 
     def check_number(self, option: str, value: object, least: int, most: int) -> None:
         if type(value) is not int or not least <= value <= most:
             raise self.error(
                 f"{option} must be a whole number from {least} to {most}, not {value!r}"
             )
-
-    def span(self, keep_versions: Duration) -> timedelta:
-        try:
-            return to_timedelta(keep_versions)
-        except InvalidInputError as error:
-            raise self.error(f"keep_versions: {error}") from error

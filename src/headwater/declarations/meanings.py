@@ -120,7 +120,11 @@ class PastNames:
         meanings = [first, *{meaning.since: meaning for meaning in later}.values()]
         for meaning in meanings:
             self._check_kept(feature, meaning)
-        changes = [later for before, later in pairwise(meanings) if _differs(before, later)]
+        changes = [
+            later
+            for before, later in pairwise(meanings)
+            if replace(before, since=later.since, name=later.name) != later
+        ]
         return [
             FeatureSince(meaning.since, as_meant(feature, meaning)) for meaning in (first, *changes)
         ]
@@ -161,11 +165,8 @@ def declared_as(
     if isinstance(feature, DroppedFeature):
         return None
     names = (feature.feature, *feature.former_names)
-    return next((n for n in names if n in declared and _means(state, n, feature, declared)), None)
-
-
-def _means(state: CatalogState, name: str, entry: CatalogEntry, declared: Collection[str]) -> bool:
-    return declared_entry(state, name, declared) is entry
+    entries = ((name, declared_entry(state, name, declared)) for name in names if name in declared)
+    return next((name for name, entry in entries if entry is feature), None)
 
 
 class _Owner(NamedTuple):
@@ -183,10 +184,6 @@ def _owners(state: CatalogState, name: str) -> Iterator[_Owner]:
         for meaning in feature.meanings:
             if meaning.name == name:
                 yield _Owner(meaning.since, until, feature)
-
-
-def _differs(meaning: Meaning, other: Meaning) -> bool:
-    return replace(meaning, since=other.since, name=other.name) != other
 
 
 def _since(meaning: Meaning) -> datetime:

@@ -152,7 +152,8 @@ class Registry:
         ``own``: events that it handles would be missing there.
         """
         foreign = self.foreign(group, own)
-        if any(_is_run(version) for version in foreign):
+        # A version that joins is run in the partitions whose workers have joined.
+        if any(v.state != "joining" or (v.backfill and v.backfill.joined) for v in foreign):
             return RunSet((), code=self._code())
         without = {version.series for version in foreign}
         running = chain.from_iterable(self.running(group).values())
@@ -303,12 +304,6 @@ class Registry:
     def scheduled(self) -> list[FeatureDef]:
         """Return the features with a refresh interval."""
         return [feature for feature in self.features.values() if feature.refresh]
-
-
-def _is_run(version: FeatureVersion) -> bool:
-    """Return whether workers may have begun to run a version that a backfill made."""
-    is_joined = version.backfill is not None and bool(version.backfill.joined)
-    return version.state != "joining" or is_joined
 
 
 def _variants(feature: FeatureDef, series: Iterable[str]) -> tuple[FeatureDef, ...]:

@@ -31,10 +31,10 @@ class UnknownReferenceError(DeclarationError):
     """An unknown name in a reference or an option."""
 
     def __init__(
-        self, owner: str, kind: str, name: str, known: Iterable[str], location: Location | None
+        self, owner: str, kind: str, name: str, candidates: Iterable[str], location: Location | None
     ) -> None:
         self.name = name
-        problem = f"{owner} refers to unknown {kind} {name!r}; {nearest(name, known)}"
+        problem = f"{owner} refers to unknown {kind} {name!r}; {nearest(name, candidates)}"
         super().__init__(problem, location)
 
 
@@ -123,9 +123,9 @@ class ConfigError(HeadwaterError):
 class UnknownSettingError(ConfigError):
     """An unknown key in the configuration file."""
 
-    def __init__(self, key: str, file: str, known: Iterable[str]) -> None:
+    def __init__(self, key: str, file: str, settings: Iterable[str]) -> None:
         self.key = key
-        super().__init__(f"{file}: unknown setting {key!r}; {nearest(key, known)}")
+        super().__init__(f"{file}: unknown setting {key!r}; {nearest(key, settings)}")
 
 
 class MissingExtraError(ConfigError):

@@ -52,12 +52,14 @@ class FieldError(InvalidInputError):
         super().__init__(problem if index is None else f"event {index}: {problem}")
 
     @classmethod
-    def unknown(cls, problem: str, name: str, known: Iterable[str], field: str = "") -> FieldError:
+    def unknown(
+        cls, problem: str, name: str, candidates: Iterable[str], field: str = ""
+    ) -> FieldError:
         """Return an error for an unknown name that suggests the nearest known one."""
-        names = list(known)
+        names = list(candidates)
         near = closest(name, names)
-        known_names = f"known: {', '.join(names)}" if names else "none is defined"
-        hint = f"did you mean {near!r}?" if near else known_names
+        listed = f"known: {', '.join(names)}" if names else "none is defined"
+        hint = f"did you mean {near!r}?" if near else listed
         return cls(f"{problem} {quoted(name)}; {hint}", field or shortened(name), near)
 
 
@@ -113,9 +115,9 @@ class RecordDocumentError(InvalidInputError, ValueError):
 class RedactionError(InvalidInputError, ValueError):
     """A pointer at which a record has nothing to redact."""
 
-    def __init__(self, pointer: str, known: Iterable[str], erased: str | None = None) -> None:
+    def __init__(self, pointer: str, disclosed: Iterable[str], erased: str | None = None) -> None:
         self.pointer = pointer
-        pointers = list(known)
+        pointers = list(disclosed)
         hint = nearest(pointer, pointers) if pointers else "the record withholds every value"
         absent = f"no value is disclosed at {quoted(pointer)}; {hint}"
         gone = f"the value at {pointer!r} was already erased {erased}"
@@ -165,14 +167,14 @@ class NotFoundError(HeadwaterError):
 
 
 class UnknownNameError(NotFoundError, LookupError):
-    """A name under which nothing is declared; the message suggests one that is ``known``."""
+    """A name under which nothing is declared; the message suggests one of the ``candidates``."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str] | None) -> None:
+    def __init__(self, kind: str, name: str, candidates: Iterable[str] | None) -> None:
         self.kind = kind
         self.name = shortened(name)
-        names = list(known or ())
+        names = list(candidates or ())
         self.nearest = closest(name, names)
-        hint = "check its spelling" if known is None else nearest(name, names)
+        hint = "check its spelling" if candidates is None else nearest(name, names)
         super().__init__(f"unknown {kind} {quoted(name)}; {hint}")
 
 
@@ -208,9 +210,9 @@ class UnknownDeadLetterError(NotFoundError, LookupError):
 class UnknownGroupError(NotFoundError, LookupError):
     """A name that no consumer group has."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(self, name: str, groups: Iterable[str]) -> None:
         self.name = name
-        hint = nearest(name, list(known))
+        hint = nearest(name, list(groups))
         super().__init__(
             f"unknown consumer group {quoted(name)} (see `headwater groups list`); {hint}"
         )
