@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from headwater.backends.postgres import exports, page_ranges, sequence_numbers
+from headwater.backends.postgres import exports, history_sql
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros
@@ -98,14 +98,14 @@ async def test_an_export_waits_for_rows_with_lower_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     polls = 0
-    find_writers = sequence_numbers.find_writers
+    find_writers = history_sql.find_writers
 
     async def count_polls(connection: Connection) -> set[str]:
         nonlocal polls
         polls += 1
         return await find_writers(connection)
 
-    monkeypatch.setattr(sequence_numbers, "find_writers", count_polls)
+    monkeypatch.setattr(history_sql, "find_writers", count_polls)
     transaction = database.transaction()
     await transaction.start()
     await database.execute(INSERT)
@@ -131,7 +131,7 @@ async def test_an_export_does_not_wait_for_a_writer_without_end(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sequence_numbers, "WRITERS_SECONDS", 0.0)
+    monkeypatch.setattr(history_sql, "WRITERS_SECONDS", 0.0)
     await past.offline.append([change(1)])
     async with database.transaction():
         await database.execute(INSERT)
@@ -155,7 +155,7 @@ async def test_events_are_exported_up_to_a_position_of_each_partition(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_ranges, "PAGES_AT_ONCE", 1)
+    monkeypatch.setattr(history_sql, "PAGES_AT_ONCE", 1)
     positions = ["9-0", "9-2", "9-10", "10-0", "10-1", "100-0"]
     for number, position in enumerate(positions):
         put_event(outbox, position, number)

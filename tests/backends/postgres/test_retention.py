@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.backends.postgres import page_ranges, partition_tables, retention
+from headwater.backends.postgres import history_sql, partition_tables, retention
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.partition_tables import Month, month_of
 from headwater.backends.postgres.pool import Connection
@@ -59,7 +59,7 @@ async def months(past: PostgresEnvironment, database: Connection) -> None:
 
 
 async def partitions(database: Connection, table: str = "_history") -> set[str]:
-    names = await page_ranges.partitions_of(database, table)
+    names = await history_sql.partitions_of(database, table)
     return {name.removeprefix(f"{table}_") for name in names}
 
 
@@ -86,7 +86,7 @@ STAY = [*range(6, 10), 100, 200]
 async def test_months_that_are_over_are_replaced_by_the_rows_that_stay(
     past: PostgresEnvironment, database: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_ranges, "PAGES_AT_ONCE", 1)
+    monkeypatch.setattr(history_sql, "PAGES_AT_ONCE", 1)
     await past.offline.append([*TOLD, *(value(1_000 + n, -n) for n in range(300))])
     before = await partitions(database)
     counted = await past.offline.prune(history=START_OF_APRIL, events=None, dry_run=True)

@@ -10,7 +10,7 @@ import pytest
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.migrate import migrate
 from headwater.backends.postgres.pool import Connection
-from headwater.backends.postgres.vectors import extension
+from headwater.backends.postgres.vectors import chunk_tables
 from headwater.core.clock import SystemClock
 from headwater.errors import BackendError, InvalidInputError
 from headwater.model.values import new_id
@@ -97,7 +97,7 @@ async def test_without_the_right_to_create_it_only_indexes_fail(
 async def test_without_the_package_on_the_server_the_error_says_so(
     new: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extension, "_CREATE", "CREATE EXTENSION not_installed")
+    monkeypatch.setattr(chunk_tables, "_ADD_EXTENSION", "CREATE EXTENSION not_installed")
     with pytest.raises(BackendError, match="is not installed on the Postgres server"):
         await new.vectors.create("docs", spec())
 
@@ -105,7 +105,7 @@ async def test_without_the_package_on_the_server_the_error_says_so(
 async def test_an_old_version_is_refused(
     new: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extension, "_OLDEST", (99, 0))
+    monkeypatch.setattr(chunk_tables, "_OLDEST", (99, 0))
     with pytest.raises(BackendError, match="run `ALTER EXTENSION vector UPDATE`"):
         await new.vectors.create("docs", spec())
 

@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack
 
 from msgspec.structs import replace
 
-from headwater.backends.postgres.catalog import CatalogCopy
-from headwater.backends.postgres.erasures import PostgresErasures
+from headwater.backends.postgres.erasures import CatalogCopy, PostgresErasures
 from headwater.backends.postgres.errors import REFUSED
 from headwater.backends.postgres.migrate import check_version, installed_version, migrate
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
@@ -15,7 +14,7 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.records import PostgresAuditLog, PostgresRecordLog
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import StoreCheck
-from headwater.backends.postgres.vectors.committed_documents import CommittedDocuments
+from headwater.backends.postgres.vectors.document_writes import CommittedDocuments
 from headwater.backends.postgres.vectors.index import PostgresVectorIndex
 from headwater.backends.postgres.vectors.search import search_parameters
 from headwater.core.clock import Clock

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from headwater.backends.postgres.copying import Collector, CsvFile, DuckThread, duckdb_thread
-from headwater.backends.postgres.page_ranges import pages_of, partitions_of
+from headwater.backends.postgres.history_sql import pages_of, partitions_of, settled_number
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.sequence_numbers import settled_number
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import identifier, scalar
 from headwater.core.partitioning import BUCKETS, bucket_of

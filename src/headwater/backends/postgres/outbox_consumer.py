@@ -24,7 +24,7 @@ from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import FRESH_SECONDS, READ_POSITIONS, StoreCheck
-from headwater.backends.postgres.vectors.committed_documents import CommittedDocuments
+from headwater.backends.postgres.vectors.document_writes import CommittedDocuments
 from headwater.core.batching import batched
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import asyncpg
 
-from headwater.backends.postgres.page_ranges import pages_of, partitions_of
+from headwater.backends.postgres.history_sql import pages_of, partitions_of
 from headwater.backends.postgres.pool import Connection
 from headwater.core.logging import log
 

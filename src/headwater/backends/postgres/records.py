@@ -13,7 +13,7 @@ import asyncpg
 import msgspec
 
 from headwater.backends.postgres.errors import ROW_ERRORS
-from headwater.backends.postgres.page_ranges import pages_of
+from headwater.backends.postgres.history_sql import pages_of
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.backends.sql_lists import (

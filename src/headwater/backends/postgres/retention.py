@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NamedTuple
 
-from headwater.backends.postgres.history_sql import last_value
-from headwater.backends.postgres.page_ranges import pages_of, partitions_of
+from headwater.backends.postgres.history_sql import last_value, pages_of, partitions_of
 from headwater.backends.postgres.partition_tables import merge_months
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros

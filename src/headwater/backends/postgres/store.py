@@ -19,7 +19,7 @@ from headwater.backends.postgres.erasures import PostgresErasures
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.exports import export_events, export_history
 from headwater.backends.postgres.frames import read_frame
-from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value
+from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value, settled_number
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.partition_tables import (
     MONTHS_AHEAD,
@@ -34,7 +34,6 @@ from headwater.backends.postgres.retention import (
     prune_events,
     prune_history,
 )
-from headwater.backends.postgres.sequence_numbers import settled_number
 from headwater.core.batching import batched
 from headwater.core.clock import MICROSECOND, Clock, to_micros
 from headwater.core.sql_sources import HAS_PARAMETERS, NO_ROWS, SEVERAL_STATEMENTS, mentioned

@@ -6,7 +6,7 @@ import sqlite3
 from datetime import datetime
 
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.members import GroupMembers
+from headwater.backends.sqlite.leases import GroupMembers
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import from_micros
 from headwater.errors import GroupInUseError, UnknownGroupError

@@ -1,15 +1,208 @@
-"""Leases of embedded workers: owners and epochs in the cursor table."""
+"""Leases of embedded workers, in the cursor table, and the workers that may hold them."""
 
 from __future__ import annotations
 
+import fcntl
+import glob
+import os
 import sqlite3
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
 
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.members import DeclaredSet, GroupMembers, Member, current_of
+from headwater.backends.sqlite.notifications import Sleeper
 from headwater.backends.sqlite.writer import Writer
+from headwater.core.clock import EPOCH
 from headwater.errors import ClosedError
 from headwater.ports import Lease
+
+LISTED = ".lock"
+RETIRED = ".retired"
+# A set is remembered after its last worker has gone, so that a restart does not make it newer.
+_REMEMBERED_SETS = 16
+
+_decode = msgspec.json.Decoder(frozenset[str]).decode
+Execute = Callable[[str, Sequence[Any]], sqlite3.Cursor]
+
+
+class Member:
+    """A worker of this process: its locked file and the socket that wakes it."""
+
+    def __init__(self, folder: Path, worker: str, declared: Collection[str], code: str) -> None:
+        self.declared = declared
+        self.code = code
+        self.is_retired = False
+        self._file = folder / f"{worker}{LISTED}"
+        # Locked before it gets its name: other processes take an unlocked file for a dead worker's.
+        joining = folder / f"{worker}.joining"
+        self._lock = os.open(joining, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        joining.rename(self._file)
+        self.sleeper = Sleeper(folder, worker)
+        self.current_set: frozenset[str] = frozenset()
+
+    def heartbeat(self) -> None:
+        os.utime(self._lock)
+
+    def retire(self) -> None:
+        """Rename the file, so that the worker stays alive but is no longer listed."""
+        if not self.is_retired:
+            self._file = self._file.rename(self._file.with_suffix(RETIRED))
+            self.is_retired = True
+
+    def close(self) -> None:
+        self.sleeper.close()
+        self._file.unlink(missing_ok=True)
+        os.close(self._lock)
+
+
+class DeclaredSet(NamedTuple):
+    """A set of features that workers declare, numbered as its code and it were registered."""
+
+    number: tuple[int, int]
+    features: frozenset[str]
+
+    def replaces(self, other: DeclaredSet) -> bool:
+        """Return whether this set is current if workers of both are listed."""
+        if self.features > other.features:
+            return True
+        return self.number > other.number and not self.features < other.features
+
+
+def current_of(declared: Collection[DeclaredSet]) -> DeclaredSet | None:
+    """Return the set, of the code first registered last, that no other contains."""
+    maximal = [one for one in declared if not any(one.features < two.features for two in declared)]
+    return max(maximal, default=None, key=lambda one: one.number)
+
+
+class GroupMembers:
+    """The workers that are registered in one consumer group, in this and in other processes."""
+
+    def __init__(self, folder: Path, group: str, lease_ttl: float) -> None:
+        self._folder = folder
+        self._group = group
+        self._ttl = lease_ttl
+
+    def join(
+        self, db: sqlite3.Connection, worker: str, declared: Collection[str], code: str
+    ) -> None:
+        """Register a worker in the caller's transaction, and void the leases it replaces."""
+        features = msgspec.json.encode(sorted(declared)).decode()
+        code = code or features
+        db.execute(
+            "INSERT OR IGNORE INTO declared_sets (consumer_group, code, features, first)"
+            " SELECT :group, :code, :features, min(first) FROM declared_sets"
+            " WHERE consumer_group = :group AND code = :code",
+            {"group": self._group, "code": code, "features": features},
+        )
+        db.execute(
+            "INSERT OR REPLACE INTO workers SELECT ?, consumer_group, id FROM declared_sets"
+            " WHERE consumer_group = ? AND code = ? AND features = ?",
+            (worker, self._group, code, features),
+        )
+        db.execute("UPDATE declared_sets SET first = id WHERE first IS NULL")
+        self._forget(db)
+        self.void_replaced(db)
+
+    def leave(self, db: sqlite3.Connection, worker: str) -> None:
+        """Remove a worker in the caller's transaction."""
+        db.execute("DELETE FROM workers WHERE worker = ?", (worker,))
+
+    def alive(self, execute: Execute) -> set[str]:
+        """Return all live workers, also the retired ones."""
+        return {name for name in self._registered(execute) if self._is_alive(name, LISTED, RETIRED)}
+
+    def heartbeat_at(self, worker: str) -> datetime:
+        """Return the time of a live worker's last heartbeat."""
+        for suffix in (LISTED, RETIRED):
+            with suppress(FileNotFoundError):
+                seconds = (self._folder / f"{worker}{suffix}").stat().st_mtime
+                return datetime.fromtimestamp(seconds, UTC)
+        return EPOCH  # it has just ended
+
+    def declared(self, execute: Execute) -> dict[str, frozenset[str]]:
+        """Return all live workers, and the features that each of them declares."""
+        alive = self.alive(execute)
+        registered = self._registered(execute)
+        return {name: member.features for name, member in registered.items() if name in alive}
+
+    def listed(self, execute: Execute, own: str = "") -> dict[str, DeclaredSet]:
+        """Return the listed workers that are alive, and always the caller's own."""
+        return {
+            name: declared
+            for name, declared in self._registered(execute).items()
+            if name == own or self._is_alive(name, LISTED)
+        }
+
+    def void_replaced(self, db: sqlite3.Connection) -> None:
+        """Void the leases of workers that must wait, and of unlisted ones that are replaced."""
+        listed = self.listed(db.execute)
+        current = current_of(listed.values())
+        if current is None:
+            return
+        alive = self.alive(db.execute)
+        replaced = [
+            (name in alive, self._group, name)
+            for name, declared in self._registered(db.execute).items()
+            if declared != current and (name in listed or current.replaces(declared))
+        ]
+        # The events of a dead owner are suspect, and so are those of a partition in quarantine.
+        db.executemany(
+            "UPDATE cursors SET epoch = epoch + 1,"
+            " owner = iif(NOT ?, owner, iif(attempts, 'replaced', NULL))"
+            " WHERE consumer_group = ? AND owner = ?",
+            replaced,
+        )
+
+    def _registered(self, execute: Execute) -> dict[str, DeclaredSet]:
+        rows = execute(
+            "SELECT w.worker, d.first, d.id, d.features FROM workers w"
+            " JOIN declared_sets d ON d.id = w.declared_set WHERE w.consumer_group = ?",
+            (self._group,),
+        )
+        return {
+            name: DeclaredSet((first, number), _decode(features))
+            for name, first, number, features in rows
+        }
+
+    def _forget(self, db: sqlite3.Connection) -> None:
+        """Remove dead workers, and old sets that no worker declares."""
+        silent = self._registered(db.execute).keys() - self.alive(db.execute)
+        # The file of a worker that is only stuck is still there.
+        dead = [name for name in silent if not any(self._folder.glob(f"{glob.escape(name)}.*"))]
+        db.executemany("DELETE FROM workers WHERE worker = ?", [(name,) for name in dead])
+        db.execute(
+            "DELETE FROM declared_sets WHERE consumer_group = :group"
+            " AND id NOT IN (SELECT declared_set FROM workers)"
+            " AND id NOT IN (SELECT id FROM declared_sets WHERE consumer_group = :group"
+            " ORDER BY id DESC LIMIT :remembered)",
+            {"group": self._group, "remembered": _REMEMBERED_SETS},
+        )
+
+    def _is_alive(self, worker: str, *suffixes: str) -> bool:
+        return any(self._is_locked(self._folder / f"{worker}{suffix}") for suffix in suffixes)
+
+    def _is_locked(self, file: Path) -> bool:
+        try:
+            handle = os.open(file, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return time.time() - os.fstat(handle).st_mtime < self._ttl
+        else:
+            file.unlink(missing_ok=True)
+            file.with_suffix(".sock").unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(handle)
 
 
 class SqliteLeases:

@@ -1,12 +1,15 @@
-"""Generations of indexes: read, create and activate them."""
+"""Generations of indexes: create, activate and remove them, in portions."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from headwater.backends.sqlite.vectors import metadata_values, terms
+from headwater.backends.sqlite.vectors.document_writes import SEQ_BITS
 from headwater.core.clock import from_micros
 from headwater.errors import NotFoundError
 from headwater.model.indexes import Generation, IndexSpec
@@ -20,7 +23,7 @@ WHERE {} AND state <> 'removed' ORDER BY name, number
 """
 OF_INDEX = _GENERATIONS.format("name = ?")
 OF_ALL = _GENERATIONS.format("name IS NOT NULL")
-WITH_SPEC = """
+_WITH_SPEC = """
 SELECT number FROM indexes JOIN generations ON index_id = indexes.id
 WHERE name = ? AND spec = ? AND state IN ('active', 'building') ORDER BY number DESC LIMIT 1
 """
@@ -46,6 +49,57 @@ WHERE index_id = ? AND number < ? AND state IN ('active', 'building') RETURNING 
 _ACTIVATED = """
 UPDATE generations SET state = 'active', activated_at = ?1, changed_at = ?1 WHERE id = ?2
 """
+PORTION = 1_000
+"""Rows that one transaction removes, so that other writers do not wait for long."""
+
+# Read before a transaction is begun for it, because most times there is nothing to remove.
+HAS_DROPPED = "SELECT EXISTS (SELECT 1 FROM indexes WHERE name IS NULL)"
+HAS_OLD = """
+SELECT EXISTS (
+    SELECT 1 FROM indexes JOIN generations ON index_id = indexes.id
+    WHERE name = ?1 AND (state = 'removed' OR state = 'retired' AND retired_at < ?2)
+) OR EXISTS (
+    SELECT 1 FROM indexes JOIN generations ON index_id = indexes.id
+    CROSS JOIN chunks ON chunks.id >> 32 = +generations.id -- without affinity, for the index
+    WHERE name = ?1 AND valid_to IS NOT NULL AND valid_to < ?2
+) OR EXISTS (
+    SELECT 1 FROM indexes JOIN documents ON index_id = indexes.id
+    WHERE name = ?1 AND text IS NULL AND indexed_at < ?2
+)
+"""
+_COUNT = """
+SELECT (SELECT count(*) FROM documents WHERE index_id = ?1)
+    - (SELECT count(*) FROM documents WHERE index_id = ?1 AND text IS NULL)
+"""
+_MARK_REMOVED = """
+UPDATE generations SET state = 'removed'
+WHERE index_id = ? AND state = 'retired' AND retired_at < ?
+"""
+_MARK_PRUNED = """
+UPDATE generations SET pruned_before = max(pruned_before, ?) WHERE index_id = ?
+"""
+_ENDED = """
+SELECT id, metadata_id, document_id FROM chunks
+WHERE id >> 32 = ? AND valid_to IS NOT NULL AND valid_to < ? LIMIT ?
+"""
+_OF_GENERATION = """
+SELECT id, metadata_id, document_id FROM chunks WHERE id BETWEEN ? AND ? LIMIT ?
+"""
+_REMOVE_TERMS = """
+INSERT INTO chunk_terms (chunk_terms, rowid, terms)
+SELECT 'delete', id, ?1 || replace(terms, ' ', ' ' || ?1) FROM chunk_contents
+WHERE id = ?2 AND terms <> ''
+"""
+_IS_USED = """
+SELECT EXISTS (SELECT 1 FROM chunks WHERE document_id = ?1 AND metadata_id = ?2)
+    OR EXISTS (SELECT 1 FROM documents WHERE id = ?1 AND metadata_id = ?2)
+"""
+# A removed document has no current chunks: they ended when it was removed.
+_GONE = """
+SELECT id, metadata_id FROM documents
+WHERE index_id = ? AND text IS NULL AND indexed_at < ? LIMIT ?
+"""
+_DOCUMENTS = "SELECT id, metadata_id FROM documents WHERE index_id = ? LIMIT ?"
 _encode_spec = msgspec.json.Encoder(order="deterministic").encode
 _decode_spec = msgspec.json.Decoder(IndexSpec).decode
 
@@ -69,14 +123,10 @@ def to_generation(row: tuple[Any, ...]) -> Generation:
     )
 
 
-def spec_key(spec: IndexSpec) -> bytes:
-    """Return the stored form of a spec; equal specs have equal forms."""
-    return _encode_spec(spec)
-
-
 def create(db: sqlite3.Connection, index: str, spec: IndexSpec, now: int) -> None:
     """Add a generation with this spec unless one is in use."""
-    if db.execute(WITH_SPEC, (index, spec_key(spec))).fetchone():
+    key = _encode_spec(spec)  # equal specs have equal forms
+    if db.execute(_WITH_SPEC, (index, key)).fetchone():
         return
     db.execute(
         "INSERT OR IGNORE INTO indexes (name, changed_at, last_generation) VALUES (?, 0, 0)",
@@ -87,7 +137,7 @@ def create(db: sqlite3.Connection, index: str, spec: IndexSpec, now: int) -> Non
     in_use = "SELECT 1 FROM generations WHERE index_id = ? AND state = 'active'"
     is_first = db.execute(in_use, (index_id,)).fetchone() is None
     state, activated = ("active", moment) if is_first else ("building", None)
-    row = (index_id, last + 1, spec_key(spec), state, moment, activated, moment)
+    row = (index_id, last + 1, key, state, moment, activated, moment)
     ((generation_id,),) = db.execute(_ADD, row).fetchall()
     for statement in (_ALL_OUTDATED, _BUT_REMOVED):
         db.execute(statement, (generation_id, index_id))
@@ -120,3 +170,100 @@ def activate(db: sqlite3.Connection, index: str, number: int, now: int) -> int:
     db.execute(_ACTIVATED, (moment, generation_id))
     db.execute("UPDATE indexes SET changed_at = ? WHERE id = ?", (moment, index_id))
     return 0
+
+
+def drop(db: sqlite3.Connection, index: str, now: int) -> int:
+    """Detach the contents of an index from its name; return its number of documents."""
+    row = db.execute(_INDEX, (index,)).fetchone()
+    if row is None:
+        return 0
+    index_id, changed_at, last = row
+    ((documents,),) = db.execute(_COUNT, (index_id,)).fetchall()
+    db.execute("UPDATE indexes SET name = NULL WHERE id = ?", (index_id,))
+    db.execute(
+        "INSERT INTO indexes (name, changed_at, last_generation) VALUES (?, ?, ?)",
+        (index, max(now, changed_at + 1), last),
+    )
+    return int(documents)
+
+
+def remove_dropped(db: sqlite3.Connection) -> bool:
+    """Remove a portion of the contents of dropped indexes; return whether there may be more."""
+    row = db.execute("SELECT id FROM indexes WHERE name IS NULL LIMIT 1").fetchone()
+    if row is None:
+        return False
+    (index_id,) = row
+    left = PORTION
+    generations = "SELECT id FROM generations WHERE index_id = ?"
+    for (id_,) in db.execute(generations, (index_id,)).fetchall():
+        left -= _remove_generation(db, index_id, id_, left)
+        if left <= 0:
+            return True
+    left -= _remove_documents(db, index_id, db.execute(_DOCUMENTS, (index_id, left)).fetchall())
+    if left > 0:
+        db.execute("DELETE FROM indexes WHERE id = ?", (index_id,))
+    return True
+
+
+def remove_old(db: sqlite3.Connection, index: str, before: int) -> tuple[int, bool]:
+    """Remove a portion of the chunks and generations that were replaced before a time.
+
+    Return their number and whether there may be more.
+    """
+    row = db.execute(_INDEX, (index,)).fetchone()
+    if row is None:
+        return 0, False
+    index_id = row[0]
+    # Searches skip all of it from now on, although it is removed in portions.
+    db.execute(_MARK_REMOVED, (index_id, before))
+    db.execute(_MARK_PRUNED, (before, index_id))
+    removed = 0
+    generations = "SELECT id, state FROM generations WHERE index_id = ?"
+    for id_, state in db.execute(generations, (index_id,)).fetchall():
+        if state == "removed":
+            removed += _remove_generation(db, index_id, id_, PORTION - removed)
+        else:
+            rows = db.execute(_ENDED, (id_, before, PORTION - removed)).fetchall()
+            removed += _remove_chunks(db, index_id, id_, rows)
+        if removed >= PORTION:
+            return removed, True
+    gone = db.execute(_GONE, (index_id, before, PORTION)).fetchall()
+    return removed, _remove_documents(db, index_id, gone) == PORTION
+
+
+def _remove_generation(db: sqlite3.Connection, index_id: int, id_: int, limit: int) -> int:
+    """Remove up to ``limit`` chunks of a generation, and itself with the last one."""
+    first, last = id_ << SEQ_BITS, ((id_ + 1) << SEQ_BITS) - 1
+    rows = db.execute(_OF_GENERATION, (first, last, limit)).fetchall()
+    if len(rows) < limit:
+        db.execute("DELETE FROM outdated_documents WHERE generation_id = ?", (id_,))
+        db.execute("DELETE FROM generations WHERE id = ?", (id_,))
+    return _remove_chunks(db, index_id, id_, rows) + (len(rows) < limit)
+
+
+def _remove_chunks(
+    db: sqlite3.Connection, index_id: int, generation: int, rows: list[tuple[int, int, int]]
+) -> int:
+    ids = [(id_,) for id_, _, _ in rows]
+    db.executemany(_REMOVE_TERMS, [(terms.prefix(generation), id_) for (id_,) in ids])
+    for table in ("chunks", "chunk_contents", "chunk_embeddings"):
+        db.executemany(f"DELETE FROM {table} WHERE id = ?", ids)
+    _remove_unused(db, index_id, {(document, metadata) for _, metadata, document in rows})
+    return len(rows)
+
+
+def _remove_documents(db: sqlite3.Connection, index_id: int, rows: list[tuple[int, int]]) -> int:
+    db.executemany("DELETE FROM documents WHERE id = ?", [(id_,) for id_, _ in rows])
+    _remove_unused(db, index_id, rows)
+    return len(rows)
+
+
+def _remove_unused(db: sqlite3.Connection, index_id: int, pairs: Iterable[tuple[int, int]]) -> None:
+    """Remove the metadata of documents unless it is the current one or that of a chunk."""
+    for document_id, metadata_id in pairs:
+        if db.execute(_IS_USED, (document_id, metadata_id)).fetchone()[0]:
+            continue
+        metadata = "DELETE FROM document_metadata WHERE id = ? RETURNING metadata"
+        for (fields,) in db.execute(metadata, (metadata_id,)).fetchall():
+            values = metadata_values.value_rows(index_id, metadata_id, msgspec.json.decode(fields))
+            db.executemany(metadata_values.REMOVE, values)

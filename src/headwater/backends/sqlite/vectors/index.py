@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.vectors import generations, removal
+from headwater.backends.sqlite.vectors import generations
 from headwater.backends.sqlite.vectors.block_files import remove_unused
 from headwater.backends.sqlite.vectors.document_writes import write_documents
 from headwater.backends.sqlite.writer import Writer
@@ -131,26 +131,26 @@ class SqliteVectorIndex:
 
     async def drop(self, index: str) -> int:
         now = self._clock.micros()
-        documents = await self._writer.run(lambda db: removal.drop(db, index, now))
+        documents = await self._writer.run(lambda db: generations.drop(db, index, now))
         await self._remove_dropped()
         return documents
 
     async def prune(self, index: str, before: int) -> int:
         pruned = 0
-        has_more = bool(self._home.read(removal.HAS_OLD, (index, before))[0][0])
+        has_more = bool(self._home.read(generations.HAS_OLD, (index, before))[0][0])
         while has_more:
             removed, has_more = await self._writer.run(
-                lambda db: removal.remove_old(db, index, before)
+                lambda db: generations.remove_old(db, index, before)
             )
             pruned += removed
         # A process that dropped an index may have ended before all of it was removed.
-        if pruned or self._home.read(removal.HAS_DROPPED)[0][0]:
+        if pruned or self._home.read(generations.HAS_DROPPED)[0][0]:
             await self._remove_dropped()
         return pruned
 
     async def _remove_dropped(self) -> None:
         """Remove the contents of dropped indexes, and the files of chunks that are gone."""
-        while await self._writer.run(removal.remove_dropped):
+        while await self._writer.run(generations.remove_dropped):
             pass
         await asyncio.to_thread(remove_unused, self._home)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,13 +21,22 @@ from headwater.backends.sqlite.vectors.chunk_columns import (
     GenerationState,
     Integers,
 )
-from headwater.backends.sqlite.vectors.hits import Candidates, Scores, read_hits
 from headwater.backends.sqlite.vectors.metadata_values import conditions
 from headwater.errors import BackendError
 from headwater.model.indexes import IndexSpec
-from headwater.ports import AllOf, AnyOf, Compare, Filter, Hits, Not, VectorQuery
+from headwater.ports import AllOf, AnyOf, Compare, Filter, Hit, Hits, Not, VectorQuery
 
 Mask = NDArray[np.bool_]
+Scores = NDArray[np.floating[Any]]
+
+
+class Candidates(NamedTuple):
+    """Candidates of a search: positions in the columns and their scores."""
+
+    positions: Integers
+    scores: Scores
+
+
 Search = Callable[[VectorQuery, GenerationState, ColumnsView, int], Candidates]
 K1, B = 1.2, 0.75
 # A smaller search takes less time than a thread hop and its wait for the interpreter lock.
@@ -43,6 +52,24 @@ FROM indexes JOIN generations ON index_id = indexes.id
 WHERE name = ? AND number = ? AND state <> 'removed'
 """
 _POSITIONS = "SELECT group_concat(doc - ?, ' ') FROM chunk_term_positions WHERE term = ?"
+_HITS = """
+SELECT chunks.id, metadata, chunk_id, document, position, chunk_contents.text, content_hash,
+    chunk_contents.version, chunk_contents.indexed_at
+FROM json_each(?) CROSS JOIN chunks ON chunks.id = value
+CROSS JOIN chunk_contents ON chunk_contents.id = value
+CROSS JOIN documents ON documents.id = document_id
+CROSS JOIN document_metadata ON document_metadata.id = chunks.metadata_id
+"""
+_FIELDS = ("id", "document", "position", "text", "content_hash", "version", "indexed_at")
+_FIRST_IDS = """
+SELECT value FROM json_each(?) CROSS JOIN chunk_contents ON chunk_contents.id = value
+ORDER BY chunk_id LIMIT ?
+"""
+_EMBEDDINGS = """
+SELECT value, embedding FROM json_each(?) CROSS JOIN chunk_embeddings
+ON chunk_embeddings.id = value
+"""
+_decode_metadata = msgspec.json.Decoder().decode
 _NOTHING = Hits(0, (), is_active=False)
 # More than the rounding errors of a product of vectors of unit length: every vector this close to
 # the last place is compared again, with a sum whose result does not depend on its place.
@@ -292,3 +319,49 @@ def _exact_scores(
         vectors = blocks.vectors(start, stop, view)[positions[here] - start]
         scores[here] = (vectors.astype(np.float64) * exact).sum(axis=1)
     return scores
+
+
+def read_hits(
+    home: Home, query: VectorQuery, state: GenerationState, found: Candidates
+) -> list[Hit] | None:
+    """Return the best hits, best first; None if chunks were removed during the search."""
+    scores = _best(home, query, state, found)
+    ids = _json([*scores])
+    embeddings = dict(home.read(_EMBEDDINGS, (ids,))) if query.with_embeddings else {}
+    hits = [
+        Hit(
+            **dict(zip(_FIELDS, fields, strict=True)),
+            metadata=_decode_metadata(metadata),
+            score=scores[id_],
+            embedding=embeddings.get(id_),
+        )
+        for id_, metadata, *fields in home.read(_HITS, (ids,))
+    ]
+    if len(hits) < len(scores):
+        return None
+    hits.sort(key=lambda hit: (-hit.score, hit.id))
+    return hits
+
+
+def _best(
+    home: Home, query: VectorQuery, state: GenerationState, found: Candidates
+) -> dict[int, float]:
+    """Return the ids and scores of the best candidates; of equal ones, by chunk id."""
+    positions, scores = found
+    if query.min_score is not None:
+        enough = scores >= query.min_score
+        positions, scores = positions[enough], scores[enough]
+    ids = positions + state.first_id + 1
+    if len(scores) <= query.limit:
+        return dict(zip(ids.tolist(), scores.tolist(), strict=True))
+    last = np.partition(scores, -query.limit)[-query.limit]
+    better, tied = scores > last, ids[scores == last]
+    best = dict(zip(ids[better].tolist(), scores[better].tolist(), strict=True))
+    rest = query.limit - len(best)
+    if len(tied) > rest:
+        tied = np.array(home.read(_FIRST_IDS, (_json(tied.tolist()), rest)), np.int64).ravel()
+    return best | dict.fromkeys(tied.tolist(), float(last))
+
+
+def _json(ids: Sequence[int]) -> str:
+    return msgspec.json.encode(ids).decode()
