@@ -14,8 +14,7 @@ from headwater.model.catalog import CatalogState
 from headwater.ports import Ledger, Outbox
 
 if TYPE_CHECKING:
-    from headwater.backends.postgres.catalog import CatalogCopy
-    from headwater.backends.postgres.erasures import PostgresErasures
+    from headwater.backends.postgres.erasures import CatalogCopy, PostgresErasures
     from headwater.backends.redis.catalog import RedisCatalog
     from headwater.backends.redis.erasures import RedisErasures
 

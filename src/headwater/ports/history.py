@@ -32,6 +32,20 @@ VALUE_AS_JSON = f"""coalesce(
 """The value of a row of exported history, as JSON; an expression over its columns."""
 
 
+VALUE_COLUMNS = """CASE kind WHEN 'int' THEN TRY_CAST(value AS BIGINT) END AS value_int,
+       CASE kind WHEN 'float' THEN TRY_CAST(value AS DOUBLE) + 0.0 END AS value_float,
+       CASE kind WHEN 'bool' THEN TRY_CAST(value AS BOOLEAN) END AS value_bool,
+       CASE WHEN kind = 'text' AND value[1] = '"' THEN value ->> '$' END AS value_text,
+       CASE WHEN kind = 'time' AND value[1] = '"'
+            THEN TRY_CAST(value ->> '$' AS TIMESTAMPTZ) END AS value_time,
+       CASE WHEN value <> 'null' AND value_int IS NULL
+                 AND (value_float IS NULL OR value_float = 0 AND starts_with(value, '-'))
+                 AND value_bool IS NULL AND value_text IS NULL
+                 AND (value_time IS NULL OR NOT ends_with(value, 'Z"'))
+            THEN value END AS value_json"""
+"""The columns of values in a row of exported history, from its kind and its value as JSON."""
+
+
 class Point(msgspec.Struct, frozen=True):
     """One entity at one moment, which has a time zone."""
 

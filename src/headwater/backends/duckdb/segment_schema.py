@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import Session, parquet
 from headwater.ports import LogKind, NamedSpan, RecentHistory, Snapshot
-from headwater.ports.history import VALUE_AS_JSON, VALUE_FLOAT
+from headwater.ports.history import VALUE_AS_JSON, VALUE_COLUMNS, VALUE_FLOAT
 
 
 class SegmentLog(NamedTuple):
@@ -42,22 +42,12 @@ HISTORY = SegmentLog(
         "written_at": "BIGINT",
         "cause": "VARCHAR",
     },
-    typed="""
+    typed=f"""
 SELECT seq, feature, entity, entity_id, bucket, kind,
        make_timestamptz(as_of) AS as_of,
        make_timestamptz(written_at) AS written_at,
        cause,
-       CASE kind WHEN 'int' THEN TRY_CAST(value AS BIGINT) END AS value_int,
-       CASE kind WHEN 'float' THEN TRY_CAST(value AS DOUBLE) + 0.0 END AS value_float,
-       CASE kind WHEN 'bool' THEN TRY_CAST(value AS BOOLEAN) END AS value_bool,
-       CASE WHEN kind = 'text' AND value[1] = '"' THEN value ->> '$' END AS value_text,
-       CASE WHEN kind = 'time' AND value[1] = '"'
-            THEN TRY_CAST(value ->> '$' AS TIMESTAMPTZ) END AS value_time,
-       CASE WHEN value <> 'null' AND value_int IS NULL
-                 AND (value_float IS NULL OR value_float = 0 AND starts_with(value, '-'))
-                 AND value_bool IS NULL AND value_text IS NULL
-                 AND (value_time IS NULL OR NOT ends_with(value, 'Z"'))
-            THEN value END AS value_json
+       {VALUE_COLUMNS}
 FROM """,
     order="feature, bucket, entity_id, as_of, seq",
 )

@@ -15,6 +15,7 @@ from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import identifier, scalar
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.sql_literals import text, texts
+from headwater.ports.history import VALUE_COLUMNS
 
 # Keeps one statement far below its timeout.
 ROWS_AT_ONCE = 200_000
@@ -35,19 +36,9 @@ _HISTORY_COLUMNS = {
     "cause": "VARCHAR",
 }
 # The columns of a segment.
-_TYPED_HISTORY = """
+_TYPED_HISTORY = f"""
 SELECT seq, feature, entity, entity_id, bucket, kind, as_of, written_at, cause,
-       CASE kind WHEN 'int' THEN TRY_CAST(value AS BIGINT) END AS value_int,
-       CASE kind WHEN 'float' THEN TRY_CAST(value AS DOUBLE) + 0.0 END AS value_float,
-       CASE kind WHEN 'bool' THEN TRY_CAST(value AS BOOLEAN) END AS value_bool,
-       CASE WHEN kind = 'text' AND value[1] = '"' THEN value ->> '$' END AS value_text,
-       CASE WHEN kind = 'time' AND value[1] = '"'
-            THEN TRY_CAST(value ->> '$' AS TIMESTAMPTZ) END AS value_time,
-       CASE WHEN value <> 'null' AND value_int IS NULL
-                 AND (value_float IS NULL OR value_float = 0 AND starts_with(value, '-'))
-                 AND value_bool IS NULL AND value_text IS NULL
-                 AND (value_time IS NULL OR NOT ends_with(value, 'Z"'))
-            THEN value END AS value_json
+       {VALUE_COLUMNS}
 FROM history JOIN buckets USING (entity_id)
 """
 
@@ -172,16 +163,12 @@ def _write_events(thread: DuckThread, folder: Path, files: int) -> list[Path]:
     _add_buckets(thread, "events")
     duck.run(f"CREATE TABLE numbered AS {_NUMBERED_EVENTS}")
     written: list[Path] = []
-    for first, last in _bucket_ranges(files):
-        name = f"events-{first:04}-{last:04}.parquet"
+    bounds = [BUCKETS * number // files for number in range(files + 1)]
+    for first, end in itertools.pairwise(bounds):
+        name = f"events-{first:04}-{end - 1:04}.parquet"
         duck.run(
-            f"COPY (FROM numbered WHERE bucket BETWEEN {first} AND {last} ORDER BY bucket, n)"
+            f"COPY (FROM numbered WHERE bucket BETWEEN {first} AND {end - 1} ORDER BY bucket, n)"
             f" TO {text(duck.folder / name)} {_TO_PARQUET}"
         )
         written.append((duck.folder / name).rename(folder / name))
     return written
-
-
-def _bucket_ranges(count: int) -> list[tuple[int, int]]:
-    bounds = [BUCKETS * number // count for number in range(count + 1)]
-    return [(first, end - 1) for first, end in itertools.pairwise(bounds)]

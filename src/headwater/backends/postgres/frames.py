@@ -103,7 +103,8 @@ class FrameTransaction:
     async def run(self, connection: Connection) -> None:
         """Collect the answers; running it again begins from the start."""
         await self._thread.run(self._answers.clear)
-        rows = await self._thread.run(self._count_points)
+        points = f"SELECT count(*) FROM ({parquet([self._query.points])})"
+        rows: int = await self._thread.run(lambda: scalar(self._duck.run(points)))
         collectors = [
             Collector(self._thread, partial(self._answers.add, group))
             for group in self._answers.groups
@@ -115,7 +116,9 @@ class FrameTransaction:
                 await self._load_extra(connection, self._query.extra[series], table)
             statements = await self._statements(connection)
             for first in range(0, rows, POINTS_AT_ONCE):
-                await self._load_points(connection, first)
+                file = await self._thread.run(partial(self._export_points, first))
+                await copy_in(connection, "_given", file)
+                await connection.execute(_SORT)
                 end = min(rows, first + POINTS_AT_ONCE)
                 for start, upto in self._portions(end - first):
                     for collector, statement in zip(collectors, statements, strict=True):
@@ -129,17 +132,6 @@ class FrameTransaction:
         size = VALUES_AT_ONCE // max(1, len(self._answers.groups[0].columns))
         for start in range(0, points, size):
             yield start, min(start + size, points)
-
-    def _count_points(self) -> int:
-        source = parquet([self._query.points])
-        rows: int = scalar(self._duck.run(f"SELECT count(*) FROM ({source})"))
-        return rows
-
-    async def _load_points(self, connection: Connection, first: int) -> None:
-        await copy_in(
-            connection, "_given", await self._thread.run(lambda: self._export_points(first))
-        )
-        await connection.execute(_SORT)
 
     async def _statements(self, connection: Connection) -> list[str]:
         """Return a statement for each group of columns."""

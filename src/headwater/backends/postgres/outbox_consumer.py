@@ -12,6 +12,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from heapq import merge
 from operator import attrgetter
 from typing import Any
@@ -142,7 +143,9 @@ class OutboxConsumer:
         # Writes of documents are large, and those of one index wait for each other.
         self._document_slot = asyncio.Semaphore(1)
         self._shared = CoalescedTask(lambda: self._take_all(wait=True))
-        self._shared_documents = CoalescedTask(self._take_documents)
+        self._shared_documents = CoalescedTask(
+            lambda: self._take_all(wait=True, only_documents=True)
+        )
         self._has_mismatch = False
         self._proven_until = 0.0
         self.complete_until = 0
@@ -173,9 +176,6 @@ class OutboxConsumer:
     async def close(self) -> None:
         await self._shared.close()
         await self._shared_documents.close()
-
-    async def _take_documents(self) -> None:
-        await self._take_all(wait=True, only_documents=True)
 
     async def _take_all(self, *, wait: bool, only_documents: bool = False) -> None:
         await self._postgres.prepare()
@@ -264,11 +264,12 @@ class OutboxConsumer:
         try:
             async with self._slots if wait else self._background_slot:
                 if together:
-                    await self._drain_together(store_id, partitions, wait=wait)
+                    await self._take_rows(store_id, partitions, wait=wait, together=True)
                     return
-                busy = await self._drain_free(store_id, partitions)
-                if wait:
-                    await self._drain_busy(store_id, busy)
+                busy = await self._take_rows(store_id, partitions, wait=False)
+                # Wait for other consumers of partitions, one by one, holding no other lock.
+                for partition in busy if wait else ():
+                    await self._take_rows(store_id, [partition], wait=True)
         except StoreMismatchError:
             raise
         except BackendError:
@@ -277,47 +278,30 @@ class OutboxConsumer:
             # A failure of one partition does not keep the others from being taken.
             await _all(self._drain(store_id, [partition], wait=wait) for partition in partitions)
 
-    async def _drain_together(
-        self, store_id: str, partitions: Sequence[int], *, wait: bool
-    ) -> None:
-        """Take all rows of partitions; none if another consumer has locked one, unless waiting."""
-        while partitions:
-            taken = await self._take_and_settle(store_id, partitions, wait=wait, together=True)
-            partitions = [part.partition for part in taken if part.has_more]
+    async def _take_rows(
+        self, store_id: str, partitions: Sequence[int], *, wait: bool, together: bool = False
+    ) -> set[int]:
+        """Take all rows of partitions; return the ones that another consumer has locked.
 
-    async def _drain_free(self, store_id: str, partitions: Sequence[int]) -> set[int]:
-        """Take all rows of partitions; return the ones that another consumer has locked."""
+        Without ``wait``, these are skipped or, ``together``, none is taken.
+        """
         busy: set[int] = set()
         while partitions:
-            taken = await self._take_and_settle(store_id, partitions, wait=False)
+            taken = await self._postgres.run(
+                partial(self._take, store_id, partitions, wait=wait, together=together)
+            )
+            await asyncio.gather(
+                *(self._outbox.settle(part.partition, part.upto) for part in taken)
+            )
             busy |= {*partitions} - {part.partition for part in taken}
             partitions = [part.partition for part in taken if part.has_more]
         return busy
 
-    async def _drain_busy(self, store_id: str, partitions: Iterable[int]) -> None:
-        """Wait for other consumers of partitions, one by one, holding no other lock."""
-        for partition in partitions:
-            has_more = True
-            while has_more:
-                taken = await self._take_and_settle(store_id, [partition], wait=True)
-                has_more = any(part.has_more for part in taken)
-
-    async def _take_and_settle(
-        self, store_id: str, partitions: Sequence[int], *, wait: bool, together: bool = False
-    ) -> list[_Taken]:
-        taken = await self._postgres.run(
-            lambda connection: self._take(
-                connection, store_id, partitions, wait=wait, together=together
-            )
-        )
-        await asyncio.gather(*(self._outbox.settle(part.partition, part.upto) for part in taken))
-        return taken
-
     async def _take(
         self,
-        connection: Connection,
         store_id: str,
         partitions: Sequence[int],
+        connection: Connection,
         *,
         wait: bool,
         together: bool,
@@ -426,7 +410,8 @@ class CoalescedTask:
     async def __call__(self) -> None:
         if self._next is None:
             self._next = asyncio.create_task(self._run(self._running))
-            self._next.add_done_callback(_retrieve_exception)
+            # The error counts as retrieved if all callers are gone; the next run meets it again.
+            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
         # A cancelled caller does not cancel the run for the others.
         await asyncio.shield(self._next)
 
@@ -443,9 +428,3 @@ class CoalescedTask:
             _, late = await asyncio.wait(tasks, timeout=_CLOSING_SECONDS)
             for task in late:
                 task.cancel()
-
-
-def _retrieve_exception(task: asyncio.Task[None]) -> None:
-    """Mark the error as retrieved if all callers are gone; the next run meets it again."""
-    if not task.cancelled():
-        task.exception()

@@ -8,7 +8,7 @@ of the process that adds it, limited to two years after the database's clock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -84,34 +84,27 @@ class Month(NamedTuple):
         return f"{self.year:04}_{self.number:02}"
 
 
-class _Span(NamedTuple):
-    """The months for which partitions must exist."""
-
-    first: Month
-    last: Month
-
-
 def month_of(moment: datetime) -> Month:
     return Month(moment.year, moment.month)
 
 
 async def extend(connection: Connection, now: datetime) -> None:
     """Add the missing months in the caller's transaction."""
-    span = await _span(connection, month_of(now))
+    first, last = await _span(connection, month_of(now))
     for table in _TABLES:
-        await _extend(connection, table, span)
+        await _extend(connection, table, first, last)
 
 
 async def extend_if_free(connection: Connection, schema: str, now: datetime) -> bool:
     """Add the missing months in one transaction per table; return False if a lock prevents it."""
-    span = await _span(connection, month_of(now))
+    first, last = await _span(connection, month_of(now))
     try:
         for table in _TABLES:
             async with connection.transaction():
                 await connection.execute(_SET_LOCK_TIMEOUT)
                 if not await connection.fetchval(_TRY_LOCK, schema):
                     return False
-                await _extend(connection, table, span)
+                await _extend(connection, table, first, last)
     except asyncpg.LockNotAvailableError:
         log.debug("monthly partitions postponed")
         return False
@@ -222,20 +215,21 @@ async def _months_before(connection: Connection, table: _Table, before: datetime
     return sorted(month for month in months if month < end)
 
 
-async def _span(connection: Connection, now: Month) -> _Span:
+async def _span(connection: Connection, now: Month) -> tuple[Month, Month]:
+    """Return the first and the last month for which partitions must exist."""
     current = month_of(await connection.fetchval("SELECT now()"))
     last, limit = max(current, now).later(MONTHS_AHEAD), current.later(MAX_MONTHS_AHEAD)
     if last > limit:
         log.warning("clock is far ahead of Postgres", month=now.name, postgres=current.name)
-    return _Span(current, min(last, limit))
+    return current, min(last, limit)
 
 
-async def _extend(connection: Connection, table: _Table, span: _Span) -> None:
+async def _extend(connection: Connection, table: _Table, first: Month, last: Month) -> None:
     newest = await connection.fetchval(_NEWEST, table.name)
     if newest is None:
-        await _create_first(connection, table, *span)
-    elif (first := _parse_name(newest).later(1)) <= span.last:
-        await _add(connection, table, first, span.last)
+        await _create_first(connection, table, first, last)
+    elif (following := _parse_name(newest).later(1)) <= last:
+        await _add(connection, table, following, last)
 
 
 async def _create_first(connection: Connection, table: _Table, first: Month, last: Month) -> None:
@@ -266,17 +260,13 @@ async def _add(connection: Connection, table: _Table, first: Month, last: Month)
 
 
 async def _create(connection: Connection, table: _Table, first: Month, last: Month) -> None:
-    for month in _months(first, last):
+    month = first
+    while month <= last:
         await connection.execute(
             f"CREATE TABLE {table.month(month)} PARTITION OF {table.name}"
             f" FOR VALUES FROM ({month.start}) TO ({month.later(1).start})"
         )
-
-
-def _months(first: Month, last: Month) -> Iterator[Month]:
-    while first <= last:
-        yield first
-        first = first.later(1)
+        month = month.later(1)
 
 
 def _parse_name(partition: str) -> Month:

@@ -351,7 +351,10 @@ async def _reading(
         async with connection.transaction(readonly=True):
             yield
     except asyncpg.PostgresSyntaxError as error:
-        raise QueryError(_syntax_problem(error)) from error
+        # The function that counts the statements of a query; syntax is checked by the parser.
+        if error.server_source_function == "exec_parse_message":
+            raise QueryError(SEVERAL_STATEMENTS) from error
+        raise QueryError(f"the query cannot be run: {headline(error)}") from error
     except asyncpg.UndefinedTableError as error:
         await _check_sources(connection, sql, sources)
         raise _invalid(error) from error
@@ -372,12 +375,6 @@ async def _prepare(connection: Connection, sql: str) -> tuple[PreparedStatement,
     if statement.get_parameters():
         raise QueryError(HAS_PARAMETERS)
     return statement, columns
-
-
-def _syntax_problem(error: asyncpg.PostgresSyntaxError) -> str:
-    # The function that counts the statements of a query; syntax is checked by the parser.
-    is_several = error.server_source_function == "exec_parse_message"
-    return SEVERAL_STATEMENTS if is_several else f"the query cannot be run: {headline(error)}"
 
 
 def _invalid(error: asyncpg.PostgresError) -> InvalidInputError:

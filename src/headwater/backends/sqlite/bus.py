@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, islice
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from headwater.errors import LeaseLostError, VersionConflictError
 from headwater.model.admin import ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
-from headwater.model.values import Cells, EntityKey, ServiceEvent, encode_cells
+from headwater.model.values import Cells, ServiceEvent, encode_cells
 from headwater.ports import (
     Batch,
     Delivery,
@@ -276,13 +276,7 @@ class SqliteBus:
             "UPDATE cursors SET seq = ?, attempts = 0, committed_at = ?, committed = committed + ?"
             " WHERE consumer_group = ? AND partition = ? AND owner = ? AND epoch = ? AND seq = ?",
             (
-                last,
-                now,
-                handled,
-                self._group,
-                lease.partition,
-                lease.owner,
-                lease.epoch,
+                *(last, now, handled, self._group, lease.partition, lease.owner, lease.epoch),
                 self._cursors[lease.partition],
             ),
         )
@@ -327,18 +321,11 @@ def _insert(
 
 
 def _dead_row(letter: DeadLetter) -> tuple[str | int | bytes, ...]:
+    event = letter.event
     return (
-        letter.feature,
-        letter.event.event_type,
-        letter.event.entity_id,
-        _encode(letter.event),
-        letter.error,
-        letter.traceback,
-        letter.attempts,
-        letter.partition,
-        int(letter.position),
-        to_micros(letter.first_failed_at),
-        to_micros(letter.dead_at),
+        *(letter.feature, event.event_type, event.entity_id, _encode(event)),
+        *(letter.error, letter.traceback, letter.attempts, letter.partition, int(letter.position)),
+        *(to_micros(letter.first_failed_at), to_micros(letter.dead_at)),
     )
 
 
@@ -393,26 +380,15 @@ def to_batch(lease: Lease, page: Page, touches: Mapping[str, Collection[str]], l
         if only is None:
             deliveries.append(Delivery(str(seq), event))
         else:
-            deliveries.append(Delivery(str(seq), event, *_redriven(only)))
-    states = dict.fromkeys(_touched(deliveries, touches), _UNKNOWN)
+            group, _, feature = only.rpartition("/")
+            deliveries.append(Delivery(str(seq), event, feature, group))
+    states = {
+        (entity, delivery.event.entity_id): _UNKNOWN
+        for delivery in deliveries
+        for entity in touches.get(delivery.event.event_type, ())
+    }
     for entity, entity_id, version, cells in _decode_states(page.states):
         key = (entity, entity_id)
         if key in states:
             states[key] = EntityState(version, cells)
     return Batch(lease, deliveries, states)
-
-
-def _redriven(target: str) -> tuple[str, str]:
-    """Return the feature and the consumer group of a redrive."""
-    group, _, feature = target.rpartition("/")
-    return feature, group
-
-
-def _touched(
-    deliveries: Iterable[Delivery], touches: Mapping[str, Collection[str]]
-) -> set[EntityKey]:
-    return {
-        (entity, delivery.event.entity_id)
-        for delivery in deliveries
-        for entity in touches.get(delivery.event.event_type, ())
-    }

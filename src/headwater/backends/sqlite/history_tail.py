@@ -160,16 +160,16 @@ class SqliteRecentHistory:
 
     def bound(self, kind: LogKind, rows: int) -> int | None:
         with self._reading() as db:
-            last = _NO_LIMIT if kind == "history" else self._last_committed(db)
+            last = _NO_LIMIT
+            if kind == "events":
+                parameters = {"system": self._home.partitions}
+                (first,) = db.execute(_FIRST_UNCOMMITTED, parameters).fetchone()
+                last = _NO_LIMIT if first is None else first - 1
             row = db.execute(
                 f"SELECT seq FROM {kind} WHERE seq <= ? ORDER BY seq LIMIT 1 OFFSET ?",
                 (last, rows - 1),
             ).fetchone()
             return int(row[0]) if row else None
-
-    def _last_committed(self, db: sqlite3.Connection) -> int:
-        (first,) = db.execute(_FIRST_UNCOMMITTED, {"system": self._home.partitions}).fetchone()
-        return _NO_LIMIT if first is None else int(first) - 1
 
     def events_after(
         self, position: str | None, only: EventFilter, *, since: datetime, limit: int
@@ -331,7 +331,9 @@ def read_events(
             "none to start at the end"
         )
     after, filters = int(position), (only.event_type, only.entity_id)
-    moved = _moved(db, after, end)
+    ((first,),) = db.execute(_FIRST).fetchall()
+    # How many events after the position are not in the tail any more.
+    moved = max(0, (end if first is None else first - 1) - after)
     after, skipped = after + moved, min(moved, MOST_SKIPPED)
     if old := db.execute(_LAST_OLD, (after, since)).fetchone():
         ((count,),) = db.execute(_COUNT, (after, *old, *filters)).fetchall()
@@ -348,12 +350,6 @@ def read_events(
     # A larger number is of a store that was deleted since.
     last = events[-1].position if has_more else str(end)
     return EventPage(events, last, has_more, skipped)
-
-
-def _moved(db: sqlite3.Connection, after: int, end: int) -> int:
-    """Return how many events after a position are not in the tail any more."""
-    ((first,),) = db.execute(_FIRST).fetchall()
-    return max(0, (end if first is None else first - 1) - after)
 
 
 def _followed(row: tuple[Any, ...]) -> FollowedEvent:

@@ -204,11 +204,16 @@ class SqliteRecordLog(SqlRecordReads):
 
     async def prune(self, before: datetime, *, dry_run: bool = False) -> int:
         moment = to_micros(before)
+
+        def remove_page(db: sqlite3.Connection) -> int:
+            with erasing(db):
+                return db.execute(_REMOVE_OLD, (moment, _RECORDS_PAGE)).rowcount
+
         if dry_run:
             count: int = self._home.read(_COUNT_OLD, (moment,))[0][0]
             return count
         removed = 0
-        while page := await self._writer.run(partial(_remove_records, moment)):
+        while page := await self._writer.run(remove_page):
             removed += page
         await self._remove_keys(moment)
         return removed
@@ -228,12 +233,6 @@ class SqliteRecordLog(SqlRecordReads):
 
 def _intervals(edges: Sequence[datetime]) -> Iterator[tuple[int, int]]:
     return pairwise(map(to_micros, edges))
-
-
-def _remove_records(before: int, db: sqlite3.Connection) -> int:
-    """Remove a page of the records from before a moment; return their number."""
-    with erasing(db):
-        return db.execute(_REMOVE_OLD, (before, _RECORDS_PAGE)).rowcount
 
 
 def _remove_keys(keys: Sequence[tuple[bytes, int, str]], db: sqlite3.Connection) -> None:

@@ -45,8 +45,13 @@ def read_metadata(stored: str) -> dict[str, Any]:
 def fields_json(metadata: bytes) -> bytes:
     """Return the fields that filters can compare, as ``jsonb`` accepts and compares them."""
     decoded = _decode(metadata)
-    fields = {escape(name): _comparable_all(value) for name, value in decoded.items()}
-    return _encode({name: value for name, value in fields.items() if value is not ...})
+    fields: dict[str, Any] = {}
+    for name, value in decoded.items():
+        if isinstance(value, list):
+            fields[escape(name)] = [item for item in map(comparable, value) if item is not ...]
+        elif (scalar := comparable(value)) is not ...:
+            fields[escape(name)] = scalar
+    return _encode(fields)
 
 
 def comparable(value: Any) -> Any:
@@ -56,12 +61,6 @@ def comparable(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_WHOLE:
         return int(value)
     return value if value is None or isinstance(value, int | float) else ...
-
-
-def _comparable_all(value: Any) -> Any:
-    if isinstance(value, list):
-        return [item for item in map(comparable, value) if item is not ...]
-    return comparable(value)
 
 
 def digest_of(text: str, metadata: bytes) -> bytes:

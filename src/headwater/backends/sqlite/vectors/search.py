@@ -80,11 +80,6 @@ _SPARSE = 4
 _GROUP = 32
 
 
-def _is_pruned(moment: int, before: GenerationState, after: GenerationState) -> bool:
-    """Return whether chunks of a moment may have been removed between two states."""
-    return before.pruned_before < after.pruned_before and moment < after.pruned_before
-
-
 @lru_cache(maxsize=64)
 def _dimensions(spec: bytes) -> int:
     return msgspec.json.decode(spec, type=IndexSpec).dimensions
@@ -137,7 +132,9 @@ class VectorSearch:
             ranked = search(query, state, view, moment)
             hits = read_hits(self._home, query, state, ranked)
             after = self._state(query)
-            if hits is not None and after is not None and not _is_pruned(moment, state, after):
+            # Whether chunks of the moment may have been removed meanwhile.
+            is_pruned = after is not None and state.pruned_before < after.pruned_before > moment
+            if hits is not None and after is not None and not is_pruned:
                 return Hits(min(moment, state.changed_at), hits, bool(state.is_active))
             state = after
         raise BackendError(
