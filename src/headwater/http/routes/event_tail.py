@@ -119,8 +119,12 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
         stop = asyncio.Event()
         self._tails.add(stop)
-        gone = asyncio.create_task(disconnected(receive))
-        gone.add_done_callback(lambda _: stop.set())
+
+        async def stop_when_gone() -> None:
+            await disconnected(receive)
+            stop.set()
+
+        gone = asyncio.create_task(stop_when_gone())
         try:
             await self._send_pages(scope, send, stop)
             await send(_body(b"", more=False))
@@ -145,7 +149,8 @@ class EventStream(Response):
                 return
             if not page.has_more:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
+                    async with asyncio.timeout(_POLL_SECONDS):
+                        await stop.wait()
             try:
                 page = await self._follow(page.position)
             except HeadwaterError as error:
