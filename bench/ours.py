@@ -12,7 +12,7 @@ from bench.features import NAMES, store
 from bench.floors import ENTITIES, Measuring, Rate
 from bench.pings import Watch, events_in, paced
 from headwater import FeatureStore, ServiceEvent
-from headwater.cli.runner import long_runner
+from headwater.cli.processes import long_runner
 
 PUBLISHERS = 64
 AT_ONCE = 500  # publishes in flight while a round is prepared

@@ -10,7 +10,7 @@ from pathlib import Path
 ENDING = """
 import asyncio, threading
 from headwater import FeatureStore, entity, feature
-from headwater.cli.runner import run_long
+from headwater.cli.processes import run_long
 from headwater.settings.schema import Settings
 
 store = FeatureStore(settings=Settings().replace(home={home!r}))

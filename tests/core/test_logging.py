@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, feature
-from headwater.cli.commands import bare_store
-from headwater.cli.runner import run
+from headwater.cli.commands import bare_store, run
 from headwater.core.logging import Log, LogRecord, log
 
 SOURCE = Path(__file__).parents[2] / "src"

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
-from headwater.cli.runner import run_long
+from headwater.cli.processes import run_long
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
 

@@ -36,7 +36,7 @@ VERBS = {
     "lag": ("operating", "Show how many events are waiting, and for how long."),
     "metrics": ("projects", "Print a Grafana dashboard and Prometheus alert rules."),
     "refresh": ("operating", "Run a scheduled feature now."),
-    "backfill": ("backfill", "Compute past values of a feature from stored events."),
+    "backfill": ("history", "Compute past values of a feature from stored events."),
     "rebuild": ("operating", "Restore online values from history."),
     "audit": ("operating", "Compare online values with history."),
     "audit-log": ("operating", "List administrative actions: who did what, and when."),

@@ -1,11 +1,14 @@
 """Commands: their options, the store or server that they call, and what they print."""
 
+import asyncio
+import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
 from typing import (
@@ -22,13 +25,16 @@ from typing import (
 import typer
 from typer.core import TyperGroup
 
-from headwater.cli.output import print_json
-from headwater.cli.runner import run
+from headwater.cli.output import note, print_json, print_table
 from headwater.core.durations import to_timedelta
 from headwater.core.logging import log
-from headwater.errors import DurationError, InvalidInputError, UnknownNameError
+from headwater.declarations.registry import Registry
+from headwater.declarations.runtime import runtime_of
+from headwater.errors import DurationError, HomeError, InvalidInputError, UnknownNameError
 from headwater.model.declarations import StoreListing
+from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
+from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declarations_of
 from headwater.store.loader import load_store
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from headwater.client import AsyncClient
 
 F = TypeVar("F", bound=Callable[..., None])
+S = TypeVar("S", bound="FeatureStore | AsyncClient")
 T = TypeVar("T")
 AnyStore: TypeAlias = "FeatureStore | AsyncClient"
 """A store, here or behind a server: both have the same verbs."""
@@ -108,23 +115,15 @@ STORE_ARGUMENT = FileParameter(
 NO_FILE = FileParameter(None, is_declared=False)
 
 
+@dataclass
 class Call:
     """One run of a command: the store or server that it calls, and how it prints."""
 
-    def __init__(
-        self,
-        file: Path | None,
-        url: str | None = None,
-        key: str | None = None,
-        *,
-        as_json: bool = False,
-        is_declared: bool = False,
-    ) -> None:
-        self.file = file
-        self.as_json = as_json
-        self._url = url
-        self._key = key
-        self.is_declared = is_declared
+    file: Path | None
+    url: str | None
+    key: str | None
+    as_json: bool
+    is_declared: bool
 
     @cached_property
     def server(self) -> "AsyncClient | None":
@@ -132,19 +131,19 @@ class Call:
 
         A features file on the command line means a local store, also if the settings name a server.
         """
-        if self._url and self.file:
+        if self.url and self.file:
             raise typer.BadParameter(
                 "--url calls a server, which has its own features file; pass --url or a file, not "
                 "both"
             )
         settings = load()
-        if self.file or not (self._url or settings.client.url):
-            if self._key:
+        if self.file or not (self.url or settings.client.url):
+            if self.key:
                 raise typer.BadParameter("--key is for a server; pass --url, too")
             return None
         from headwater.client import AsyncClient  # noqa: PLC0415 - only commands with a server need it
 
-        return AsyncClient(self._url, key=self._key, settings=settings)
+        return AsyncClient(self.url, key=self.key, settings=settings)
 
     @cached_property
     def local(self) -> FeatureStore:
@@ -173,14 +172,28 @@ class Call:
             return run(self.server, lambda server: server.declarations())
         return declarations_of(self.local)
 
-    def show(self, data: object, shown: str | Callable[[], None]) -> None:
+    def show(self, data: object, shown: str | Callable[[], None], *notes: str | None) -> None:
         """Print data as JSON if that is requested, and else a sentence or as a function does."""
         if self.as_json:
             print_json(data)
-        elif isinstance(shown, str):
+            return
+        if isinstance(shown, str):
             typer.echo(shown)
         else:
             shown()
+        for text in filter(None, notes):
+            note(text)
+
+    def show_table(
+        self,
+        data: object,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[object]],
+        *notes: str | None,
+        empty: str = "",
+    ) -> None:
+        """Print data as JSON if that is requested, and else as a table."""
+        self.show(data, partial(print_table, columns, rows, empty=empty), *notes)
 
     def span(
         self, since: str | None, before: str | None
@@ -189,6 +202,12 @@ class Call:
         now = self.store.clock.now()
         start, end = (None if text is None else _parse_when(text, now) for text in (since, before))
         return start, end
+
+    def check_name(self, find: Callable[[Registry], object]) -> None:
+        """Raise an error about a name that the features file does not declare; servers check it."""
+        if self.server is None:
+            with self.named():
+                find(runtime_of(self.local).registry)
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -212,30 +231,20 @@ class Commands:
 
     def __init__(
         self,
+        parent: "Commands | None" = None,
+        name: str = "",
         summary: str = "",
         *,
-        name: str = "",
         file: FileParameter = NO_FILE,
         cls: type[TyperGroup] = TyperGroup,
     ) -> None:
         self.typer = typer.Typer(
             cls=cls, help=summary, no_args_is_help=True, add_completion=False, rich_markup_mode=None
         )
-        self._name = name
+        self.verb: str = (parent and parent.verb) or name
         self._file = file
-
-    def group(
-        self,
-        name: str,
-        summary: str,
-        *,
-        file: FileParameter = NO_FILE,
-        cls: type[TyperGroup] = TyperGroup,
-    ) -> "Commands":
-        """Add a group of commands."""
-        group = Commands(summary, name=self._name or name, file=file, cls=cls)
-        self.typer.add_typer(group.typer, name=name)
-        return group
+        if parent is not None:
+            parent.typer.add_typer(self.typer, name=name)
 
     def command(
         self,
@@ -255,9 +264,7 @@ class Commands:
 
             def call(*, as_json: bool = False, **given: Any) -> None:
                 file, url, key = (given.pop(name, None) for name in ("file", "url", "key"))
-                function(
-                    Call(file, url, key, as_json=as_json, is_declared=source.is_declared), **given
-                )
+                function(Call(file, url, key, as_json, source.is_declared), **given)
 
             _, *own = signature(function, eval_str=True).parameters.values()
             parameters = [_parameter(p, helps.get(p.name)) for p in own]
@@ -267,7 +274,7 @@ class Commands:
             if has_json:
                 info = typer.Option("--json", help="Print JSON only.")
                 parameters.append(_option("as_json", bool, info, default=False))
-            parameters += _server_options(LOCAL_ONLY.get(self._name or words))
+            parameters += _server_options(LOCAL_ONLY.get(self.verb or words))
             call.__annotations__ = {p.name: p.annotation for p in parameters}
             vars(call)["__signature__"] = Signature(parameters)
             self.typer.command(words, help=summary or text)(call)
@@ -308,23 +315,14 @@ def _server_options(reason: str | None) -> list[Parameter]:
             raise typer.BadParameter(f"`{context.command_path}` cannot call a server: {reason}")
         return value
 
-    helps = {
-        "url": "Call this server, not a local store. Default: HEADWATER_CLIENT_URL.",
-        "key": "API key for the server. Default: HEADWATER_CLIENT_KEY.",
-    }
+    def option(name: str, text: str) -> Parameter:
+        is_hidden, word = reason is not None, name.upper()
+        info = typer.Option(f"--{name}", metavar=word, help=text, hidden=is_hidden, callback=check)
+        return _option(name, str | None, info)
+
     return [
-        _option(
-            name,
-            str | None,
-            typer.Option(
-                f"--{name}",
-                metavar=name.upper(),
-                help=text,
-                hidden=reason is not None,
-                callback=check,
-            ),
-        )
-        for name, text in helps.items()
+        option("url", "Call this server, not a local store. Default: HEADWATER_CLIENT_URL."),
+        option("key", "API key for the server. Default: HEADWATER_CLIENT_KEY."),
     ]
 
 
@@ -393,3 +391,54 @@ def parse_time(text: str) -> datetime:
 def no_time_zone(time: datetime) -> str:
     """Return the message for a time without a time zone."""
     return f"{time.isoformat()} has no time zone; add one, as in {time.isoformat()}Z"
+
+
+def run(store: S, call: Callable[[S], Awaitable[T]], *, create: bool = False) -> T:
+    """Open the store, or connect to a server, await one call and close it.
+
+    Raise HomeError if the embedded store does not exist, unless ``create`` is set.
+    """
+    announce_if_new = None
+    if isinstance(store, FeatureStore):
+        announce_if_new = new_store_notice(store.settings)
+        if not create:
+            _check_home(store)
+
+    async def opened() -> T:
+        async with store:
+            if announce_if_new:
+                announce_if_new()
+            return await call(store)
+
+    return asyncio.run(opened())
+
+
+def new_store_notice(settings: Settings) -> Callable[[], None]:
+    """Return a function that prints, after opening, that a new store was created."""
+    home = _missing_home(settings)
+    return lambda: None if home is None else note(f"Created a new store in {home}.")
+
+
+def _check_home(store: FeatureStore) -> None:
+    """Raise HomeError if the embedded store does not exist, instead of reading an empty one."""
+    if (home := _missing_home(store.settings)) is not None:
+        entities = runtime_of(store).registry.entities.values()
+        folders = {Path(entity.location.file).parent / store.settings.home for entity in entities}
+        existing = [folder for folder in folders if folder.exists()]
+        setting = f"HEADWATER_HOME={os.path.relpath(existing[0])}" if existing else "HEADWATER_HOME"
+        raise HomeError(
+            str(home),
+            "does not exist",
+            f"run this command in the folder with the store, or set {setting} or the home= of the "
+            "features file; `headwater serve FILE` creates a new one",
+        )
+
+
+def _missing_home(settings: Settings) -> Path | None:
+    """Return the folder of an embedded store that does not exist, or None."""
+    if on_servers(settings):
+        return None
+    home = Path(settings.home).absolute()
+    with suppress(OSError):  # opening the store reports why the folder cannot be read
+        return None if home.exists() else home
+    return None

@@ -8,7 +8,7 @@ import msgspec
 import typer
 from msgspec.structs import asdict
 
-from headwater.cli.arguments import check_utf8, parse_values
+from headwater.cli.arguments import check_utf8, hint_at_unknown_names, parse_values
 from headwater.cli.commands import (
     DECLARED,
     STORE,
@@ -23,22 +23,18 @@ from headwater.cli.commands import (
 )
 from headwater.cli.context_export import bundle, document_to_yaml
 from headwater.cli.context_output import (
-    context_summary,
     missing_reason,
     print_diff,
     print_page,
     print_redaction,
-    print_report,
     print_trace,
 )
-from headwater.cli.hints import hint_at_unknown_names
 from headwater.cli.output import (
     STANDARD_STREAM,
     cell_text,
     check_terminal,
     note,
     print_json,
-    print_table,
     span_text,
     write,
 )
@@ -60,12 +56,15 @@ from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
 app = Commands()
-context = app.group("context", "Assemble, show, verify, export and compare contexts.", file=STORE)
+context = Commands(
+    app, "context", "Assemble, show, verify, export and compare contexts.", file=STORE
+)
 Limit = Annotated[int, typer.Option(min=1, max=LARGEST_PAGE, help="Maximum number.")]
 Cursor = Annotated[
     str | None,
     typer.Option(metavar="ID", help="Continue after this context id of an earlier page."),
 ]
+_MARKS = {True: "ok", False: "FAILED", None: "-"}
 _ZIP = b"PK\x03\x04"
 
 
@@ -109,7 +108,10 @@ def assemble(
         print_json(plain(assembled(made)))
         return
     write(made.content.encode(), None)
-    note(f"\n{context_summary(made)}")  # the text may end without a line break
+    budget = "" if made.lineage.max_tokens is None else f"/{made.lineage.max_tokens}"
+    record = f"recorded as {made.record_hash}" if made.meta["recorded"] else "not recorded"
+    summary = f"{made.tokens}{budget} tokens, {made.freshness_status}, {record}"
+    note(f"\n{made.context_id}: {summary}")  # the text may end without a line break
 
 
 @context.command(file=DECLARED)
@@ -143,10 +145,8 @@ def declared(call: Call) -> None:
         for r in listed.retrievers
     ]
     columns = ("name", "kind", "parameters", "index", "tokens", "sla", "model", "description")
-    call.show(
-        {"contexts": listed.contexts, "retrievers": listed.retrievers},
-        lambda: print_table(columns, rows, empty="No contexts and no retrievers."),
-    )
+    plain = {"contexts": listed.contexts, "retrievers": listed.retrievers}
+    call.show_table(plain, columns, rows, empty="No contexts and no retrievers.")
 
 
 @context.command()
@@ -178,8 +178,12 @@ def verify(
         report = call.run(
             lambda store: store.records.verify(reference, expect=expect, signed=signed)
         )
+    lines = [
+        f"{'BROKEN' if c.fault == 'altered' else _MARKS[c.ok]:<7}{c.check:<13}{c.detail}"
+        for c in report.checks
+    ]
     verified = {"ok": report.ok, "signed": report.signed, "verdict": report.verdict}
-    call.show(verified | {"checks": report.checks}, lambda: print_report(report))
+    call.show(verified | {"checks": report.checks}, "\n".join([*lines, report.verdict]))
     raise typer.Exit(0 if report.ok else 1)
 
 

@@ -6,7 +6,7 @@ import io
 import re
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.resources import files
 
@@ -16,7 +16,7 @@ import yaml
 from headwater.core.canonical_json import JsonError, parse
 from headwater.records.document import export
 from headwater.records.projection import withheld
-from headwater.records.record import InnerContext, Record, inner_contexts
+from headwater.records.record import Record, inner_contexts
 
 _VERIFIER = ("verify.mjs", "cli.mjs", "README.md")
 _PACKAGE = files("headwater.cli")
@@ -82,6 +82,13 @@ def _readme(record: Record, inner: Sequence[Record], *, has_text: bool) -> str:
         for inner_context in inner_contexts(whole)
     }
     held = [named[inner_record.context_id] for inner_record in inner]
+    parts = [f"{part.name} {part.context_id}" for part in held]
+    parts += [
+        f"{part.name} {part.context_id} (not in this folder)"
+        for part in named.values()
+        if part not in held
+    ]
+    erased = ", ".join(note.pointer for note in record.redactions)
     template = (_PACKAGE / "bundle_readme.md").read_text(encoding="utf-8")
     return template.format(
         context_id=record.context_id,
@@ -89,24 +96,16 @@ def _readme(record: Record, inner: Sequence[Record], *, has_text: bool) -> str:
         content_hash=record.content_hash,
         signed="yes; see `signature` in record.json" if record.signature else "no",
         withheld=_withheld(record),
-        erased=_erased(record),
+        erased=f"{erased}; see `redactions` in record.json" if erased else "nothing",
         text=" `content.txt` is the text." if has_text else "",
         content="    content.txt     the text of the context\n" if has_text else "",
-        inner=_inner(named, held),
+        inner=", ".join(parts) or "none",
         inner_commands="".join(
             f"    node verifier/cli.mjs inner/{part.context_id}.json --expect {part.record_hash}\n"
             for part in held
         ),
         inner_files="    inner/          the records of contexts inside this one\n" if held else "",
     )
-
-
-def _inner(named: Mapping[str, InnerContext], held: Sequence[InnerContext]) -> str:
-    """Return the contexts inside this one, and those whose records are not in the bundle."""
-    missing = [context for context in named.values() if context not in held]
-    words = [f"{context.name} {context.context_id}" for context in held]
-    words += [f"{context.name} {context.context_id} (not in this folder)" for context in missing]
-    return ", ".join(words) or "none"
 
 
 def _withheld(record: Record) -> str:
@@ -118,11 +117,6 @@ def _withheld(record: Record) -> str:
     if left_out and not record.disclosures:
         return "every text and value (a private copy)"
     return ", ".join(left_out) or "nothing"
-
-
-def _erased(record: Record) -> str:
-    pointers = ", ".join(note.pointer for note in record.redactions)
-    return f"{pointers}; see `redactions` in record.json" if pointers else "nothing"
 
 
 class _Dumper(yaml.SafeDumper):

@@ -24,24 +24,13 @@ from headwater.model.contexts import (
     ItemDiff,
     ItemSide,
     ResultSide,
-    VerificationReport,
 )
-from headwater.model.lineage import Context, ContextTrace, ItemTrace, PastContext
+from headwater.model.lineage import ContextTrace, PastContext
 from headwater.records.record import Record, Redaction
 
-_MARKS = {True: "ok", False: "FAILED", None: "-"}
 _SHORT = 60
-_TO_THE_SECOND = len("2026-01-31T12:00:00")
 TEXT = "/output/content"
 """The pointer of a context's text in its record."""
-
-
-def context_summary(context: Context) -> str:
-    """Return one line about an assembled context: tokens, freshness and record."""
-    budget = context.lineage.max_tokens
-    tokens = f"{context.tokens} tokens" if budget is None else f"{context.tokens}/{budget} tokens"
-    record = f"recorded as {context.record_hash}" if context.meta["recorded"] else "not recorded"
-    return f"{context.context_id}: {tokens}, {context.freshness_status}, {record}"
 
 
 def print_page(page: ContextPage) -> None:
@@ -78,48 +67,52 @@ def print_redaction(
     )
 
 
-def print_report(report: VerificationReport) -> None:
-    """Print the result of every check, and the verdict."""
-    for check in report.checks:
-        mark = "BROKEN" if check.fault == "altered" else _MARKS[check.ok]
-        typer.echo(f"{mark:<7}{check.check:<13}{check.detail}")
-    typer.echo(report.verdict)
-
-
 def print_trace(trace: ContextTrace, redactions: Sequence[Redaction]) -> None:
     """Print a context: facts, inputs, items, reads, redactions and text."""
     print_facts(_facts(trace))
-    _print_values("Inputs", trace.inputs)
-    _print_values("Interaction", trace.interaction_ref or {})
+    _print_rows("Inputs", ("name", "value"), trace.inputs.items())
+    _print_rows("Interaction", ("name", "value"), (trace.interaction_ref or {}).items())
     _print_items(trace)
     for warning in trace.warnings:
         typer.echo(f"Warning: {warning}.")
     _print_reads(trace)
-    _print_violations(trace)
-    _print_withheld(trace)
+    _print_rows(
+        "Contexts",
+        ("context id", "name", "record hash"),
+        [(c.context_id, c.name, c.record_hash) for c in trace.contexts],
+    )
+    _print_rows(
+        "Not fresh",
+        ("kind", "name", "used by", "entity id", "reason", "age", "SLA"),
+        [
+            (
+                v.kind,
+                v.name,
+                v.used_by,
+                v.entity_id,
+                v.reason,
+                *map(span_text, (v.age_ms, v.sla_ms)),
+            )
+            for v in trace.freshness_violations
+        ],
+    )
+    # Redacted values are listed with a reason.
+    left_out = len(set(trace.withheld) - set(trace.redacted))
+    if left_out:
+        count = pluralize(left_out, "text or value", "texts and values")
+        typer.echo(f"\nWithheld\n{count} not included in this copy")
     _print_rows(
         "Redacted",
         ("value", "redacted at", "by", "reason"),
         [(r.pointer, r.redacted_at, r.by, r.reason) for r in redactions],
     )
-    _title("Text")
     missing = f"({missing_reason(trace)}; its hash is {trace.content_hash})"
-    typer.echo(missing if trace.content is None else trace.content)
+    typer.echo(f"\nText\n{missing if trace.content is None else trace.content}")
 
 
 def missing_reason(context: ContextTrace | PastContext) -> str:
     """Return why a context has no text."""
     return "redacted" if TEXT in context.redacted else "withheld"
-
-
-def _print_withheld(trace: ContextTrace) -> None:
-    """Print how many values this copy leaves out; redacted values are listed with a reason."""
-    redacted = set(trace.redacted)
-    pointers = [pointer for pointer in trace.withheld if pointer not in redacted]
-    if pointers:
-        _title("Withheld")
-        count = pluralize(len(pointers), "text or value", "texts and values")
-        typer.echo(f"{count} not included in this copy")
 
 
 def _facts(trace: ContextTrace) -> dict[str, object]:
@@ -157,7 +150,8 @@ def _print_items(trace: ContextTrace) -> None:
             item.decision,
             item.priority,
             item.tokens,
-            _source(item),
+            item.source_kind
+            + ("" if item.source_ref is None else f" {cell_text(plain(item.source_ref))}"),
             item.section,
             item.why.removeprefix(f"{item.decision}, because "),
             _line(item.content),
@@ -166,12 +160,6 @@ def _print_items(trace: ContextTrace) -> None:
     ]
     columns = ("position", "decision", "priority", "tokens", "source", "section", "why", "text")
     _print_shown("Items", columns, rows)
-
-
-def _source(item: ItemTrace) -> str:
-    """Return the kind of an item's source, with its name if it has one."""
-    kind, ref = item.source_kind, item.source_ref
-    return kind if ref is None else f"{kind} {cell_text(plain(ref))}"
 
 
 def _print_reads(trace: ContextTrace) -> None:
@@ -212,48 +200,22 @@ def _print_reads(trace: ContextTrace) -> None:
             if r.index is not None
         ],
     )
-    _print_found(trace)
-    _print_rows(
-        "Contexts",
-        ("context id", "name", "record hash"),
-        [(c.context_id, c.name, c.record_hash) for c in trace.contexts],
-    )
-
-
-def _print_found(trace: ContextTrace) -> None:
-    rows = [
-        (
-            search,
-            rank,
-            result.id,
-            score_text(result.score),
-            result.document,
-            result.position,
-            None if result.age_ms is None else span_text(result.age_ms),
-            _line(result.content),
-        )
-        for search, r in enumerate(trace.retrievers)
-        for rank, result in enumerate(r.results, 1)
-    ]
-    columns = ("search", "rank", "id", "score", "document", "position", "age", "text")
-    _print_shown("Found", columns, rows)
-
-
-def _print_violations(trace: ContextTrace) -> None:
-    _print_rows(
-        "Not fresh",
-        ("kind", "name", "used by", "entity id", "reason", "age", "SLA"),
+    _print_shown(
+        "Found",
+        ("search", "rank", "id", "score", "document", "position", "age", "text"),
         [
             (
-                v.kind,
-                v.name,
-                v.used_by,
-                v.entity_id,
-                v.reason,
-                span_text(v.age_ms),
-                span_text(v.sla_ms),
+                search,
+                rank,
+                result.id,
+                score_text(result.score),
+                result.document,
+                result.position,
+                None if result.age_ms is None else span_text(result.age_ms),
+                _line(result.content),
             )
-            for v in trace.freshness_violations
+            for search, r in enumerate(trace.retrievers)
+            for rank, result in enumerate(r.results, 1)
         ],
     )
 
@@ -279,7 +241,7 @@ def print_diff(diff: ContextDiff) -> None:
         "Items",
         ("item", "change", "before", "after", "tokens"),
         [
-            (i.identity, _item_change(i), _item(i.before), _item(i.after), f"{i.tokens_delta:+d}")
+            (i.identity, _item_change(i), _side(i.before), _side(i.after), f"{i.tokens_delta:+d}")
             for i in diff.items
             if _item_change(i) != "same"
         ],
@@ -292,8 +254,8 @@ def print_diff(diff: ContextDiff) -> None:
                 f.feature,
                 f.entity_id,
                 "same value" if f.change == "same" else f.change,
-                _feature(f.before),
-                _feature(f.after),
+                _side(f.before),
+                _side(f.after),
             )
             for f in diff.features
             if f.change != "same" or f.before != f.after
@@ -303,7 +265,7 @@ def print_diff(diff: ContextDiff) -> None:
         "Found",
         ("retriever", "id", "change", "before", "after"),
         [
-            (r.retriever, r.id, r.change, _result(r.before), _result(r.after))
+            (r.retriever, r.id, r.change, _side(r.before), _side(r.after))
             for r in diff.results
             if r.change != "same"
         ],
@@ -311,8 +273,7 @@ def print_diff(diff: ContextDiff) -> None:
     if diff.text is None and not diff.same_content:
         typer.echo("\nThe texts cannot be compared: one of them is withheld.")
     elif diff.text:
-        _title("Text")
-        typer.echo(diff.text)
+        typer.echo(f"\nText\n{diff.text}")
 
 
 def _item_change(item: ItemDiff) -> str:
@@ -322,33 +283,23 @@ def _item_change(item: ItemDiff) -> str:
     return "moved" if moved and item.change == "same" else item.change
 
 
-def _item(side: ItemSide | None) -> str | None:
-    if side is None:
-        return None
-    return f"{side.decision} at {side.place}, {pluralize(side.emitted_tokens, 'token')}"
-
-
-def _feature(side: FeatureSide | None) -> str | None:
-    if side is None:
-        return None
-    return f"{cell_text(side.value)} ({side.source}, age {span_text(side.age_ms)})"
-
-
-def _result(side: ResultSide | None) -> str | None:
-    if side is None:
-        return None
-    return f"rank {side.rank}, score {cell_text(score_text(side.score))}"
-
-
-def _print_values(title: str, values: Mapping[str, object]) -> None:
-    _print_rows(title, ("name", "value"), values.items())
+def _side(side: ItemSide | FeatureSide | ResultSide | None) -> str | None:
+    """Return an item, a feature or a search result of one of the contexts."""
+    match side:
+        case ItemSide():
+            return f"{side.decision} at {side.place}, {pluralize(side.emitted_tokens, 'token')}"
+        case FeatureSide():
+            return f"{cell_text(side.value)} ({side.source}, age {span_text(side.age_ms)})"
+        case ResultSide():
+            return f"rank {side.rank}, score {cell_text(score_text(side.score))}"
+    return None
 
 
 def _print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table under a title, or nothing if it has no rows."""
     listed = list(rows)
     if listed:
-        _title(title)
+        typer.echo(f"\n{title}")
         print_table(columns, listed)
 
 
@@ -356,10 +307,6 @@ def _print_shown(title: str, columns: Sequence[str], rows: Sequence[Sequence[obj
     """Print a table without the columns that are empty in all rows."""
     shown = [c for c in range(len(columns)) if any(row[c] is not None for row in rows)]
     _print_rows(title, [columns[c] for c in shown], [[row[c] for c in shown] for row in rows])
-
-
-def _title(title: str) -> None:
-    typer.echo(f"\n{title}")
 
 
 def _line(text: str | None) -> str | None:

@@ -10,7 +10,12 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from headwater.cli.arguments import check_utf8, parse_values
+from headwater.cli.arguments import (
+    check_utf8,
+    hint_at_unknown_events,
+    hint_at_unknown_names,
+    parse_values,
+)
 from headwater.cli.commands import (
     STORE,
     AnyStore,
@@ -23,14 +28,12 @@ from headwater.cli.commands import (
     no_time_zone,
     parse_time,
 )
-from headwater.cli.hints import hint_at_unknown_events, hint_at_unknown_names
 from headwater.cli.output import (
     check_terminal,
     is_interactive,
     note,
     pluralize,
     print_facts,
-    print_table,
 )
 from headwater.core.durations import format_duration
 from headwater.core.short_repr import printable_lines
@@ -43,8 +46,8 @@ from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
 app = Commands()
-events = app.group("events", "Publish, list and show events.", file=STORE)
-dlq = app.group("dlq", "List, show, redrive and discard dead letters.", file=STORE)
+events = Commands(app, "events", "Publish, list and show events.", file=STORE)
+dlq = Commands(app, "dlq", "List, show, redrive and discard dead letters.", file=STORE)
 _MANY = 10_000
 OfFeature = Annotated[str | None, typer.Option(help="Only dead letters of this feature.")]
 OfEventType = Annotated[str | None, typer.Option(help="Only dead letters of this event type.")]
@@ -90,14 +93,7 @@ def publish(
         timestamp: Time of the event, with a time zone. Default: now.
     """
     is_batch = event_type == "-"
-    if is_batch and (entity_id or payload or event_id or timestamp):
-        raise typer.BadParameter(
-            "- reads events from stdin and takes no other arguments; remove them"
-        )
-    if is_batch:
-        batch = read_lines(typer.get_binary_stream("stdin"))
-    else:
-        batch = [_one_event(event_type, entity_id, payload or [], event_id, timestamp)]
+    batch = _given_events(event_type, entity_id, payload or [], event_id, timestamp)
     if not batch:
         note("stdin is empty; no events were published.")
         call.show([], lambda: None)
@@ -120,13 +116,14 @@ def publish(
 
     results = call.run(publish, create=_is_project(call.file))
     without_hints = [msgspec.structs.replace(result, hint=None) for result in results]
-    columns = ("event type", "entity id", "event id", "published")
-    rows = [
-        (r.event_type, r.entity_id, r.event_id, "duplicate" if r.duplicate else "new")
-        for r in results
-    ]
-    shown = without_hints if is_batch else without_hints[0]
-    call.show(shown, lambda: print_table(columns, rows))
+    call.show_table(
+        without_hints if is_batch else without_hints[0],
+        ("event type", "entity id", "event id", "published"),
+        [
+            (r.event_type, r.entity_id, r.event_id, "duplicate" if r.duplicate else "new")
+            for r in results
+        ],
+    )
     for hint in dict.fromkeys(result.hint for result in results if result.hint):
         note(hint)
     if call.file is None:  # the store of a features file knows its event types, and logs the others
@@ -177,10 +174,7 @@ def list_events(
         )
         for e in (entry.event for entry in logged)
     ]
-    call.show(
-        [_plain(entry) for entry in logged],
-        lambda: print_table(columns, rows, empty="No events."),
-    )
+    call.show_table([_plain(entry) for entry in logged], columns, rows, empty="No events.")
     if not logged and event_type is not None:
         hint_at_unknown_events(call, [event_type])
 
@@ -235,31 +229,34 @@ def read_lines(lines: Iterable[bytes]) -> list[ServiceEvent]:
     events: list[ServiceEvent] = []
     for number, line in enumerate(lines, 1):
         try:
-            text = _text(line.removeprefix(BOM_UTF8) if number == 1 else line)
+            text = (line.removeprefix(BOM_UTF8) if number == 1 else line).decode()
             if text.strip():
                 events.append(msgspec.json.decode(text, type=InputLine).event())
+        except UnicodeDecodeError as error:
+            place = f"byte {error.object[error.start]:#x} at {error.start}"
+            raise EventError(
+                f"line {number}: not UTF-8 ({place}); convert the events to UTF-8; nothing was "
+                "published"
+            ) from error
         except (msgspec.DecodeError, RecursionError, EventError) as error:
             raise EventError(f"line {number}: {error}; nothing was published") from error
     return events
 
 
-def _text(line: bytes) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise EventError(
-            f"not UTF-8 (byte {error.object[error.start]:#x} at {error.start}); convert the events "
-            "to UTF-8"
-        ) from error
-
-
-def _one_event(
+def _given_events(
     event_type: str,
     entity_id: str | None,
     payload: Sequence[str],
     event_id: str | None,
     timestamp: str | None,
-) -> ServiceEvent:
+) -> list[ServiceEvent]:
+    """Return the event of the arguments, or the events on stdin."""
+    if event_type == "-":
+        if entity_id or payload or event_id or timestamp:
+            raise typer.BadParameter(
+                "- reads events from stdin and takes no other arguments; remove them"
+            )
+        return read_lines(typer.get_binary_stream("stdin"))
     if entity_id is None:
         raise typer.BadParameter(
             "missing ENTITY_ID; write the id of the entity after the event type"
@@ -270,7 +267,7 @@ def _one_event(
         line.event_id = event_id
     if timestamp is not None:
         line.timestamp = parse_time(timestamp)
-    return line.event()
+    return [line.event()]
 
 
 class Filters(NamedTuple):
@@ -322,7 +319,7 @@ def list_letters(
         for letter in letters
     ]
     columns = ("id", "feature", "event type", "entity id", "attempts", "age", "error")
-    call.show(letters, lambda: print_table(columns, rows, empty="No dead letters."))
+    call.show_table(letters, columns, rows, empty="No dead letters.")
     if not letters:
         hint_at_unknown_names(call, feature=feature, entity_id=entity_id)
 

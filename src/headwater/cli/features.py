@@ -24,7 +24,7 @@ from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declared_feature
 
 app = Commands()
-features = app.group("features", "Read, list, rename and drop features.", file=DECLARED)
+features = Commands(app, "features", "Read, list, rename and drop features.", file=DECLARED)
 
 
 @features.command()
@@ -37,7 +37,7 @@ def get(call: Call, name: str, entity_ids: list[str]) -> None:
         name: Name of the feature.
         entity_ids ENTITY_ID...: Ids of one or more entities.
     """
-    _check_declared(call, name)
+    call.check_name(lambda registry: registry.feature(name))
 
     async def read(store: AnyStore) -> tuple[dict[str, FeatureValue], list[str]]:
         rows = await store.get_feature_values([name], entity_ids)
@@ -95,20 +95,16 @@ def history(
         since WHEN: Only values as of this time or later: a duration ago, such as 7d, or a time.
         until WHEN: Only values as of before this time, in the same form.
     """
-    _check_declared(call, name)
+    call.check_name(lambda registry: registry.feature(name))
     start, end = call.span(since, until)
     values = call.run(
         lambda store: store.get_feature_history(name, entity_id, start=start, end=end, limit=limit)
     )
-
-    def print_values() -> None:
-        rows = [(value.as_of, value.value, value.written_at, value.cause) for value in values]
-        print_table(("as of", name, "written at", "cause"), rows, empty="No values.")
-        if len(rows) == limit:
-            newest = pluralize(limit, "value")
-            note(f"These are the newest {newest}; pass --limit or --until for more.")
-
-    call.show(values, print_values)
+    rows = [(value.as_of, value.value, value.written_at, value.cause) for value in values]
+    newest = f"These are the newest {pluralize(limit, 'value')}; pass --limit or --until for more."
+    more = newest if len(rows) == limit else None
+    columns = ("as of", name, "written at", "cause")
+    call.show_table(values, columns, rows, more, empty="No values.")
 
 
 @features.command("list")
@@ -127,23 +123,18 @@ def list_features(call: Call) -> None:
             for feature in runtime_of(call.store).registry.features.values()
         ]
 
-    def print_features() -> None:
-        rows = [
-            (f.name, f.entity, f.type, f.mode, recomputed(f), f.description[:80])
-            for f in listed.features
-        ]
-        columns = ("feature", "entity", "type", "mode", "recomputed", "description")
-        print_table(columns, rows, empty="No features.")
-        counts = [
-            pluralize(len(declared), kind)
-            for declared, kind in ((listed.contexts, "context"), (listed.retrievers, "retriever"))
-            if declared
-        ]
-        if counts:
-            others = " and ".join(counts)
-            note(f"The file also declares {others}: see `headwater context declared`.")
-
-    call.show(plain, print_features)
+    rows = [
+        (f.name, f.entity, f.type, f.mode, recomputed(f), f.description[:80])
+        for f in listed.features
+    ]
+    columns = ("feature", "entity", "type", "mode", "recomputed", "description")
+    counts = [
+        pluralize(len(declared), kind)
+        for declared, kind in ((listed.contexts, "context"), (listed.retrievers, "retriever"))
+        if declared
+    ]
+    others = f"The file also declares {' and '.join(counts)}: see `headwater context declared`."
+    call.show_table(plain, columns, rows, others if counts else None, empty="No features.")
 
 
 @features.command()
@@ -159,7 +150,7 @@ def versions(call: Call, name: str) -> None:
     listed = call.run(lambda store: store.catalog.versions(name))
     columns = ("version", "state", "type", "since", "series", "online", "history")
     rows = [(v.version, v.state, v.type, v.since, v.series, v.online, v.history) for v in listed]
-    call.show(listed, lambda: print_table(columns, rows))
+    call.show_table(listed, columns, rows)
 
 
 @features.command()
@@ -178,12 +169,8 @@ def rename(call: Call, old: str, new: str) -> None:
         places = f"{_file(call)}, in templates and contexts too"
         rest = f"rename it in {places}, and deploy that in any order"
     following = f"Next, {rest}; until then they serve and compute the same values as {old}."
-    call.show(
-        {"renamed": old, "to": new, "next": following},
-        f"Renamed feature {old} to {new}, with its values and its history.",
-    )
-    if not call.as_json:
-        note(following)
+    renamed = f"Renamed feature {old} to {new}, with its values and its history."
+    call.show({"renamed": old, "to": new, "next": following}, renamed, following)
 
 
 @features.command()
@@ -219,13 +206,6 @@ def drop(
     call.show(dropped, f"Dropped {described(dropped)}.")
     if not call.as_json and version is None and _declares(call, name):
         note(f"{_file(call)} still declares {name}: it begins without values.")
-
-
-def _check_declared(call: Call, name: str) -> None:
-    """Raise an error about a name that the features file does not declare; servers check it."""
-    if isinstance(call.store, FeatureStore):
-        with call.named():
-            runtime_of(call.store).registry.feature(name)
 
 
 def _declares(call: Call, name: str) -> bool:
@@ -272,24 +252,15 @@ async def explain_missing(
         waiting = sum(lag.waiting for lag in await store.admin.lag())
         reasons = {}
         for entity_id in missing:
-            reason = await _unreadable(store, feature, entity_id) or (
-                _not_computed(feature, waiting)
-                + (
-                    await _failures(store, feature, entity_id)
-                    or ("" if waiting else await _past_events(store, feature, entity_id))
-                )
-            )
+            try:
+                # A read of it alone tells whether its stored value can be read.
+                await store.get_feature_values([feature.name], [entity_id])
+                reason = _not_computed(feature, waiting)
+                reason += await _failures(store, feature, entity_id, has_waiting=bool(waiting))
+            except FeatureValueError as error:
+                reason = str(error)
             reasons.setdefault(reason, []).append(entity_id)
     return [f"{', '.join(entity_ids)}: {reason}" for reason, entity_ids in reasons.items()]
-
-
-async def _unreadable(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
-    """Return why the stored value of an entity cannot be read, which a read of it alone tells."""
-    try:
-        await store.get_feature_values([feature.name], [entity_id])
-    except FeatureValueError as error:
-        return str(error)
-    return ""
 
 
 async def _template_reasons(
@@ -312,24 +283,21 @@ async def _template_reasons(
     return reasons
 
 
-async def _failures(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
-    """Return the number of dead letters of a feature and an entity, and how to list them."""
+async def _failures(
+    store: FeatureStore, feature: FeatureDef, entity_id: str, *, has_waiting: bool
+) -> str:
+    """Return how to list the dead letters of an entity, or to compute a value from past events."""
     name, text_id = feature.name, feature.entity.text_id(entity_id)
     letters = await store.dead_letters.list(feature=name, entity_id=text_id, limit=MOST_LETTERS)
-    command = f"headwater dlq list --feature {name} --entity-id {quote(text_id)}"
-    return f"; {pluralize(len(letters), 'dead letter')}: {command}" if letters else ""
-
-
-async def _past_events(store: FeatureStore, feature: FeatureDef, entity_id: str) -> str:
-    """Return how to compute a feature from past events of an entity, if it has some."""
-    if feature.ttl is not None:
-        return ""  # the value may have expired
-    text_id = feature.entity.text_id(entity_id)
-    for event_type in feature.triggers:
+    if letters:
+        command = f"headwater dlq list --feature {name} --entity-id {quote(text_id)}"
+        return f"; {pluralize(len(letters), 'dead letter')}: {command}"
+    # A value with a ttl may have expired.
+    for event_type in feature.triggers if feature.ttl is None and not has_waiting else ():
         if await store.bus.list(event_type=event_type, entity_id=text_id, limit=1):
             return (
                 "; there are past events: if they are older than the feature, run "
-                f"`headwater backfill {feature.name}`"
+                f"`headwater backfill {name}`"
             )
     return ""
 

@@ -1,25 +1,67 @@
-"""`headwater history`: past values for the rows of a file, imports and exports of history."""
+"""`headwater history` and `headwater backfill`: read, import, export and recompute past values."""
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from typer.core import TyperGroup
 
-from headwater.cli.commands import STORE, AnyStore, Call, Commands, FileParameter, option_names
-from headwater.cli.output import note, pluralize, progress_bar
+from headwater.cli.commands import (
+    DECLARED,
+    STORE,
+    AnyStore,
+    Call,
+    Commands,
+    FileParameter,
+    Yes,
+    features_file,
+    option_names,
+    parse_time,
+)
+from headwater.cli.output import (
+    ProgressLines,
+    bar,
+    confirm,
+    note,
+    pluralize,
+    print_facts,
+    print_table,
+    progress_bar,
+    second_text,
+    span_text,
+)
 from headwater.errors import InvalidInputError
+from headwater.history.backfill.steps import KEPT_FRESH
+from headwater.history.runners import ProcessRunner
+from headwater.model.backfills import (
+    BackfillProgress,
+    BackfillReport,
+    BackfillStatus,
+    Comparison,
+    Counts,
+    OnProgress,
+    Phase,
+)
+from headwater.model.dead_letters import DeadLetter
 from headwater.model.history import ImportReport
+from headwater.store.feature_store import FeatureStore
+from headwater.store.loader import FeaturesFile
 
 
-class ReadByDefault(TyperGroup):
-    """A group in which the path of a file stands for the command that reads it."""
+def _by_default(command: str) -> type[TyperGroup]:
+    """Return a group in which a word that is not a command is the argument of this one."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        is_command = args[0] in self.commands or args[0].startswith("-")
-        return super().resolve_command(ctx, args if is_command else ["read", *args])
+    class WithDefault(TyperGroup):
+        def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+            is_command = args[0] in self.commands or args[0].startswith("-")
+            return super().resolve_command(ctx, args if is_command else [command, *args])
+
+    return WithDefault
 
 
 # -f names features here, so the features file has no short option.
@@ -30,12 +72,30 @@ _FILE = FileParameter(
     is_declared=True,
 )
 app = Commands()
-history = app.group(
+history = Commands(
+    app,
     "history",
     "Read the past values of features for the rows of a file; import and export history.",
     file=_FILE,
-    cls=ReadByDefault,
+    cls=_by_default("read"),
 )
+backfill = Commands(
+    app,
+    "backfill",
+    "Compute past values of a feature from stored events, compare and serve them.",
+    file=DECLARED,
+    cls=_by_default("run"),
+)
+_FILES_PER_PROCESS = 4
+_TITLES: dict[Phase, str] = {
+    "export": "Exporting stored events",
+    "copy": "Copying values",
+    "replay": "Replaying events",
+    "install": "Writing values",
+    "catch up": "Running newer events",
+    "join": "Handing partitions over to workers",
+}
+Feature = Annotated[str, typer.Argument(metavar="FEATURE", help="Name of a triggered feature.")]
 Features = Annotated[
     list[str],
     typer.Option(
@@ -178,14 +238,15 @@ def import_(
     values = pluralize(report.added, "new value" if old else "value")
     present = f"; {old:,} {'was' if old == 1 else 'were'} there already" if old else ""
     rows = pluralize(report.rows, "row")
-    call.show(report, f"Imported {values} of {rows} into history{present}.")
-    if call.as_json:
-        return
-    if report.missing:
-        note(f"{pluralize(report.missing, 'value')} missing in the file and left out.")
-    if report.erased:
-        note(f"{pluralize(report.erased, 'value')} of erased entities left out.")
-    note("Online values have not changed; `headwater rebuild` restores them from history.")
+    missing = f"{pluralize(report.missing, 'value')} missing in the file and left out."
+    erased = f"{pluralize(report.erased, 'value')} of erased entities left out."
+    call.show(
+        report,
+        f"Imported {values} of {rows} into history{present}.",
+        missing if report.missing else None,
+        erased if report.erased else None,
+        "Online values have not changed; `headwater rebuild` restores them from history.",
+    )
 
 
 def _names(features: list[str]) -> list[str]:
@@ -193,3 +254,226 @@ def _names(features: list[str]) -> list[str]:
     if not names:
         raise InvalidInputError("name at least one feature, as in -f total_spend")
     return names
+
+
+@backfill.command()
+def run(
+    call: Call,
+    feature: Feature,
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    processes: Annotated[int | None, typer.Option(min=1)] = None,
+    switch: bool = False,
+) -> None:
+    """Compute a new version of a feature from stored events, while the present one is served.
+
+    The events are replayed through the present function. After that, workers keep the new version
+    fresh as well; if none are running, this command runs one until they could take over. Run the
+    command again to continue after an interruption.
+
+    Args:
+        since TIME: Keep the values from before this time, and replay the events after it.
+        until TIME: Make no new version: add values of before this time to history, for each entity
+            before its first value.
+        processes: Processes that replay events. Default: one for each core.
+        switch: Serve the new version when it is ready.
+    """
+    store = call.store
+    options: dict[str, Any] = {"switch": switch}
+    if isinstance(store, FeatureStore):
+        # In several processes of this machine.
+        count = processes or os.cpu_count() or 1
+        options |= {
+            "source": FeaturesFile(str(features_file(call.file))),
+            "runner": ProcessRunner(count),
+            "files": 1 << (_FILES_PER_PROCESS * count - 1).bit_length(),
+        }
+    elif processes is not None:
+        raise typer.BadParameter(
+            f"--processes is for a local store; {store.url} replays the events itself"
+        )
+    start, end = (None if text is None else parse_time(text) for text in (since, until))
+    with _shown_progress() as progress:
+        report = call.run(
+            lambda store: store.backfills.run(
+                feature, since=start, until=end, progress=progress, **options
+            ),
+            has_names=True,
+        )
+    call.show(report, lambda: _print_report(report))
+
+
+@backfill.command()
+def status(call: Call, feature: Feature) -> None:
+    """Show how far the backfill of a feature is, and the events that failed in it."""
+    progress = call.run(lambda store: store.backfills.status(feature), has_names=True)
+    call.show(progress, lambda: _print_status(progress))
+
+
+@backfill.command()
+def compare(
+    call: Call,
+    feature: Feature,
+    *,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of examples.")] = 10,
+) -> None:
+    """Show the version that is served and the one that a backfill has made side by side.
+
+    All values that are served are compared, and the history of up to a hundred entities.
+    """
+    comparison = call.run(
+        lambda store: store.backfills.compare(feature, limit=limit), has_names=True
+    )
+    call.show(comparison, lambda: _print_comparison(comparison))
+
+
+@backfill.command()
+def switch(
+    call: Call,
+    feature: Feature,
+    *,
+    version: Annotated[int | None, typer.Option(min=1)] = None,
+) -> None:
+    """Serve the version that a backfill has made in place of the present one.
+
+    Args:
+        version: The version to serve. Default: that of the backfill.
+    """
+    report = call.run(
+        lambda store: store.backfills.switch(feature, version=version), has_names=True
+    )
+    seconds = round(KEPT_FRESH.total_seconds())
+    call.show(
+        report,
+        f"Version {report.version} of {feature} is served now; other processes follow within about "
+        f"a second.\nVersion {report.before} is kept fresh for {seconds} seconds more. Until then, "
+        f"`headwater backfill switch {feature} --version {report.before}` serves it again.",
+    )
+
+
+@backfill.command()
+def cancel(call: Call, feature: Feature, *, yes: Yes = False) -> None:
+    """Give up the backfill of a feature and remove its values; the served version stays."""
+    progress = call.run(lambda store: store.backfills.status(feature), has_names=True)
+    if not yes:
+        question = f"Remove version {progress.version} of {feature}, which is {progress.state}?"
+        confirm(question, "cancel it")
+    number = call.run(lambda store: store.backfills.cancel(feature), has_names=True)
+    cancelled = {"feature": feature, "cancelled": number}
+    call.show(cancelled, f"Removed version {number} of {feature}.")
+
+
+@contextmanager
+def _shown_progress() -> Iterator[OnProgress]:
+    """Show how far a backfill is: a bar on a terminal, lines elsewhere."""
+    lines = ProgressLines()
+    title, left_text = TextColumn("{task.description}"), TextColumn("{task.fields[left]}")
+    with bar(title, BarColumn(), MofNCompleteColumn(), left_text, left="") as update:
+
+        def show(progress: BackfillProgress) -> None:
+            title, done, total = _TITLES[progress.phase], progress.done, progress.total
+            seconds = progress.seconds_left
+            left = f"{span_text(round(1000 * seconds))} left" if seconds else ""
+            if update:
+                update(description=title, completed=done, total=total, left=left)
+            elif lines.is_due(progress.phase):
+                of_total = "" if total is None else f" of {total:,}"
+                count = f": {done:,}{of_total}" if done or of_total else ""
+                note(f"{title}{count}{left and ', ' + left}")
+
+        yield show
+
+
+def _print_report(report: BackfillReport) -> None:
+    """Print what a backfill has made, and what to do next."""
+    feature, replayed = report.feature, report.replayed
+    if replayed is not None:
+        events, values = pluralize(replayed.events, "event"), pluralize(replayed.values, "value")
+        typer.echo(f"Replayed {events} of {feature}: {values}.")
+        if replayed.failures:
+            typer.echo(f"{pluralize(replayed.failures, 'event')} failed:")
+            _print_failures(report.failures)
+        for name, count in replayed.unstored.items():
+            typer.echo(
+                f"The function set {name} {count} times, which was not stored; backfill {name} if "
+                "it needs these values."
+            )
+    if report.version is None and not (replayed and replayed.values):
+        typer.echo(f"No values were added to the history of {feature}.")
+    elif report.version is None:
+        typer.echo(
+            f"Values were added to the history of {feature}; entities without a value are served "
+            "their last one, and the others are served the same as before. Events after --until "
+            f"were not replayed; run `headwater backfill {feature}` without it to count them as "
+            "well."
+        )
+    elif report.is_served:
+        typer.echo(f"Version {report.version} of {feature} is served now.")
+    else:
+        typer.echo(
+            f"Version {report.version} of {feature} is ready. Compare it with the one that is "
+            f"served: `headwater backfill compare {feature}`. Then serve it: `headwater backfill "
+            f"switch {feature}`."
+        )
+
+
+def _print_status(status: BackfillStatus) -> None:
+    """Print how far a backfill is, and the events that failed in it."""
+    print_facts(
+        {
+            "feature": status.feature,
+            "version": status.version,
+            "state": status.state,
+            "begun": second_text(status.created_at),
+            "since": second_text(status.since) or "the first event",
+            "replayed": pluralize(status.replayed, "event"),
+            "waiting": pluralize(status.waiting, "newer event"),
+            "joined": f"{status.joined} of {pluralize(status.partitions, 'partition')}",
+            "failed": pluralize(len(status.failures), "event"),
+        }
+    )
+    if status.failures:
+        typer.echo()
+        _print_failures(status.failures)
+    if status.state != "ready":
+        typer.echo(f"If no command is running it, `headwater backfill {status.feature}` continues.")
+
+
+def _print_failures(failures: Sequence[DeadLetter]) -> None:
+    rows = [
+        (failure.event.event_id, failure.event.entity_id, failure.event.timestamp, failure.error)
+        for failure in failures
+    ]
+    print_table(("event", "entity id", "timestamp", "error"), rows)
+
+
+def _print_comparison(compared: Comparison) -> None:
+    """Print two versions side by side."""
+    old, new = compared.old, compared.new
+    typer.echo(f"{compared.feature}: version {old} is served, version {new} is new.\n")
+    entities = pluralize(compared.sampled_entities, "entity", "entities")
+
+    def row(title: str, counts: Counts) -> tuple[object, ...]:
+        return title, counts.equal, counts.different, counts.only_old, counts.only_new
+
+    print_table(
+        ("", "equal", "different", f"only {old}", f"only {new}"),
+        [
+            row("served values", compared.online),
+            row(f"moments in the history of {entities}", compared.history),
+        ],
+    )
+    if compared.numbers is not None:
+        numbers = compared.numbers
+        typer.echo(
+            f"\nVersion {new} minus version {old}: mean {numbers.mean:+.6g}, smallest "
+            f"{numbers.smallest:+.6g}, largest {numbers.largest:+.6g}."
+        )
+    if compared.examples:
+        typer.echo()
+        rows = [
+            (e.entity_id, *(value and bytes(value).decode() for value in (e.old, e.new)))
+            for e in compared.examples
+        ]
+        print_table(("entity id", f"version {old}", f"version {new}"), rows)

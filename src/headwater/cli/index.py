@@ -26,12 +26,10 @@ from headwater.cli.output import (
     second_text,
     span_text,
 )
-from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError, UnknownDocumentError, UnknownNameError
 from headwater.model.declarations import IndexListing
 from headwater.model.indexes import (
     Document,
-    Generation,
     IndexStatus,
     LoadReport,
     OnLoaded,
@@ -44,7 +42,8 @@ from headwater.retrieval.files.reading import DocumentFiles
 from headwater.retrieval.files.tables import Fields
 
 app = Commands()
-index = app.group(
+index = Commands(
+    app,
     "index",
     "Load, search, rebuild and drop indexes, and show and delete documents.",
     file=DECLARED,
@@ -87,7 +86,7 @@ def build(
     check_utf8([name, id_field, text_field], "nothing was indexed")
     if delete_missing and not yes:
         check_terminal("remove documents")
-    _check_declared(call, name)
+    call.check_name(lambda registry: registry.index(name))
     files = DocumentFiles(paths, Fields(id_field, text_field), call.store.settings.indexes)
     job = _Build(name, files, skips_invalid=skip_invalid)
     with job.interruptible():
@@ -96,7 +95,7 @@ def build(
         documents = pluralize(missing, "document")
         if missing > 0 and (yes or typer.confirm(f"Remove {documents} of {name}?", err=True)):
             call.run(job.remove_missing)
-    call.show(job.report(), _summary(job.report()))
+    call.show(job.report, _summary(job.report))
 
 
 @index.command()
@@ -143,7 +142,7 @@ def search(
     """
     check_utf8([name, query, *(filters or [])], "nothing was searched")
     conditions = _conditions(filters or [])
-    _check_declared(call, name)
+    call.check_name(lambda registry: registry.index(name))
     chunks = call.run(
         lambda store: store.search(
             name,
@@ -161,7 +160,7 @@ def search(
         (score_text(c.score), c.document, c.position, " ".join(c.text.split())[:_EXCERPT])
         for c in chunks
     ]
-    call.show(chunks, lambda: print_table(columns, rows, empty="No chunks were found."))
+    call.show_table(chunks, columns, rows, empty="No chunks were found.")
 
 
 @index.command("show")
@@ -172,7 +171,7 @@ def show_document(call: Call, name: Name, document: str) -> None:
         document: Id of the document, as searches show it.
     """
     check_utf8([name, document], "nothing was read")
-    _check_declared(call, name)
+    call.check_name(lambda registry: registry.index(name))
     stored = call.run(lambda store: _document(store, name, document))
 
     def print_document() -> None:
@@ -201,7 +200,7 @@ def delete(call: Call, name: Name, documents: list[str]) -> None:
         for document in chosen:
             await store.unindex(name, document)
 
-    _check_declared(call, name)
+    call.check_name(lambda registry: registry.index(name))
     call.run(remove)
     removed = f"Removed {pluralize(len(chosen), 'document')} from {name}."
     call.show({"index": name, "deleted": chosen}, removed)
@@ -214,7 +213,7 @@ def reindex(call: Call, name: Name) -> None:
     Searches read the earlier contents until all documents are done. An interrupted command
     continues when it is run again.
     """
-    _check_declared(call, name)
+    call.check_name(lambda registry: registry.index(name))
     with progress_bar("Reindexing") as progress:
         documents = call.run(lambda store: store.indexes.reindex(name, progress=progress))
     done = f"Reindexed {pluralize(documents, 'document')} of {name}."
@@ -255,13 +254,6 @@ def _conditions(filters: Sequence[str]) -> dict[str, Any]:
     return parse_values(filters, "filter")
 
 
-def _check_declared(call: Call, name: str) -> None:
-    """Raise an error about an index that the features file does not have; servers check it."""
-    if call.server is None:
-        with call.named():
-            runtime_of(call.local).registry.index(name)
-
-
 def _find(call: Call, indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
     by_name = {index.name: index for index in indexes}
     if name not in by_name:
@@ -270,51 +262,36 @@ def _find(call: Call, indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
     return by_name[name]
 
 
-class BuildReport(msgspec.Struct, frozen=True):
+class BuildReport(msgspec.Struct):
     """What a build has indexed and removed, and which parts of its files it left out."""
 
     index: str
-    documents: int
-    chunks: int
-    unchanged: int
-    removed: int
-    invalid: int
-    ignored: int
+    documents: int = 0
+    chunks: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    invalid: int = 0
+    ignored: int = 0
 
 
 class _Build:
     """One run of a build."""
 
     def __init__(self, index: str, files: DocumentFiles, *, skips_invalid: bool) -> None:
-        self._index = index
+        self.report = BuildReport(index)
         self._files = files
         self._skips_invalid = skips_invalid
-        self._loaded = LoadReport()
-        self._removed = 0
-        self._invalid = 0
-        self._ignored: list[Skipped] = []
 
     async def load(self, store: AnyStore) -> None:
         """Load all documents."""
         with _load_progress(self._files) as show:
 
-            def update(report: LoadReport) -> None:
-                self._loaded = report
-                show(report)
+            def update(loaded: LoadReport) -> None:
+                self.report.documents, self.report.chunks = loaded.documents, loaded.chunks
+                self.report.unchanged = loaded.unchanged
+                show(loaded)
 
-            await store.indexes.load(self._index, self._documents(), progress=update)
-
-    def report(self) -> BuildReport:
-        """Return what the run has loaded and removed."""
-        return BuildReport(
-            self._index,
-            self._loaded.documents,
-            self._loaded.chunks,
-            self._loaded.unchanged,
-            self._removed,
-            self._invalid,
-            len(self._ignored),
-        )
+            await store.indexes.load(self.report.index, self._documents(), progress=update)
 
     def _documents(self) -> Iterator[Document]:
         for content in self._files:
@@ -323,7 +300,7 @@ class _Build:
             elif content.is_invalid:
                 self._skip(content)
             else:
-                self._ignored.append(content)
+                self.report.ignored += 1
 
     def _skip(self, skipped: Skipped) -> None:
         if not self._skips_invalid:
@@ -331,15 +308,16 @@ class _Build:
                 f"{skipped}; {self._done()}; correct it and run the command again, or pass "
                 "--skip-invalid to leave it out"
             )
-        self._invalid += 1
-        if self._invalid <= _SHOWN:
+        self.report.invalid += 1
+        if self.report.invalid <= _SHOWN:
             note(f"skipped {skipped}")
-        elif self._invalid == _SHOWN + 1:
+        elif self.report.invalid == _SHOWN + 1:
             note("more invalid documents are skipped and counted")
 
     async def count_missing(self, store: AnyStore) -> int:
         """Return how many documents of the index the files do not have."""
-        if self._invalid:
+        name = self.report.index
+        if self.report.invalid:
             note(
                 "No documents were removed, because the skipped ones may be among them; "
                 "correct these first."
@@ -347,15 +325,15 @@ class _Build:
             return 0
         if not self._files.ids:
             raise InvalidInputError(
-                f"no documents were found, so --delete-missing would remove all of {self._index}; "
-                f"check the paths, or run `headwater index drop {self._index}`"
+                f"no documents were found, so --delete-missing would remove all of {name}; check "
+                f"the paths, or run `headwater index drop {name}`"
             )
         stored = {index.name: index.documents for index in await store.indexes.list()}
-        return stored[self._index] - len(self._files.ids)
+        return stored[name] - len(self._files.ids)
 
     async def remove_missing(self, store: AnyStore) -> None:
         """Remove the documents that the files do not have."""
-        self._removed = await store.indexes.retain(self._index, self._files.ids)
+        self.report.removed = await store.indexes.retain(self.report.index, self._files.ids)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -367,8 +345,8 @@ class _Build:
             raise typer.Exit(_INTERRUPTED) from None
 
     def _done(self) -> str:
-        done = pluralize(self._loaded.documents + self._loaded.unchanged, "document")
-        return f"{done} of {self._index} are up to date"
+        done = pluralize(self.report.documents + self.report.unchanged, "document")
+        return f"{done} of {self.report.index} are up to date"
 
 
 def _summary(report: BuildReport) -> str:
@@ -377,12 +355,12 @@ def _summary(report: BuildReport) -> str:
     if report.documents:
         documents = pluralize(report.documents, "document")
         parts = [f"Indexed {documents} in {report.index}: {pluralize(report.chunks, 'chunk')}"]
-    if report.unchanged:
-        parts.append(f"{report.unchanged} unchanged")
-    if report.removed:
-        parts.append(f"{report.removed} removed")
-    if report.invalid:
-        parts.append(f"{report.invalid} invalid, skipped")
+    counts = {
+        "unchanged": report.unchanged,
+        "removed": report.removed,
+        "invalid, skipped": report.invalid,
+    }
+    parts += [f"{count} {what}" for what, count in counts.items() if count]
     if report.ignored:
         parts.append(f"{pluralize(report.ignored, 'other file')} ignored")
     return "; ".join(parts) + "."
@@ -416,22 +394,19 @@ def _print_status(
     indexes: Sequence[IndexStatus], declared: Mapping[str, IndexListing], *, is_detailed: bool
 ) -> None:
     """Print indexes as a table, or one with its generations."""
-    if not indexes:
-        typer.echo("No indexes.")
-        return
     if is_detailed:
         _print_details(indexes[0], declared.get(indexes[0].name))
     else:
         columns = ("index", "documents", "chunks", "last change", "embedder")
-        print_table(columns, [_status_row(index) for index in indexes], unwrapped=4)
-    for remark in (r for index in indexes for r in _remarks(index, declared.get(index.name))):
-        note(f"\n{remark}")
-
-
-def _status_row(index: IndexStatus) -> tuple[object, ...]:
-    spec = index.spec or index.declared_spec
-    changed = second_text(index.changed_at)
-    return index.name, index.documents, index.chunks, changed, spec and spec.embedder
+        specs = [index.spec or index.declared_spec for index in indexes]
+        rows = [
+            (i.name, i.documents, i.chunks, second_text(i.changed_at), spec and spec.embedder)
+            for i, spec in zip(indexes, specs, strict=True)
+        ]
+        print_table(columns, rows, unwrapped=4, empty="No indexes.")
+    for index in indexes:
+        for remark in _remarks(index, declared.get(index.name)):
+            note(f"\n{index.name}: {remark}")
 
 
 def _print_details(index: IndexStatus, declared: IndexListing | None) -> None:
@@ -455,48 +430,42 @@ def _print_details(index: IndexStatus, declared: IndexListing | None) -> None:
     if index.generations:
         # In 80 columns with the name of the local model, and only a longer name is folded.
         columns = ("#", "state", "documents", "chunks", "created", "embedder")
+        rows = [
+            (
+                g.number,
+                g.state,
+                f"{g.documents}, {g.outdated} outdated" if g.outdated else g.documents,
+                g.chunks,
+                second_text(g.created_at),
+                g.spec.embedder,
+            )
+            for g in index.generations
+        ]
         typer.echo()
-        print_table(
-            columns, [_generation(generation) for generation in index.generations], unwrapped=5
-        )
+        print_table(columns, rows, unwrapped=5)
 
 
-def _generation(generation: Generation) -> tuple[object, ...]:
-    outdated = f", {generation.outdated} outdated" if generation.outdated else ""
-    return (
-        generation.number,
-        generation.state,
-        f"{generation.documents}{outdated}",
-        generation.chunks,
-        second_text(generation.created_at),
-        generation.spec.embedder,
-    )
-
-
-def _remarks(index: IndexStatus, declared: IndexListing | None) -> list[str]:
+def _remarks(index: IndexStatus, declared: IndexListing | None) -> Iterator[str]:
     spec = index.spec or index.declared_spec
-    remarks = []
-    is_wanted = declared is not None and declared.embedder is not None
-    if spec is not None and spec.embedder.startswith("lexical/") and not is_wanted:
-        remarks.append(
-            f"{index.name}: the embedder is lexical: it finds documents with similar words, not "
-            f"with similar meaning. `{INSTALL_LOCAL_MODEL}` installs a local model, and the "
-            "setting embeddings.provider selects another provider."
+    is_chosen = declared is not None and declared.embedder is not None
+    if spec is not None and spec.embedder.startswith("lexical/") and not is_chosen:
+        yield (
+            "the embedder is lexical: it finds documents with similar words, not with similar "
+            f"meaning. `{INSTALL_LOCAL_MODEL}` installs a local model, and the setting "
+            "embeddings.provider selects another provider."
         )
     if index.differences:
-        remarks.append(
-            f"{index.name}: it is declared in another way than it was built "
-            f"({'; '.join(index.differences)}); `headwater index reindex {index.name}` builds it "
-            "again."
+        yield (
+            f"it is declared in another way than it was built ({'; '.join(index.differences)}); "
+            f"`headwater index reindex {index.name}` builds it again."
         )
     if index.is_declared and index.declared_spec is None:
-        remarks.append(
-            f"{index.name}: its embedder is not configured; `headwater index reindex {index.name}` "
-            "names what is missing."
+        yield (
+            f"its embedder is not configured; `headwater index reindex {index.name}` names what is "
+            "missing."
         )
     if not index.is_declared:
-        remarks.append(
-            f"{index.name}: the features file does not declare it; `headwater index drop "
-            f"{index.name}` removes it."
+        yield (
+            f"the features file does not declare it; `headwater index drop {index.name}` removes "
+            "it."
         )
-    return remarks

@@ -10,9 +10,8 @@ import typer
 from headwater.access.key_format import check_key_name, generate_api_key, hash_of
 from headwater.access.key_ring import has_api_keys
 from headwater.access.keys_file import ApiKey, changing_keys, read_keys
-from headwater.cli.commands import NO_FILE, STORE, Call, Commands, option_names
-from headwater.cli.output import EMPTY, note, print_table
-from headwater.cli.runner import run
+from headwater.cli.commands import NO_FILE, STORE, Call, Commands, option_names, run
+from headwater.cli.output import EMPTY, note
 from headwater.core.durations import to_timedelta
 from headwater.errors import FieldError, InvalidInputError
 from headwater.model.callers import ALL_SCOPES, AccessScope
@@ -20,11 +19,11 @@ from headwater.records.signing import Ed25519Key, generate_key, parse_keyring, p
 from headwater.store.feature_store import FeatureStore
 
 app = Commands()
-keys = app.group(
-    "keys", "Create, list and revoke API keys; generate keys that sign records.", file=STORE
+keys = Commands(
+    app, "keys", "Create, list and revoke API keys; generate keys that sign records.", file=STORE
 )
-signing = keys.group(
-    "signing", "Generate keys that sign records, and print their public halves.", file=STORE
+signing = Commands(
+    keys, "signing", "Generate keys that sign records, and print their public halves.", file=STORE
 )
 
 
@@ -71,9 +70,8 @@ def create(
         rate_limit=rate_limit,
     )
     row.check()
-    store = call.local
-    path = _path(store)
-    is_first = not store.settings.oidc.issuer and not has_api_keys(store.settings)
+    path, settings = _path(call.local), call.local.settings
+    is_first = not settings.oidc.issuer and not has_api_keys(settings)
 
     def add(keys: dict[str, ApiKey]) -> None:
         if name in keys:
@@ -83,16 +81,13 @@ def create(
             )
         keys[name] = row
 
-    given = {field: value for field, value in _facts(row).items() if value is not None}
-    _change(store, add, "keys.create", name, **given)
-    call.show({"name": name, "key": key, **_facts(row)}, key)
-    if not call.as_json:
-        note(f"This key is secret and is not shown again. {path} stores only its hash.")
-        if is_first:
-            note(
-                "It is the first key: servers with this keys file now refuse requests without a "
-                "key."
-            )
+    _change(call.local, add, "keys.create", name, **_facts(row))
+    notes = [f"This key is secret and is not shown again. {path} stores only its hash."]
+    if is_first:
+        notes += [
+            "It is the first key: servers with this keys file now refuse requests without a key."
+        ]
+    call.show({"name": name, "key": key, **_facts(row)}, key, *notes)
 
 
 @keys.command("list")
@@ -108,10 +103,8 @@ def list_keys(call: Call) -> None:
         (name, ", ".join(sorted(key.scopes)), _limits(key), _expiry(key, now))
         for name, key in keys.items()
     ]
-    call.show(
-        [{"name": name, **_facts(key)} for name, key in keys.items()],
-        lambda: print_table(("name", "scopes", "limits", "expires"), rows),
-    )
+    plain = [{"name": name, **_facts(key)} for name, key in keys.items()]
+    call.show_table(plain, ("name", "scopes", "limits", "expires"), rows)
 
 
 @keys.command(has_json=False)
@@ -145,7 +138,8 @@ def _change(
     """Change the keys file; the audit log of the store shows who did it."""
 
     async def run_change(store: FeatureStore) -> None:
-        async with store.audited(action, name, **parameters):
+        given = {field: value for field, value in parameters.items() if value is not None}
+        async with store.audited(action, name, **given):
             with changing_keys(_path(store)) as keys:
                 change(keys)
 
@@ -200,12 +194,12 @@ def generate(call: Call, key_id: str, *, shared: bool = False) -> None:
         shared: Generate a secret for HMAC-SHA256 instead of an Ed25519 key pair.
     """
     key = generate_key(key_id, "HMAC-SHA256" if shared else "Ed25519")
-    call.show({"key_id": key_id, "signing_key": key}, key)
-    if not call.as_json:
-        note(
-            "This key is secret. Put it first in HEADWATER_SIGNING_KEY, and keep the older keys "
-            "after it, separated by commas."
-        )
+    call.show(
+        {"key_id": key_id, "signing_key": key},
+        key,
+        "This key is secret. Put it first in HEADWATER_SIGNING_KEY, and keep the older keys after "
+        "it, separated by commas.",
+    )
 
 
 @signing.command()
@@ -218,11 +212,10 @@ def public(call: Call) -> None:
             "no Ed25519 key is configured, and a shared secret has no public half; generate one "
             "with `headwater keys signing generate KEY_ID` and put it into HEADWATER_SIGNING_KEY"
         )
-
-    def print_keys() -> None:
-        typer.echo("\n".join(pairs.values()))
-        for secret in (key for key in keys if not isinstance(key, Ed25519Key)):
-            note(f"Key {secret.key_id!r} is a shared secret, which has no public half.")
-
+    notes = [
+        f"Key {key.key_id!r} is a shared secret, which has no public half."
+        for key in keys
+        if not isinstance(key, Ed25519Key)
+    ]
     plain = [{"key_id": key_id, "public_key": text} for key_id, text in pairs.items()]
-    call.show(plain, print_keys)
+    call.show(plain, "\n".join(pairs.values()), *notes)

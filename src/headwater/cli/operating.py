@@ -51,7 +51,7 @@ from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 
 app = Commands()
-groups = app.group("groups", "List and drop consumer groups.", file=STORE)
+groups = Commands(app, "groups", "List and drop consumer groups.", file=STORE)
 _GROUP_COLUMNS = ("group", "workers", "waiting", "oldest", "last commit")
 _LAG_COLUMNS = ("partition", "owner", "waiting", "oldest")
 _WATCH_SECONDS = 1.0
@@ -62,14 +62,9 @@ _PRUNED = {"history": "past value", "events": "event", "records": "record"}
 def list_groups(call: Call) -> None:
     """List the consumer groups with their live workers, waiting events and last commit."""
     listed = call.run(lambda store: store.admin.groups())
-    call.show(
-        listed,
-        lambda: print_table(
-            _GROUP_COLUMNS,
-            _group_rows(listed, call.store.clock.now()),
-            empty="No consumer groups: no worker has run yet.",
-        ),
-    )
+    rows = _group_rows(listed, call.store.clock.now())
+    empty = "No consumer groups: no worker has run yet."
+    call.show_table(listed, _GROUP_COLUMNS, rows, empty=empty)
 
 
 @groups.command("drop")
@@ -332,14 +327,9 @@ def audit_log(
         )
         for entry in page.entries
     ]
-
-    def print_page() -> None:
-        columns = ("at", "actor", "action", "target", "outcome", "parameters")
-        print_table(columns, rows, empty="No administrative actions.")
-        if page.next_cursor is not None:
-            note(f"There are more; pass --cursor {page.next_cursor} to list them.")
-
-    call.show(page, print_page)
+    columns = ("at", "actor", "action", "target", "outcome", "parameters")
+    more = page.next_cursor and f"There are more; pass --cursor {page.next_cursor} to list them."
+    call.show_table(page, columns, rows, more, empty="No administrative actions.")
 
 
 @app.command(file=STORE)

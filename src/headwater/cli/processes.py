@@ -1,25 +1,29 @@
-"""The child processes that `headwater serve` starts, restarts and stops, and their links to it."""
+"""Processes that run until a signal arrives, and the children that `headwater serve` supervises."""
 
 import asyncio
+import gc
 import os
+import resource
 import signal
 import socket
 import sys
 import threading
 import time
 from asyncio.subprocess import Process
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from prometheus_client import Counter
 
 from headwater.access.guard import check_address
 from headwater.core.logging import log
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, TooManyHungThreadsError
 from headwater.http.routes.process_reports import Report, own_metrics
 from headwater.http.routing.mounts import AsgiMount
 from headwater.http.server.processes import announce_address, serve, supervise
@@ -28,17 +32,17 @@ from headwater.model.health import Health
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
+T = TypeVar("T")
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 _ABORT_SECONDS = 2.0
 _REPORT_SECONDS = 0.5
 _MAX_LINE_BYTES = 64 << 20
 # Each message of a link is a line. The supervisor asks for one report, and the child answers with
-# it; a child asks for the reports of all, and the supervisor answers with ANSWER and the reports.
+# it; a child asks for the reports of all, and the supervisor answers with them.
 _ASK_ONE = b"report\n"
 _ASK_ALL = b"reports\n"
 _READY = b"ready\n"
-_ANSWER = b"answer "
 _FORCE_SECONDS = 10.0
 _REPORTS_SECONDS = 2.0
 _LOOP_SECONDS = 0.3
@@ -52,6 +56,33 @@ API_RESTARTS = Counter(
     "headwater_api_restarts_total",
     "API processes of `headwater serve --processes N` that ended and were started again.",
 )
+
+
+def run_long(main: Coroutine[Any, Any, T]) -> T:
+    """Run a server or a worker until it ends."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems refuse the limit that they report
+        # As many files and sockets as the system allows.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with long_runner() as runner:
+        try:
+            return runner.run(main)
+        except TooManyHungThreadsError as error:
+            log.error("worker exits: too many hung threads", error=str(error))
+            log.flush()
+            sys.exit(os.EX_SOFTWARE)
+
+
+def long_runner() -> asyncio.Runner:
+    """Return a runner for a long process: on uvloop if installed, with rare collections."""
+    # Loaded modules live forever and the objects of an event die young. Collecting after every few
+    # hundred objects would take a tenth of a worker's time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)
+    return asyncio.Runner(
+        loop_factory=import_module("uvloop").new_event_loop if find_spec("uvloop") else None
+    )
 
 
 class ProcessKind(NamedTuple):
@@ -78,10 +109,7 @@ class ChildProcesses:
     """A fixed number of processes, each of which is started again when it ends."""
 
     def __init__(
-        self,
-        kinds: Sequence[ProcessKind],
-        *,
-        on_ready: Callable[[], None] = lambda: None,
+        self, kinds: Sequence[ProcessKind], *, on_ready: Callable[[], None] = lambda: None
     ) -> None:
         self._kinds = kinds
         self._on_ready = on_ready
@@ -108,14 +136,15 @@ class ChildProcesses:
 
     async def reports(self) -> Sequence[Report]:
         """Return the reports of this process and of its children, soon even if one hangs."""
-        children = await asyncio.gather(*(child.report() for child in self._children))
-        return [Report(metrics=own_metrics()), *children]
+        return [Report(metrics=own_metrics()), *await self._child_reports()]
+
+    async def _child_reports(self) -> Sequence[Report]:
+        return await asyncio.gather(*(child.report() for child in self._children))
 
     async def _answer(self) -> bytes:
         """Return the reports of all children, and the restarts, to a child that asks."""
-        children = await asyncio.gather(*(child.report() for child in self._children))
         restarts = [metric for kind in self._kinds for metric in own_metrics(kind.restarts)]
-        return msgspec.json.encode([Report(metrics=restarts), *children])
+        return msgspec.json.encode([Report(metrics=restarts), *await self._child_reports()])
 
     def _count_ready(self) -> None:
         self._starting -= 1
@@ -123,46 +152,11 @@ class ChildProcesses:
             self._on_ready()
 
 
-class _Link:
-    """The socket pair that connects a child process.
-
-    The child stops when the socket is closed, which the kernel does if this process is killed.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
-
-    async def report(self) -> Report | None:
-        """Return the report of the child, or None if it has ended."""
-        self._writer.write(_ASK_ONE)
-        return await self._reports.get()
-
-    async def listen(
-        self, answer: Callable[[], Awaitable[bytes]], on_ready: Callable[[], None]
-    ) -> None:
-        """Receive reports and answer questions until the child ends."""
-        async with asyncio.TaskGroup() as answering:
-            with suppress(OSError, ValueError):
-                while line := await self._reader.readline():
-                    if line == _READY:
-                        on_ready()
-                    elif line == _ASK_ALL:
-                        answering.create_task(self._send(answer))
-                    else:
-                        self._reports.put_nowait(_decode_report(line))
-        self._reports.put_nowait(None)
-
-    async def _send(self, answer: Callable[[], Awaitable[bytes]]) -> None:
-        self._writer.write(_ANSWER + await answer() + b"\n")
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 class _ChildProcess:
-    """One process after the other."""
+    """One process after the other, each connected by a socket pair.
+
+    A process stops when the socket is closed, which the kernel does if this process is killed.
+    """
 
     def __init__(
         self,
@@ -177,7 +171,9 @@ class _ChildProcess:
         self._answer = answer
         self._on_ready = on_ready
         self._is_ready = not kind.reports_ready
-        self._link: _Link | None = None
+        self._link: asyncio.StreamWriter | None = None
+        self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
+        """Those of the process that runs now; None when it has ended."""
         self._report: asyncio.Task[Report] | None = None
         self._stopping = asyncio.Event()
         self._pause = _FIRST_PAUSE
@@ -219,20 +215,26 @@ class _ChildProcess:
             self._link.close()
             self._link = None
 
-    def _set_ready(self) -> None:
-        if not self._is_ready and not self._stopping.is_set():
-            self._is_ready = True
-            self._on_ready()
-
     async def _run_once(self) -> str | int:
         """Run one process until it ends; return its exit code or the signal that ended it."""
         try:
-            process, link = await self._start()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                reader, link = await asyncio.open_connection(sock=ours, limit=_MAX_LINE_BYTES)
+                self._link, self._reports = link, asyncio.Queue()
+                # In a separate session Ctrl-C does not reach the child, which this process stops.
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "headwater", *self._kind.arguments),
+                    *("--supervisor", str(theirs.fileno())),
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
             if self._stopping.is_set():
                 self._close_link()
-            listening = asyncio.create_task(link.listen(self._answer, self._set_ready))
+            listening = asyncio.create_task(self._listen(reader, link, self._reports))
             try:
-                return _status(await self._wait(process))
+                code = await _ended(process)
+                return signal.Signals(-code).name if code < 0 else code
             finally:
                 self._close_link()
                 await listening
@@ -241,35 +243,28 @@ class _ChildProcess:
         finally:
             self._close_link()
 
-    async def _start(self) -> tuple[Process, _Link]:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            streams = await asyncio.open_connection(sock=ours, limit=_MAX_LINE_BYTES)
-            link = self._link = _Link(*streams)
-            # In a separate session Ctrl-C does not reach the child, which this process stops.
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "headwater", *self._kind.arguments),
-                *("--supervisor", str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        return process, link
+    async def _listen(
+        self,
+        reader: asyncio.StreamReader,
+        link: asyncio.StreamWriter,
+        reports: asyncio.Queue[Report | None],
+    ) -> None:
+        """Receive reports and answer questions until the child ends."""
 
-    async def _wait(self, process: Process) -> int:
-        try:
-            return await process.wait()
-        except asyncio.CancelledError:
-            # Two signals end a process at once.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                with suppress(ProcessLookupError):
-                    process.send_signal(number)
-            try:
-                async with asyncio.timeout(_ABORT_SECONDS):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-            raise
+        async def send_all() -> None:
+            link.write(await self._answer() + b"\n")
+
+        async with asyncio.TaskGroup() as answering:
+            with suppress(OSError, ValueError):
+                while line := await reader.readline():
+                    if line == _ASK_ALL:
+                        answering.create_task(send_all())
+                    elif line != _READY:
+                        reports.put_nowait(_decode_report(line))
+                    elif not self._is_ready and not self._stopping.is_set():
+                        self._is_ready = True
+                        self._on_ready()
+        reports.put_nowait(None)
 
     async def report(self) -> Report:
         """Return the report of the process, or that it does not answer in time."""
@@ -283,7 +278,8 @@ class _ChildProcess:
     async def _request_report(self) -> Report:
         if self._link is None:
             return self._failed("is not running and will be started again")
-        report = await self._link.report()
+        self._link.write(_ASK_ONE)
+        report = await self._reports.get()
         if report is None or report.health is None:
             return self._failed("has just ended and will be started again")
         health = msgspec.structs.replace(report.health, name=self._name, needed=False)
@@ -294,8 +290,22 @@ class _ChildProcess:
         return Report(Health(self._name, ok=False, detail=detail, needed=False))
 
 
-def _status(code: int) -> str | int:
-    return signal.Signals(-code).name if code < 0 else code
+async def _ended(process: Process) -> int:
+    """Wait for the end of a process, and end it if this task is cancelled."""
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        # Two signals end a process at once.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+        try:
+            async with asyncio.timeout(_ABORT_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        raise
 
 
 class SupervisorLink:
@@ -327,8 +337,7 @@ class SupervisorLink:
                 if line == _ASK_ONE:
                     self._send(msgspec.json.encode(Report(health(), own_metrics())) + b"\n")
                 else:
-                    reports = _decode_reports(line.removeprefix(_ANSWER))
-                    self._loop.call_soon_threadsafe(self._receive, reports)
+                    self._loop.call_soon_threadsafe(self._receive, _decode_reports(line))
         log.info("stopping with the server")
         with suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(stop)

@@ -17,7 +17,7 @@ import typer
 import yaml
 
 from headwater.cli.commands import DECLARED_ARGUMENT, STORE, Call, Commands, features_file
-from headwater.cli.output import note, pluralize, print_table
+from headwater.cli.output import note, pluralize
 from headwater.core.short_repr import printable_lines
 from headwater.declarations.hidden_inputs import unrepeatable
 from headwater.declarations.registry import Registry
@@ -32,8 +32,8 @@ from headwater.store.feature_store import FeatureStore
 from headwater.testing import temporary
 
 app = Commands()
-metrics = app.group("metrics", "Print a Grafana dashboard and Prometheus alert rules.")
-config = app.group("config", "Show the settings and where each value comes from.")
+metrics = Commands(app, "metrics", "Print a Grafana dashboard and Prometheus alert rules.")
+config = Commands(app, "config", "Show the settings and where each value comes from.")
 _FILES = {
     "features.py": "features.py.txt",
     "test_features.py": "test_features.py.txt",
@@ -167,17 +167,17 @@ def alerts(call: Call, *, docs_url: str = "docs") -> None:
 def show_config(call: Call) -> None:
     """Show every setting with its value, origin and meaning."""
     settings = list(describe(load_with_origins()))
-
-    def print_settings() -> None:
-        rows = [(s.path, s.value, s.origin, s.variable, s.description) for s in settings]
-        print_table(("setting", "value", "from", "variable", "meaning"), rows)
-        if not any(setting.origin != "default" for setting in settings):
-            note(
-                "\nAll values are defaults. To change one, set its variable or write "
-                "headwater.toml in this folder."
-            )
-
-    call.show([setting._asdict() for setting in settings], print_settings)
+    rows = [(s.path, s.value, s.origin, s.variable, s.description) for s in settings]
+    all_default = (
+        "\nAll values are defaults. To change one, set its variable or write headwater.toml in "
+        "this folder."
+    )
+    call.show_table(
+        [setting._asdict() for setting in settings],
+        ("setting", "value", "from", "variable", "meaning"),
+        rows,
+        None if any(setting.origin != "default" for setting in settings) else all_default,
+    )
 
 
 @app.command(file=STORE)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from shlex import quote
@@ -15,16 +15,23 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.commands import DECLARED_ARGUMENT, Call, Commands, features_file
+from headwater.cli.commands import (
+    DECLARED_ARGUMENT,
+    Call,
+    Commands,
+    features_file,
+    new_store_notice,
+    run,
+)
 from headwater.cli.output import is_interactive, note, print_json_line
 from headwater.cli.processes import (
     ChildProcesses,
     SupervisorLink,
+    run_long,
     serve_supervised,
     serve_with_processes,
     worker_processes,
 )
-from headwater.cli.runner import new_store_notice, run, run_long
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
@@ -74,9 +81,7 @@ def serve(
     path = features_file(call.file)
     if reload:
         given = {"--host": host, "--port": port, "--workers": workers, "--processes": processes}
-        options = [f"{name}={value}" for name, value in given.items() if value is not None]
-        options += ["--json"] if call.as_json else []
-        raise typer.Exit(_serve_with_reload(path, options))
+        raise typer.Exit(_serve_with_reload(call, given))
     store, http = call.local, call.local.settings.http
     address = (http.host if host is None else host, http.port if port is None else port)
     mounts = [mcp_mount(store)] if store.settings.mcp.enabled else []
@@ -90,31 +95,30 @@ def serve(
 
     def ready(url: str) -> None:
         announce_if_new()
-        if call.as_json:
-            print_json_line({"url": url})
-        else:
-            _print_welcome(store, path, url, workers=workers, restarted=restarted)
+        _print_welcome(call, url, workers=workers, restarted=restarted)
 
     if count > 1:
         run_long(serve_with_processes(store.settings, path, address, count, workers or 0, ready))
         return
+    children = ChildProcesses([worker_processes(path, workers)]) if workers else None
     run_long(
         serve_http(
             store,
             host=address[0],
             port=address[1],
             worker=workers is None,
-            processes=ChildProcesses([worker_processes(path, workers)]) if workers else None,
+            processes=children,
             mounts=mounts,
             on_ready=ready,
         )
     )
 
 
-def _print_welcome(
-    store: FeatureStore, path: Path, url: str, *, workers: int | None, restarted: bool
-) -> None:
-    settings = store.settings
+def _print_welcome(call: Call, url: str, *, workers: int | None, restarted: bool) -> None:
+    if call.as_json:
+        print_json_line({"url": url})
+        return
+    path, settings = features_file(call.file), call.local.settings
     place = "in Redis and Postgres" if on_servers(settings) else f"in {settings.home}"
     typer.echo(f"Serving {path} at {url} (data {place}).")
     if restarted:
@@ -124,7 +128,7 @@ def _print_welcome(
     if workers == 0:
         typer.echo(f"No worker in this process; start one: headwater worker {quote(str(path))}")
     typer.echo("\nTry in another terminal:")
-    for command in _commands_to_try(runtime_of(store).registry, quote(str(path))):
+    for command in _commands_to_try(runtime_of(call.local).registry, quote(str(path))):
         typer.echo(f"  {command}")
     typer.echo("\nPress Ctrl-C to stop.")
 
@@ -235,8 +239,9 @@ def mcp(call: Call, *, http: bool = False, host: str | None = None, port: Port =
     transports = _mcp_transports()
     if not http:
         given = {"--host": host is not None, "--port": port is not None, "--json": call.as_json}
-        for option in (option for option, is_given in given.items() if is_given):
-            raise typer.BadParameter(f"{option} is for HTTP; pass --http, too")
+        for option, is_given in given.items():
+            if is_given:
+                raise typer.BadParameter(f"{option} is for HTTP; pass --http, too")
         # The protocol owns standard output; a features file may print.
         with redirect_stdout(sys.stderr):
             store = call.local
@@ -270,16 +275,19 @@ def _mcp_transports() -> ModuleType:
     return transports
 
 
-def _serve_with_reload(file: Path, options: Sequence[str]) -> int:
+def _serve_with_reload(call: Call, options: Mapping[str, object]) -> int:
     """Serve a features file until a signal arrives, and return the exit code."""
-    # The child gets its own session, so that a signal reaches it only through this process.
-    command = serve = [sys.executable, "-m", "headwater", "serve", str(file), *options]
+    file = features_file(call.file)
+    serve = [sys.executable, "-m", "headwater", "serve", str(file)]
+    serve += [f"{name}={value}" for name, value in options.items() if value is not None]
+    command = serve = [*serve, "--json"] if call.as_json else serve
     received: list[int] = []
     for number in stop_signals():
         signal.signal(number, lambda number, _: received.append(number))
     folder = locate(file).root
     while True:
         seen = _modified_times(folder)
+        # In its own session, so that a signal reaches it only through this process.
         child = subprocess.Popen(command, start_new_session=True)
         has_ended = False
         while not received and _modified_times(folder) == seen:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from headwater import FeatureStore, Index, ServiceEvent, Worker, entity, feature
-from headwater.cli.runner import run_long
+from headwater.cli.processes import run_long
 from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from headwater import FeatureStore, Worker, entity, feature
-from headwater.cli.runner import run_long
+from headwater.cli.processes import run_long
 
 store = FeatureStore()
 LAST = "u7"
