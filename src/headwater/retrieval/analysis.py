@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from unicodedata import normalize
 
@@ -23,7 +24,6 @@ _MARKS = (
     "\u0abc-\u0acd\u0b01-\u0b03\u0b3c-\u0b4d\u0b82\u0bbe-\u0bcd\u0c00-\u0c04\u0c3e-\u0c4d"
     "\u0c81-\u0c83\u0cbc-\u0ccd\u0d00-\u0d03\u0d3b-\u0d4d\u0d81-\u0d83\u0dca-\u0ddf"
 )
-_RUNS = re.compile(rf"([{_UNSPACED}]+)|[^\W_{_UNSPACED}](?:[^\W_{_UNSPACED}]|[{_MARKS}])*")
 _APOSTROPHES = re.compile(r"(?<=\w)['’](?:s\b)?")
 _ENGLISH = re.compile(r"[a-z]{4,}")
 _ENDINGS = ("che", "she", "sse", "xe", "zze", "oe")
@@ -42,8 +42,15 @@ def terms(text: str) -> list[str]:
     return list(_terms(_APOSTROPHES.sub("", folded)))
 
 
+@cache
+def _runs() -> re.Pattern[str]:
+    """Compile the pattern of words on first use: that takes longer than to load this package."""
+    word = rf"[^\W_{_UNSPACED}]"
+    return re.compile(rf"([{_UNSPACED}]+)|{word}(?:{word}|[{_MARKS}])*")
+
+
 def _terms(folded: str) -> Iterator[str]:
-    for match in _RUNS.finditer(folded):
+    for match in _runs().finditer(folded):
         run = match[0]
         if match[1] is None:
             yield _singular(run[:MAX_TERM])

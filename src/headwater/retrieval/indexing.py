@@ -23,6 +23,7 @@ from headwater.model.indexes import (
     batches,
 )
 from headwater.ports import DocumentWrite, Embedding, IndexedChunk, IndexVersion
+from headwater.retrieval.analysis import terms
 from headwater.retrieval.document_checks import PlainDocument, checked_document, checked_id
 from headwater.retrieval.generations import Generations
 
@@ -120,11 +121,8 @@ class Indexer:
             writes = await self.prepare(index, version, changed, "load")
             if writes:
                 await self.write(index, writes)
-            loaded = LoadReport(
-                loaded.documents + len(writes),
-                loaded.chunks + sum(len(write.chunks) for write in writes),
-                loaded.unchanged + len(plain) - len(changed),
-            )
+            chunks = sum(len(write.chunks) for write in writes)
+            loaded = loaded.plus(LoadReport(len(writes), chunks, len(plain) - len(changed)))
             if progress is not None:
                 progress(loaded)
         return loaded
@@ -261,17 +259,15 @@ def _preload() -> None:
 async def _split_all(
     index: str, documents: Sequence[PlainDocument], spec: IndexSpec
 ) -> list[list[_Piece]]:
-    if sum(len(document.text) for document in documents) <= _SPLIT_INLINE:
+    def split_all() -> list[list[_Piece]]:
         return [_pieces(index, document, spec) for document in documents]
-    return await asyncio.to_thread(
-        lambda: [_pieces(index, document, spec) for document in documents]
-    )
+
+    is_short = sum(len(document.text) for document in documents) <= _SPLIT_INLINE
+    return split_all() if is_short else await asyncio.to_thread(split_all)
 
 
 def _pieces(index: str, document: PlainDocument, spec: IndexSpec) -> list[_Piece]:
-    # Their patterns take longer to compile than the rest of this package to load.
-    from headwater.retrieval.analysis import terms  # noqa: PLC0415
-    from headwater.retrieval.chunking import split  # noqa: PLC0415
+    from headwater.retrieval.chunking import split  # noqa: PLC0415 - compiling its patterns is slow
 
     seen: Counter[str] = Counter()
     pieces = []

@@ -47,7 +47,12 @@ async def version_at(
     generations = await vectors.generations(index.name)
     generation = _generation(generations, moment)
     if generation is None:
-        if moment.generation is None and _is_before_all(generations, moment):
+        # Its first generation tells when an index began, unless that is gone.
+        first = generations[0] if generations else None
+        is_before_all = first is None or (
+            first.number == 1 and to_micros(first.created_at) > moment.micros
+        )
+        if moment.generation is None and is_before_all:
             return None
         raise _gone(index, moment)
     if (
@@ -95,28 +100,14 @@ def _time(as_of: object, clock: Clock) -> datetime | None:
 
 def _generation(generations: Sequence[Generation], moment: _Moment) -> Generation | None:
     """Return the generation that was searched at a moment, if it is still there."""
+    if moment.generation is not None:
+        return next((gen for gen in generations if gen.number == moment.generation), None)
     for generation in generations:
-        if moment.generation is not None:
-            if generation.number == moment.generation:
-                return generation
-        elif _is_active_at(generation, moment.micros):
+        began, ended = generation.activated_at, generation.retired_at
+        has_begun = began is not None and to_micros(began) <= moment.micros
+        if has_begun and (ended is None or moment.micros < to_micros(ended)):
             return generation
     return None
-
-
-def _is_active_at(generation: Generation, micros: int) -> bool:
-    began, ended = generation.activated_at, generation.retired_at
-    if began is None or to_micros(began) > micros:
-        return False
-    return ended is None or micros < to_micros(ended)
-
-
-def _is_before_all(generations: Sequence[Generation], moment: _Moment) -> bool:
-    """Return whether an index did not exist at a moment; earlier generations may be gone."""
-    if not generations:
-        return True
-    first = generations[0]
-    return first.number == 1 and to_micros(first.created_at) > moment.micros
 
 
 def _gone(index: IndexDef, moment: _Moment) -> IndexVersionGoneError:

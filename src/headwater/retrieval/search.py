@@ -25,6 +25,7 @@ from headwater.features.services import Services
 from headwater.features.user_calls import LimitedCalls, Raising
 from headwater.model.values import check_utf8
 from headwater.ports import Embedding, Filter, Hit, Hits, IndexVersion, VectorQuery
+from headwater.retrieval.analysis import terms
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.past_versions import AsOf, version_at
 
@@ -180,8 +181,6 @@ class _Search(NamedTuple):
         A ranking that is fused is of chunks that have most of them: a question's common words are
         in many chunks, which would displace the answers.
         """
-        from headwater.retrieval.analysis import terms  # noqa: PLC0415 - its patterns
-
         words = terms(self.query)
         is_fused = self.options.mode == "hybrid"
         enough = math.ceil(len(set(words)) * _FUSED_SHARE) if is_fused else 1

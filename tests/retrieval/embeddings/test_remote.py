@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from typing import Any
 
 import pytest
 
-from headwater.errors import DeclarationError, EmbeddingError, MissingApiKeyError, MissingExtraError
+from headwater.errors import DeclarationError, EmbeddingError, MissingApiKeyError
 from tests.engine.support import until
 from tests.retrieval.embeddings.provider_server import KEY, ProviderServer, Reply, vector_of
 from tests.retrieval.embeddings.support import Open, declared, vector
@@ -167,16 +166,6 @@ def test_an_embedder_that_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(DeclarationError, match=r"^app\.py:7: index 'docs': .*" + problem):
         opened(**settings).of(declared(embedder, dimensions=None if "unk" in embedder else 8))
-
-
-@pytest.mark.parametrize(("provider", "extra"), [("openai", "openai"), ("cohere", "cohere")])
-def test_a_missing_http_client_names_the_extra(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, provider: str, extra: str
-) -> None:
-    monkeypatch.delitem(sys.modules, "headwater.retrieval.embeddings.remote", raising=False)
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(MissingExtraError, match=rf"pip install 'headwater\[{extra}\]'"):
-        opened(provider=provider).of(declared())
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature
-from headwater.errors import IndexMismatchError, MissingApiKeyError, MissingExtraError
+from headwater.errors import IndexMismatchError, MissingApiKeyError
 from headwater.settings.schema import Settings
 from tests.engine.support import records
 from tests.retrieval.embeddings.provider_server import ANSWERED, KEY, ProviderServer, error
@@ -145,15 +143,3 @@ async def test_a_store_warns_of_embedders_that_cannot_be_used(
         with pytest.raises(MissingApiKeyError, match="or choose a provider that needs none"):
             await store.search("docs", "nothing is indexed")
         assert await store.search("docs", "words need no key", mode="text") == []
-
-
-async def test_a_missing_extra_is_named_by_a_search_of_an_empty_index(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "headwater.retrieval.embeddings.remote", None)
-    store = FeatureStore(settings=settings)
-    Index(store, "docs", embedder="openai")
-    async with store:
-        with pytest.raises(MissingExtraError, match=r"headwater\[openai\]"):
-            await store.search("docs", "nothing is indexed")
-    assert "needs the extra 'openai'" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.core.thread_offload import Offload
 from headwater.declarations.indexes import EmbedFunction, IndexDef
-from headwater.errors import ConfigError, DeclarationError, MissingExtraError
+from headwater.errors import ConfigError, DeclarationError
 from headwater.ports import Cache
 from headwater.retrieval.embeddings.embedder import Embedder
 from headwater.settings.schema import Settings
@@ -39,8 +39,7 @@ class Embedders:
     def of(self, definition: IndexDef) -> Embedder:
         """Return the embedder that an index declares, or that of the settings.
 
-        Raise DeclarationError if there is none, or if its dimensions are unknown, and
-        MissingExtraError if its HTTP client is not installed.
+        Raise DeclarationError if there is none, or if its dimensions are unknown.
         """
         declared = definition.embedder
         try:
@@ -48,8 +47,6 @@ class Embedders:
                 return self._of_function(definition, declared)
             provider, model, dimensions = self._chosen(declared, definition)
             return self._get(provider, model or None, dimensions or None)
-        except MissingExtraError:
-            raise
         except ConfigError as error:
             problem = f"index {definition.name!r}: {error}"
             raise DeclarationError(problem, definition.location) from error

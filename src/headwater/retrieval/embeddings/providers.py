@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Sequence, Sized
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater.core.batching import batched
 from headwater.core.clock import Clock
@@ -19,7 +19,6 @@ from headwater.errors import (
     EmbeddingError,
     HeadwaterError,
     MissingApiKeyError,
-    MissingExtraError,
 )
 from headwater.errors.hints import nearest
 from headwater.features.user_calls import LimitedCalls, Raising
@@ -33,15 +32,13 @@ from headwater.retrieval.embeddings.embedder import (
 )
 from headwater.retrieval.embeddings.local import LexicalEmbedder, LocalModel, check_model_files
 from headwater.retrieval.embeddings.minilm import model_folder
+from headwater.retrieval.embeddings.remote import Connections, RemoteModel
 from headwater.retrieval.embeddings.vectors import to_embeddings
 from headwater.retrieval.embeddings.wire import FORMATS, ProviderEndpoint, WireFormat
 from headwater.settings.groups import EmbeddingSettings
 from headwater.settings.kinds import rates_of
 from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
-
-if TYPE_CHECKING:
-    from headwater.retrieval.embeddings.remote import Connections
 
 # The index keeps the embeddings of documents; the cache only saves paying twice for a batch of a
 # call that failed in another.
@@ -130,10 +127,6 @@ class Providers:
     def _create_remote(
         self, provider: str, wire: WireFormat, model: str | None, dimensions: int | None
     ) -> Embedder:
-        try:
-            from headwater.retrieval.embeddings.remote import Connections, RemoteModel  # noqa: PLC0415 - optional
-        except ImportError as error:
-            raise MissingExtraError(f"the provider {provider!r}", wire.extra) from error
         model = model or wire.default_model
         dimensions = dimensions or wire.models.get(model, (None,))[0]
         if dimensions is None:

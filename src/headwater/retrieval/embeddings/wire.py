@@ -45,8 +45,6 @@ class ProviderEndpoint(NamedTuple):
 class WireFormat(Protocol):
     """How one provider is called."""
 
-    extra: ClassVar[str]
-    """The extra of the package that installs the HTTP client."""
     base_url: ClassVar[str]
     """The provider's own address; empty if each customer has another."""
     variable: ClassVar[str]
@@ -90,7 +88,6 @@ class _Items(msgspec.Struct):
 class OpenAIFormat(WireFormat):
     """OpenAI, and the many servers that offer its API."""
 
-    extra = "openai"
     base_url = "https://api.openai.com/v1"
     path = "/embeddings"
     variable = "OPENAI_API_KEY"
@@ -179,7 +176,6 @@ class _CohereAnswer(msgspec.Struct):
 class CohereFormat(WireFormat):
     """Cohere, by the second version of its API."""
 
-    extra = "cohere"
     base_url = "https://api.cohere.com/v2"
     path = "/embed"
     variable = "COHERE_API_KEY"
