@@ -35,8 +35,7 @@ from headwater.errors import (
 from headwater.features.call_scope import calling, current_reads, current_scope, tracking
 from headwater.features.caller_limits import LimitedCaller, limited_caller
 from headwater.features.read_tracking import OnFailure, Reads, TrackedContext
-from headwater.features.reader import Reader
-from headwater.features.references import ReferenceOwner, References
+from headwater.features.reader import Reader, ReferenceOwner, References
 from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
 from headwater.features.user_calls import Raising, is_mistake

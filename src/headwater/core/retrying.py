@@ -14,6 +14,8 @@ from headwater.core.clock import Clock
 
 T = TypeVar("T")
 
+_MOST_DOUBLINGS = 64
+
 
 class Pause(NamedTuple):
     """The outcome of an attempt that is made again after some seconds."""
@@ -39,7 +41,7 @@ def backoff(attempt: int, first: float, longest: float) -> float:
 
     It is random so that clients that failed together do not return together.
     """
-    most: float = min(first * 2**attempt, longest)
+    most: float = min(first * 2 ** min(attempt, _MOST_DOUBLINGS), longest)
     return random.uniform(most / 2, most)
 
 

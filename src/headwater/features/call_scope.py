@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headwater.core.clock import to_micros
+from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ReplayWriteError
@@ -296,3 +296,37 @@ def check_allowed_in_handler(verb: str) -> None:
     transaction = current_scope().transaction
     if transaction is not None:
         transaction.check_allowed(verb)
+
+
+class ScopeClock:
+    """The store's clock, as ``store.clock`` gives it to functions.
+
+    A value that is computed for a row of a frame, in a replay or in a backfill sees the time of
+    that row, record or event. Pauses and elapsed time are real also there.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.real = real_clock(clock)
+
+    def now(self) -> datetime:
+        """Return the time, or the moment of the past that is computed here."""
+        moment = current_scope().moment
+        return self.real.now() if moment is None else from_micros(moment)
+
+    def micros(self) -> int:
+        """Return the same in microseconds since the epoch."""
+        moment = current_scope().moment
+        return self.real.micros() if moment is None else moment
+
+    def monotonic(self) -> int:
+        """Return microseconds that pass also while the past is computed."""
+        return self.real.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self.real.sleep(seconds)
+
+
+def real_clock(clock: Clock) -> Clock:
+    """Return the clock that does not depend on the scope, as leases and stored rows need it."""
+    return clock.real if isinstance(clock, ScopeClock) else clock

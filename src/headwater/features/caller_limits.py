@@ -16,7 +16,7 @@ from headwater.declarations.registry import Registry
 from headwater.errors import CallerLimitError, InvalidInputError
 from headwater.errors.hints import quoted
 from headwater.features.call_scope import current_scope
-from headwater.model.callers import Caller, CallerLimits, current_caller
+from headwater.model.callers import CallerLimits, current_caller
 from headwater.model.values import Part, ServiceEvent
 
 
@@ -42,13 +42,11 @@ class LimitedCaller:
         if entities is not None and entity not in entities:
             raise self._error(f"{subject} is not among {_listed(entities)}")
 
-    def check_id(self, entity_id: str) -> None:
+    def check_id(self, entity_id: str, subject: str = "") -> None:
         """Check that an entity or a document belongs to the tenant."""
-        self._check_id(entity_id, f"the id {quoted(entity_id)}")
-
-    def _check_id(self, entity_id: str, subject: str) -> None:
         tenant = self.limits.tenant
         if not entity_id.startswith(tenant):
+            subject = subject or f"the id {quoted(entity_id)}"
             raise self._error(f"{subject} does not begin with {tenant!r}")
 
     def check_features(
@@ -79,12 +77,9 @@ class LimitedCaller:
                     f"features of {_listed(entities)}"
                 )
 
-    def check_index(self, index: str) -> None:
+    def check_index(self, index: str, subject: str = "") -> None:
         """Check an index; a tenant may use only indexes that its key names."""
-        self._check_index(index, f"the index {quoted(index)}")
-
-    def _check_index(self, index: str, subject: str) -> None:
-        indexes = self.limits.indexes
+        indexes, subject = self.limits.indexes, subject or f"the index {quoted(index)}"
         if indexes is None and self.limits.tenant:
             raise self._error(
                 f"{subject} may hold documents of other tenants, and the key does not name it"
@@ -133,10 +128,10 @@ class LimitedCaller:
             match part:
                 case ("feature", entity, _, entity_id) | ("entity", entity, entity_id):
                     self._check_class(entity, "an entity that the function reads")
-                    self._check_id(entity_id, "the id of an entity that the function reads")
+                    self.check_id(entity_id, "the id of an entity that the function reads")
                 case ("index", index, _) | ("document", index, _):
                     if index:
-                        self._check_index(index, "an index that the function reads")
+                        self.check_index(index, "an index that the function reads")
                 case ("other", source):
                     raise self._error(f"limits do not apply to {source}, which the function reads")
                 case ("chunk", _):
@@ -157,14 +152,10 @@ def limited_caller() -> LimitedCaller | None:
     caller = current_caller()
     if caller is None or caller.limits is None:
         return None
-    return _outside_of_functions(caller, caller.limits)
-
-
-def _outside_of_functions(caller: Caller, limits: CallerLimits) -> LimitedCaller | None:
     scope = current_scope()
     if scope.call is not None or scope.transaction is not None or scope.replay is not None:
         return None
-    return LimitedCaller(caller.name, limits)
+    return LimitedCaller(caller.name, caller.limits)
 
 
 def check_index_limits(index: IndexDef) -> None:
@@ -192,16 +183,13 @@ def named_entities(
     named = []
     for entity in entities:
         value = inputs.get(entity.id_field)
-        if value is not None:
-            named.append((entity.name, _text(entity, value)))
+        if value is None:
+            continue
+        try:
+            named.append((entity.name, entity.text_id(value)))
+        except InvalidInputError:
+            named.append((entity.name, str(value)))
     return named
-
-
-def _text(entity: EntityDef, value: Any) -> str:
-    try:
-        return entity.text_id(value)
-    except InvalidInputError:
-        return str(value)
 
 
 def _listed(names: Iterable[str]) -> str:

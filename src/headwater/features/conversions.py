@@ -24,14 +24,14 @@ from headwater.model.values import Cell, Cells, EntityKey, decode_cells, encode_
 from headwater.ports import Batch, EntityState, HistoryRow, PastValue, Standing
 
 
-class _Stored(Protocol):
+class _HasMoment(Protocol):
     """A stored value: a cell, or a value of history."""
 
     @property
     def as_of(self) -> Any: ...
 
 
-V = TypeVar("V", bound=_Stored)
+V = TypeVar("V", bound=_HasMoment)
 P = ParamSpec("P")
 T = TypeVar("T")
 Call = Callable[..., Coroutine[Any, Any, Any]]

@@ -76,7 +76,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_CachedDerivation).decode
 
 
-class _Known(NamedTuple):
+class _Remembered(NamedTuple):
     """A derivation that a process knows, and the series of each feature that was read."""
 
     written_at: int
@@ -95,7 +95,7 @@ class DerivationCache:
         self._cache = backends.cache
         self._notes = backends.notes
         self._registry = registry
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._remembered: dict[tuple[str, str], _Remembered] = {}
         self.known_drops = 0
         """How often the cache had been dropped when it was last asked."""
 
@@ -103,7 +103,7 @@ class DerivationCache:
         """Return how often the cache was dropped; forget what is from before the last drop."""
         drops = await self._cache.drops()
         if drops != self.known_drops:
-            self._known.clear()
+            self._remembered.clear()
             self.known_drops = drops
         return drops
 
@@ -121,7 +121,7 @@ class DerivationCache:
         """
         own, series = feature.series, self._series(derivation.provenance)
         if drops == self.known_drops:
-            self._remember(own, entity_id, _Known(written_at, series, derivation))
+            self._remember(own, entity_id, _Remembered(written_at, series, derivation))
         value = _encode(
             _CachedDerivation(
                 derivation.provenance,
@@ -139,7 +139,7 @@ class DerivationCache:
 
     async def get(self, feature: str, entity_id: str, written_at: int) -> Derivation | None:
         """Return the derivation of a value; None if it was lost, or a declaration has changed."""
-        kept = self._known.get((feature, entity_id))
+        kept = self._remembered.get((feature, entity_id))
         if kept is not None and kept.written_at == written_at:
             return kept.derivation if self._is_served(kept.series) else None
         for cache in (self._notes, self._cache):
@@ -148,7 +148,7 @@ class DerivationCache:
                 stored = _decode(cached.value)
                 derivation = self._unpacked(stored)
                 if derivation is not None:
-                    kept = _Known(written_at, stored.series or {}, derivation)
+                    kept = _Remembered(written_at, stored.series or {}, derivation)
                     self._remember(feature, entity_id, kept)
                 return derivation
         return None
@@ -232,10 +232,10 @@ class DerivationCache:
             for inner in inputs
         )
 
-    def _remember(self, feature: str, entity_id: str, known: _Known) -> None:
-        if len(self._known) >= _MAX_REMEMBERED:
-            self._known.clear()
-        self._known[feature, entity_id] = known
+    def _remember(self, feature: str, entity_id: str, remembered: _Remembered) -> None:
+        if len(self._remembered) >= _MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[feature, entity_id] = remembered
 
 
 def _key(feature: str, entity_id: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,6 +12,7 @@ from prometheus_client import Gauge
 from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
+from headwater.core.retrying import backoff
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     BackendUnavailableError,
@@ -28,15 +28,15 @@ from headwater.errors import (
 )
 from headwater.features.batch_state import BatchState, StagedChanges
 from headwater.features.call_scope import CallScope
-from headwater.features.failure_texts import FailureTexts, own_error
 from headwater.features.services import Services
+from headwater.features.user_calls import FailureTexts, own_error
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.values import with_own_payload
 from headwater.ports import Delivery, Failure, Handled
 
-_FIRST_PAUSE_MICROS = 100_000
-_MAX_PAUSE_MICROS = 30_000_000
-_MAX_DOUBLINGS = 16
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 30.0
+_MICROS = 1_000_000
 _WRAPPERS = (FunctionRaisedError, RetrieverFailedError, ContextFailedError)
 _PERMANENT = (DeclarationError, HungHandlerError, InvalidInputError, UnknownNameError)
 BREAKER_OPEN = Gauge(
@@ -56,7 +56,7 @@ class EventHandlers:
         self._clock = services.clock
         worker = services.settings.worker
         self._breakers = CircuitBreakers(worker.breaker_threshold)
-        self._budget_micros = round(worker.retry_budget * 1_000_000)
+        self._budget_micros = round(worker.retry_budget * _MICROS)
         self._budgets: dict[int, RetryBudget] = {}
         self._texts = FailureTexts(private=services.settings.record.is_private)
         self.handle = services.interceptors.call("event", self._handle)
@@ -75,7 +75,9 @@ class EventHandlers:
         failures: list[Failure] = []
         retries = 0
         if delivery.only is not None and not features:
-            failures.append(_undeclared(delivery.only, self._clock.now()))
+            # The feature of a redriven event is gone: the event must not be lost.
+            problem = "no declared feature of this name is triggered by the event"
+            failures.append(Failure(delivery.only, problem, "", 1, self._clock.now()))
         for feature in features:
             changes = await self._attempt(state, feature, delivery, moment, slot)
             if isinstance(changes, Exception):
@@ -110,7 +112,12 @@ class EventHandlers:
         """
         first_failed_at, attempts = self._clock.now(), 1
         retry_until = self._clock.monotonic() + self._budget_micros
-        while attempts <= feature.max_retries and self._may_retry(feature, error, retry_until):
+        while (
+            attempts <= feature.max_retries
+            and not is_permanent(error)
+            and not self._breakers.is_open(feature.series)
+            and self._clock.monotonic() < retry_until
+        ):
             await self._wait(state.partition, attempts, retry_until)
             result = await self._attempt(state, feature, delivery, moment, slot)
             attempts += 1
@@ -127,17 +134,13 @@ class EventHandlers:
             first_failed_at,
         )
 
-    def _may_retry(self, feature: FeatureDef, error: Exception, retry_until: int) -> bool:
-        if is_permanent(error) or self._breakers.is_open(feature.series):
-            return False
-        return self._clock.monotonic() < retry_until
-
     async def _wait(self, partition: int, attempts: int, retry_until: int) -> None:
         """Wait before the next attempt, as long as the partition's retry budget allows."""
         budget = self._budgets.setdefault(partition, RetryBudget(self._budget_micros))
         now = self._clock.monotonic()
-        micros = budget.spend(min(backoff(attempts - 1), retry_until - now), now)
-        await self._clock.sleep(micros / 1_000_000)
+        pause = backoff(attempts - 1, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+        micros = budget.spend(min(round(pause * _MICROS), retry_until - now), now)
+        await self._clock.sleep(micros / _MICROS)
 
     async def _attempt(
         self, state: BatchState, feature: FeatureDef, delivery: Delivery, moment: int, slot: Slot
@@ -175,13 +178,6 @@ def _handler_error(feature: FeatureDef, error: HeadwaterError) -> Exception:
     return own_error(feature.name, error)
 
 
-def _undeclared(feature: str, now: datetime) -> Failure:
-    """Return the failure of a redriven event whose feature is gone: it must not be lost."""
-    return Failure(
-        feature, "no declared feature of this name is triggered by the event", "", 1, now
-    )
-
-
 def dead_letters(
     delivery: Delivery, partition: int, failures: Sequence[Failure], now: datetime
 ) -> list[DeadLetter]:
@@ -210,12 +206,6 @@ def is_permanent(error: Exception) -> bool:
     return isinstance(error, _PERMANENT)
 
 
-def backoff(attempt: int) -> int:
-    """Return the microseconds to wait after a failed attempt: doubling, with jitter, bounded."""
-    doubled = _FIRST_PAUSE_MICROS * 2 ** min(attempt, _MAX_DOUBLINGS)
-    return int(min(_MAX_PAUSE_MICROS, doubled) * random.uniform(0.5, 1.5))
-
-
 class RetryBudget:
     """The time that a partition may still wait before retries, in microseconds.
 
@@ -228,12 +218,12 @@ class RetryBudget:
         self._left = most
         self._counted_until = 0
 
-    def spend(self, wanted: int, now: int) -> int:
-        """Return how long a handler may wait from now on: less than wanted if little is left."""
+    def spend(self, pause: int, now: int) -> int:
+        """Return how long a handler may wait from now on: less than asked if little is left."""
         if now > self._counted_until:
             self._left = min(self._most, self._left + now - self._counted_until)
             self._counted_until = now
-        until = min(now + wanted, self._counted_until + self._left)
+        until = min(now + pause, self._counted_until + self._left)
         if until > self._counted_until:
             self._left -= until - self._counted_until
             self._counted_until = until

@@ -128,14 +128,14 @@ class Plans:
         Raise InvalidInputError if a version that was served then has been dropped.
         """
         key: _PlanKey = (self._registry.revision, self._registry.era(moment), *names)
-        return self._plans.get(key) or self._keep(key, self._past_plan(names, moment))
-
-    def _past_plan(self, names: Sequence[FeatureRef], moment: datetime) -> Plan:
-        present, past = self._registry.features, self._registry.past_names
-        named = [feature_name(name) for name in names]
-        needed = chain.from_iterable(graph.levels(present, named))
-        features = {**present, **{name: past.at(present[name], moment) for name in needed}}
-        return self._make_plan(named, features)
+        plan = self._plans.get(key)
+        if plan is None:
+            present, past = self._registry.features, self._registry.past_names
+            named = [feature_name(name) for name in names]
+            needed = chain.from_iterable(graph.levels(present, named))
+            features = {**present, **{name: past.at(present[name], moment) for name in needed}}
+            plan = self._keep(key, self._make_plan(named, features))
+        return plan
 
     def _keep(self, key: _PlanKey, plan: Plan) -> Plan:
         if len(self._plans) >= _MAX_PLANS:

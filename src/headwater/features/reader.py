@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,15 @@ from headwater.core.metrics import TallyCounter
 from headwater.core.templates import as_text
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
-from headwater.errors import FeatureFailedError, FeatureValueError, StoreLostError
+from headwater.declarations.registry import Registry
+from headwater.errors import (
+    FeatureFailedError,
+    FeatureValueError,
+    InvalidInputError,
+    StoreLostError,
+    UnknownReferenceError,
+)
+from headwater.errors.hints import Location
 from headwater.features.call_scope import (
     CallScope,
     Past,
@@ -137,7 +145,8 @@ class Reader:
         cells, now, evidence = await self._cells(plan, ids, scope)
         rows = self._stored_rows(plan, ids, cells, now)
         if plan.caught_up and scope.reads is not None:
-            evidence = await self._evidence(plan, rows, evidence, past)
+            if past is None:  # the past has it recorded
+                evidence = await self._evidence(plan, rows, evidence)
             apply_rules(plan, ids, cells, rows, past, evidence)
         if plan.computed:
             stored_rows = zip(ids, cells, rows, strict=True)
@@ -182,11 +191,9 @@ class Reader:
         return cells, self._clock.micros(), evidence
 
     async def _evidence(
-        self, plan: Plan, rows: Sequence[FeatureRow], known: Evidence, past: Past | None
+        self, plan: Plan, rows: Sequence[FeatureRow], waiting: Evidence
     ) -> Evidence:
-        """Return what shows that the values of a read are current; the past has it recorded."""
-        if past is not None:
-            return known
+        """Return what shows that the values of a read are current."""
         runs = {
             feature.name: await self._outcomes.last_success(feature)
             for feature in plan.caught_up
@@ -197,7 +204,7 @@ class Reader:
             for feature in plan.caught_up
             if feature.triggers
         }
-        return known._replace(runs=runs, missed=missed)
+        return waiting._replace(runs=runs, missed=missed)
 
     async def _with_moments(self, plan: Plan, ids: Sequence[str]) -> tuple[list[Cells], Evidence]:
         """Return cells, and which events of their partitions and entities are not in them."""
@@ -235,20 +242,16 @@ class Reader:
             except FeatureValueError as error:
                 if len(ids) == 1:
                     raise
-                self._report_unreadable(entity_id, error)
+                if error.feature not in self._unreadable:
+                    self._unreadable.add(error.feature)
+                    log.warning(
+                        "stored value cannot be read",
+                        feature=error.feature,
+                        entity_id=entity_id,
+                        error=str(error),
+                    )
                 rows.append({f.name: _readable(f, state, now) for f in plan.stored})
         return rows
-
-    def _report_unreadable(self, entity_id: str, error: FeatureValueError) -> None:
-        """Log the first value of each feature that does not fit the declared type."""
-        if error.feature not in self._unreadable:
-            self._unreadable.add(error.feature)
-            log.warning(
-                "stored value cannot be read",
-                feature=error.feature,
-                entity_id=entity_id,
-                error=str(error),
-            )
 
     async def _compute_row(
         self, plan: Plan, entity_id: str, cells: Cells, row: FeatureRow, now: int
@@ -323,7 +326,7 @@ class Reader:
         reads, is_stored = Reads(), feature.kept and current_scope().is_shareable
         drops = await self.follow_drops() if is_stored else 0
         with (
-            OnFailure(partial(_track_provenance, reads)),
+            OnFailure(lambda: current_reads().provenance.update(reads.provenance)),
             tracking(reads),
             self._calls.deadline.slot() as slot,
         ):
@@ -383,11 +386,6 @@ class Reader:
             await self._online.put([change])
         else:
             await scope.transaction.add_to_history(change)
-
-
-def _track_provenance(reads: Reads) -> None:
-    """Track, for the function around, the provenance of a value that could not be computed."""
-    current_reads().provenance |= reads.provenance
 
 
 def _abandoned(feature: FeatureDef, error: BaseException) -> None:
@@ -493,3 +491,47 @@ class StoreLoss:
             # Set after the answer: until then concurrent reads ask too, and no read goes ahead
             # of the answer.
             self.known, self._ask_at = None, time.monotonic() + _ASK_SECONDS
+
+
+class ReferenceOwner(NamedTuple):
+    """The context or retriever whose template refers to features, for messages."""
+
+    name: str
+    location: Location
+
+
+class References:
+    """Reads features for the entities whose ids are arguments of a call."""
+
+    def __init__(self, registry: Registry, reader: Reader) -> None:
+        self._registry = registry
+        self._reader = reader
+
+    async def read(
+        self, names: Sequence[str], arguments: Mapping[str, Any], owner: ReferenceOwner
+    ) -> dict[str, Any]:
+        """Return the values of features, each read for the entity that the arguments name."""
+        by_id_field: dict[str, list[str]] = {}
+        for name in names:
+            field = id_field(self._registry, name, arguments, owner)
+            by_id_field.setdefault(field, []).append(name)
+        rows = await asyncio.gather(
+            *(self._reader.read(group, [arguments[field]]) for field, group in by_id_field.items())
+        )
+        return {name: value.value for (row,) in rows for name, value in row.items()}
+
+
+def id_field(
+    registry: Registry, name: str, parameters: Container[str], owner: ReferenceOwner
+) -> str:
+    """Return the parameter that holds the id of the feature's entity; raise if there is none."""
+    if name not in registry.features:
+        template = f"a template of {owner.name}"
+        raise UnknownReferenceError(template, "feature", name, registry.features, owner.location)
+    field = registry.features[name].entity.id_field
+    if field not in parameters:
+        raise InvalidInputError(
+            f"{owner.name}: a template names {name!r}, so the function needs a parameter "
+            f"{field!r} that says whose {name} it is"
+        )
+    return field

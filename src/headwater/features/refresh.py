@@ -29,22 +29,15 @@ from headwater.features import schedule as ticks
 from headwater.features.batch_state import BatchState, HandlerTransaction, StagedChanges
 from headwater.features.call_scope import CallScope
 from headwater.features.cells import is_same_value
-from headwater.features.derivation_cache import Derivation, DerivationCache
-from headwater.features.failure_texts import FailureTexts, own_error
+from headwater.features.derivation_cache import DerivationCache
 from headwater.features.query_rows import query_columns, query_values
 from headwater.features.read_tracking import Reads
 from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.services import Services
+from headwater.features.user_calls import FailureTexts, own_error
 from headwater.features.value_freshness import derivation_of
 from headwater.model.values import Cell, ServiceEvent
-from headwater.ports import (
-    Change,
-    Delivery,
-    Failure,
-    Handled,
-    Lease,
-    Point,
-)
+from headwater.ports import Change, Delivery, Failure, Handled, Lease, Point
 
 DELAY = Gauge(
     "headwater_refresh_delay_seconds",
@@ -64,7 +57,7 @@ class Refreshed(msgspec.Struct, frozen=True):
     follow_up: ServiceEvent | None = None
 
 
-class _Run(NamedTuple):
+class _BegunRun(NamedTuple):
     """A run that has pages left, and the lease under which it began."""
 
     epoch: int
@@ -82,7 +75,7 @@ class Refresh:
         self._clock = services.clock
         self._concurrency = services.settings.worker.concurrency
         self._group = services.settings.worker.consumer_group
-        self._running: dict[tuple[str, int], _Run] = {}
+        self._running: dict[tuple[str, int], _BegunRun] = {}
         self._texts = FailureTexts(private=services.settings.record.is_private)
         self._outcomes = RefreshOutcomes(services.backends.notes, services.clock)
         self._derivations = DerivationCache(services.backends, services.registry)
@@ -111,7 +104,7 @@ class Refresh:
         if after is None:
             self._running.pop((tick.feature, partition), None)
             return Refreshed(handled)
-        self._running[tick.feature, partition] = _Run(lease.epoch, tick.due)
+        self._running[tick.feature, partition] = _BegunRun(lease.epoch, tick.due)
         rest = msgspec.structs.replace(tick, after=after, group=self._group)
         return Refreshed(handled, ticks.event_of(rest, self._clock.now()))
 
@@ -124,7 +117,8 @@ class Refresh:
         delivery: Delivery,
     ) -> tuple[int, str, str | None]:
         """Run a feature; return the updated entities, the failure, and where to continue."""
-        self._observe_delay(tick)
+        if not tick.after:
+            DELAY.labels(tick.feature).set((self._clock.now() - tick.due).total_seconds())
         updated, failure, after, began = 0, "", None, self._clock.now()
         try:
             if feature.sql is None:
@@ -142,10 +136,6 @@ class Refresh:
         if failure or after is None:
             await self._outcomes.write(feature, tick.due, failure, began)
         return updated, failure, after
-
-    def _observe_delay(self, tick: ticks.Due) -> None:
-        if not tick.after:
-            DELAY.labels(tick.feature).set((self._clock.now() - tick.due).total_seconds())
 
     def _overrun(self, tick: ticks.Due, lease: Lease) -> bool:
         """Return whether an earlier run still has pages of this partition left."""
@@ -217,7 +207,9 @@ class Refresh:
                 changes = transaction.close()
             if changes is not None:
                 derivation = derivation_of(feature, reads, from_micros(now))
-                if _has_read_others(derivation, feature, entity_id):
+                own = ("feature", feature.entity.name)
+                if any(part[:2] != own or part[3] != entity_id for part in derivation.provenance):
+                    # The function has read more than features of its own entity.
                     changes, written_at = _derived(changes, feature, entity_id)
                     await self._derivations.put(feature, entity_id, written_at, derivation, drops)
                 transaction.apply(changes, feature)
@@ -299,14 +291,6 @@ class Refresh:
                 return
             except (InvalidInputError, BackendError) as error:
                 log.error("query cannot be run", feature=feature.name, error=str(error))
-
-
-def _has_read_others(derivation: Derivation, feature: FeatureDef, entity_id: str) -> bool:
-    """Return whether a function has read more than features of its own entity."""
-    kind = feature.entity.name
-    return any(
-        part[:2] != ("feature", kind) or part[3] != entity_id for part in derivation.provenance
-    )
 
 
 def _derived(

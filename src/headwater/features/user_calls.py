@@ -1,22 +1,28 @@
-"""Calling user functions, sync or async, with a time limit and our own errors."""
+"""Calling user functions, sync or async, with a time limit, our own errors and their texts."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import traceback
 from collections.abc import Callable
 from contextvars import copy_context
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
 from headwater.core.deadlines import Deadline, DeadlineError, Slot
 from headwater.core.thread_calls import ThreadCall, ThreadsExhaustedError
 from headwater.core.thread_offload import Offload
+from headwater.core.tracebacks import chain_of, format_traceback
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.interceptors import Interceptor
 from headwater.errors import (
+    BackendError,
     DeclarationError,
     FeatureFailedError,
+    FeatureValueError,
     FunctionRaisedError,
     HandlerTimeoutError,
     HeadwaterError,
@@ -28,6 +34,9 @@ from headwater.errors import (
 from headwater.features.call_scope import CallScope, current_scope, enter, leave
 
 _USAGE_ERRORS = (DeclarationError, InvalidInputError, NotFoundError)
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+# Messages about the store and about the feature's own value.
+_WITHOUT_INPUTS = (BackendError, FeatureValueError, HandlerTimeoutError)
 
 
 def is_mistake(error: HeadwaterError) -> bool:
@@ -127,10 +136,6 @@ class Raising:
             raise self._translate(error) from error
 
 
-def _unchanged(result: Any) -> Any:
-    return result
-
-
 class Limited(Protocol):
     """A function as it was declared: its name for messages, and its own time limit, if any."""
 
@@ -157,7 +162,7 @@ class LimitedCalls:
         declared: Limited,
         function: Callable[[], Any],
         timeout_error: Callable[[str, float], HeadwaterError],
-        convert: Callable[[Any], Any] = _unchanged,
+        convert: Callable[[Any], Any] = lambda result: result,
     ) -> Any:
         """Return the function's converted result; raise ``timeout_error`` if it takes too long.
 
@@ -205,3 +210,47 @@ class LimitedCalls:
             while inspect.isawaitable(result):
                 result = convert(await result)
         return result
+
+
+class FailureTexts:
+    """Writes the errors of feature functions; if ``private``, some only by type and place.
+
+    A function that assembles a context or searches fails with an error of ours whose message may
+    contain their inputs. Its own exceptions are about the event, which the dead letter has anyway.
+    """
+
+    def __init__(self, *, private: bool) -> None:
+        self._private = private
+
+    def is_hidden(self, error: Exception) -> bool:
+        """Return whether the message of an error must not be written."""
+        return self._private and any(
+            isinstance(raised, HeadwaterError) and not isinstance(raised, _WITHOUT_INPUTS)
+            for raised in chain_of(error)
+        )
+
+    def message(self, error: Exception) -> str:
+        """Return the type of an error and, unless it is hidden, its message."""
+        name = type(error).__name__
+        return name if self.is_hidden(error) else f"{name}: {error}"
+
+    def traceback(self, error: Exception) -> str:
+        """Return the traceback of an error from the user's function on."""
+        if self.is_hidden(error):
+            return format_traceback(error, private=True)
+        # The message of a FeatureValueError says it all; its cause is in the codec.
+        chain = not isinstance(error, FeatureValueError)
+        frames = error.__traceback__
+        while frames and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            frames = frames.tb_next
+        return "".join(traceback.format_exception(type(error), error, frames, chain=chain))
+
+
+def own_error(feature: str, error: HeadwaterError) -> Exception:
+    """Return what the function of a feature raised itself, or else the error of what it called.
+
+    A function that reads another feature fails with the error of that feature.
+    """
+    if isinstance(error, FunctionRaisedError) and error.feature == feature:
+        return error.raised
+    return error

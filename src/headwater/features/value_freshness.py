@@ -68,20 +68,15 @@ def apply_rules(
                 rule = "dead_letter"
             elif feature.triggers:
                 missed = evidence.missed.get(feature.name)
-                current_at = _handled_until(value, evidence.moments[place], missed)
+                current_at = evidence.moments[place]
+                if missed is not None:
+                    is_guess = missed.has_never_run and value.source == "default"
+                    current_at = None if is_guess else min(current_at, missed.since)
             elif value.source == "online":
                 current_at = value.written_at
             else:
                 current_at = _default_since(feature, cells[place], evidence.runs.get(feature.name))
             row[feature.name] = msgspec.structs.replace(value, rule=rule, current_at=current_at)
-
-
-def _handled_until(value: FeatureValue, moment: datetime, missed: Missed | None) -> datetime | None:
-    """Return the moment until which a feature has handled all events of a partition."""
-    if missed is None:
-        return moment
-    is_guess = missed.has_never_run and value.source == "default"
-    return None if is_guess else min(moment, missed.since)
 
 
 def _default_since(feature: FeatureDef, cells: Cells, ran: datetime | None) -> datetime | None:

@@ -19,8 +19,7 @@ from headwater.features.call_scope import (
     track_search,
 )
 from headwater.features.read_tracking import IndexSearched, RetrievalKey
-from headwater.features.reader import Reader
-from headwater.features.references import ReferenceOwner, References, id_field
+from headwater.features.reader import Reader, ReferenceOwner, References, id_field
 from headwater.retrieval.past_versions import AsOf
 from headwater.retrieval.search import Searcher
 

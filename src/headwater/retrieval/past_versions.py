@@ -13,7 +13,7 @@ from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.core.durations import format_duration, to_timedelta
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import DurationError, IndexVersionGoneError, InvalidInputError
-from headwater.features.scope_clock import ScopeClock
+from headwater.features.call_scope import ScopeClock
 from headwater.model.indexes import Generation
 from headwater.model.values import OUT_OF_RANGE, has_supported_year
 from headwater.ports import IndexVersion, VectorIndex

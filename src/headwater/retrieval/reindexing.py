@@ -15,8 +15,8 @@ from headwater.errors import (
     UnknownNameError,
 )
 from headwater.features.caller_limits import limited_caller
-from headwater.features.failure_texts import FailureTexts
 from headwater.features.services import Services
+from headwater.features.user_calls import FailureTexts
 from headwater.model.indexes import Generation, IndexSpec, IndexStatus
 from headwater.model.progress import OnStep
 from headwater.ports import IndexVersion

@@ -42,7 +42,6 @@ from headwater.features.call_scope import (
     tracking,
 )
 from headwater.features.caller_limits import check_index_limits
-from headwater.features.failure_texts import FailureTexts
 from headwater.features.read_tracking import (
     IndexSearched,
     OnFailure,
@@ -60,7 +59,7 @@ from headwater.features.running_calls import (
 )
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
-from headwater.features.user_calls import Raising, is_mistake
+from headwater.features.user_calls import FailureTexts, Raising, is_mistake
 from headwater.model.values import Part
 from headwater.ports import Cached
 from headwater.retrieval.index_searches import NO_VERSION, IndexQuery, IndexSearches

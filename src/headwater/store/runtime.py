@@ -16,13 +16,14 @@ from headwater.declarations.retrievers import RetrieverDef
 from headwater.engine.auditing import audited
 from headwater.engine.engines import Engines
 from headwater.features.call_scope import (
+    ScopeClock,
     check_allowed_in_handler,
     check_not_replaying,
     current_replay,
+    real_clock,
     track_source,
 )
 from headwater.features.caller_limits import limited_caller
-from headwater.features.scope_clock import ScopeClock, real_clock
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
 from headwater.settings.schema import Settings
