@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.http.app import create_app
-from headwater.http.routes.callers import allows
+from headwater.http.routes.documentation import allows
 from headwater.model.callers import ALL_SCOPES, AccessScope, Caller, CallerLimits
 from tests.http.conftest import KEY, MakeStore, client_of, problem_of
 from tests.http.key_files import add_key

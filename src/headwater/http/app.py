@@ -17,11 +17,8 @@ from headwater.core.ui_files import UI_FOLDER
 from headwater.engine.last_hour import LastHour
 from headwater.engine.worker.worker import Worker
 from headwater.errors import CallerLimitError
-from headwater.http.routes.callers import Callers
 from headwater.http.routes.context_lists import ContextLists
 from headwater.http.routes.contexts import Contexts
-from headwater.http.routes.declarations import DeclarationCards
-from headwater.http.routes.doctor import Doctor
 from headwater.http.routes.documentation import Documentation
 from headwater.http.routes.event_tail import EventStream, EventTail, OpenTails
 from headwater.http.routes.features import Features
@@ -35,14 +32,18 @@ from headwater.http.routes.records import Records
 from headwater.http.routes.verbs import verb_routes
 from headwater.http.routes.web_ui import add_web_ui
 from headwater.http.routing.mounts import AsgiMount, MountEndpoint
-from headwater.http.routing.openapi import document
 from headwater.http.routing.problems import log_problem, problem_response
 from headwater.http.routing.request_errors import MethodError, NoRouteError
-from headwater.http.routing.request_metrics import HEADER, UNMATCHED, RequestIds, RequestMetrics
+from headwater.http.routing.request_metrics import (
+    HEADER,
+    UNMATCHED,
+    RequestIds,
+    RequestMetrics,
+    traced_requests,
+)
 from headwater.http.routing.request_parsing import quoted_path
 from headwater.http.routing.responses import ApiResponse, Cors, negotiate
 from headwater.http.routing.route import AnyEndpoint, Resource, Route, RouteScope, RouteTree
-from headwater.http.routing.traced_requests import traced_requests
 from headwater.model.callers import current_caller, set_caller
 from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of
@@ -114,13 +115,9 @@ def routes_of(
         *EventTail(store, tails).routes(),
         *verb_routes(store.backfills, store.settings, run={"files": _FILES_OF_BACKFILL}),
         *Probes(store, metrics, processes=processes).routes(),
-        *Doctor(store, processes).routes(),
-        *Callers(store, lambda: routes).routes(),
         *Overviews(store, hour or LastHour(store), processes).routes(),
-        *DeclarationCards(store, processes).routes(),
-        *Documentation(store, lambda: document(routes)).routes(),
     ]
-    return routes
+    return [*routes, *Documentation(store, routes, processes).routes()]
 
 
 def _head_of(response: Response) -> Response:

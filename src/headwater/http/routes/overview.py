@@ -1,9 +1,10 @@
-"""Routes that show how a store is and was in the last hour."""
+"""Routes that show how a store is and was in the last hour, and that examine its installation."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from importlib import import_module
 
 from msgspec.structs import replace
 
@@ -13,7 +14,7 @@ from headwater.http.routes.health import StoreProbe
 from headwater.http.routes.process_reports import ServerProcesses, all_reports, open_breakers
 from headwater.http.routing.route import Route
 from headwater.model.callers import current_caller
-from headwater.model.health import Overview, Series
+from headwater.model.health import Examination, Overview, Series
 from headwater.store.feature_store import FeatureStore
 
 _FRESH_SECONDS = 1.0
@@ -23,14 +24,15 @@ _WITHHELD = "A key with the scope `admin` shows the error"
 
 
 class Overviews:
-    """Shows the state of the whole store, not of one process.
+    """Shows the state of the whole store, not of one process, and examines the installation.
 
-    It is read at most once a second, however many pages are open.
+    The state is read at most once a second, however many pages are open.
     """
 
     def __init__(
         self, store: FeatureStore, hour: LastHour, processes: ServerProcesses | None
     ) -> None:
+        self._store = store
         self._probe = StoreProbe(store)
         self._overview = StoreOverview(store, hour)
         self._hour = hour
@@ -41,9 +43,20 @@ class Overviews:
 
     def routes(self) -> list[Route]:
         return [
+            Route("GET", "/v1/doctor", "admin", self.examine_installation),
             Route("GET", "/v1/overview", "metrics", self.read_overview),
             Route("GET", "/v1/series", "metrics", self.read_series),
         ]
+
+    async def examine_installation(self) -> Examination:
+        """Examine configuration, installation, servers and workload."""
+        reports = await all_reports(self._processes)
+        # Loaded on first use: the checks of embeddings load NumPy.
+        doctor = import_module("headwater.doctor.examination")
+        examination: Examination = await doctor.examine(
+            self._store, open_breakers=open_breakers(reports)
+        )
+        return examination
 
     async def read_overview(self) -> Overview:
         """Read how the store is and since when, what to look at first, and its parts.

@@ -1,4 +1,4 @@
-"""Ids, metrics and log records of requests."""
+"""Ids, metrics, spans and log records of requests."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import re
 import secrets
 import time
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from operator import itemgetter
 
 from prometheus_client import Counter, Histogram
+from starlette.types import Message, Receive, Scope, Send
 
 from headwater.core.logging import LogRecord, log
+from headwater.core.tracing import Tracer, header_traceparent
 from headwater.errors.hints import shortened
+from headwater.http.routing.route import Resource
 from headwater.model.callers import Caller, current_caller
 from headwater.settings.schema import Settings
+from headwater.telemetry import attributes as names
 
 HEADER = b"x-request-id"
 """The header with the id of a request, which ties its response to its log records."""
@@ -43,6 +47,12 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _FLUSH_SECONDS = 0.5
 _BUFFERED_REQUESTS = 512
 _LONGEST_PATH = 1_000
+
+_Match = tuple[Resource, list[str]]
+Serve = Callable[[_Match, str, Scope, Receive, Send], Awaitable[None]]
+# Probes and scrapes would be most of the traces.
+_UNTRACED = frozenset({"public", "metrics"})
+_FIRST_SERVER_ERROR = 500
 
 _is_sane = re.compile(rb"[A-Za-z0-9._-]{1,64}").fullmatch
 
@@ -146,3 +156,39 @@ def _log_record(epoch: float, answered: _Answered) -> _RequestRecord:
 @lru_cache(8)
 def _format_second(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def traced_requests(serve: Serve, tracer: Tracer | None) -> Serve:
+    """Return a function that answers requests in spans; without a tracer it is the same."""
+    return serve if tracer is None else partial(_serve_traced, tracer, serve)
+
+
+async def _serve_traced(
+    tracer: Tracer,
+    inner: Serve,
+    match: _Match,
+    path: str,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+) -> None:
+    resource = match[0]
+    endpoint = resource.endpoints.get(scope["method"])
+    if endpoint is not None and endpoint.scope in _UNTRACED:
+        await inner(match, path, scope, receive, send)
+        return
+    method = scope["method"] if scope["method"] in METHODS else "_OTHER"
+    # An application around this one may have begun a span already.
+    parent = None if tracer.current() else header_traceparent(scope["headers"])
+    attributes = {names.HTTP_METHOD: method, names.HTTP_ROUTE: resource.path}
+    with tracer.span(f"{method} {resource.path}", attributes, kind="server", parent=parent) as span:
+
+        async def observed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status: int = message["status"]
+                span.set({names.HTTP_STATUS: status})
+                if status >= _FIRST_SERVER_ERROR:
+                    span.fail(f"answered with {status}")
+            await send(message)
+
+        await inner(match, path, scope, receive, observed)
