@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
@@ -141,11 +141,6 @@ def _address(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-class _Failures(NamedTuple):
-    number: int
-    until: float
-
-
 class WrongKeys:
     """Counts wrong keys by address.
 
@@ -153,25 +148,20 @@ class WrongKeys:
     were valid in an earlier request are not affected: clients behind a proxy share its address.
     """
 
-    def __init__(self, size: int = _LARGEST_TABLE) -> None:
-        self._size = size
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def check(self, address: str, now: float) -> None:
         """Raise TooManyWrongKeysError if an address has to wait."""
-        failures = self._failures.get(address)
-        if failures is None:
-            return
-        if failures.until <= now:
-            del self._failures[address]
-        elif failures.number >= _ALLOWED_FAILURES:
-            raise TooManyWrongKeysError(failures.until - now)
+        number, until = self._failures.get(address, (0, now))
+        if number >= _ALLOWED_FAILURES and until > now:
+            raise TooManyWrongKeysError(until - now)
 
     def add(self, address: str, now: float) -> None:
         """Count a wrong key of an address."""
-        failures = self._failures.pop(address, None)
-        if failures is None or failures.until <= now:
-            failures = _Failures(0, now + _WINDOW_SECONDS)
-        if len(self._failures) >= self._size:
+        number, until = self._failures.pop(address, (0, now))
+        if until <= now:
+            number, until = 0, now + _WINDOW_SECONDS
+        if len(self._failures) >= _LARGEST_TABLE:
             self._failures.popitem(last=False)
-        self._failures[address] = _Failures(failures.number + 1, failures.until)
+        self._failures[address] = (number + 1, until)

@@ -64,8 +64,9 @@ def check_strength(key: str) -> None:
         reason = f"has {len(key)} characters, fewer than {SHORTEST_KEY}"
     elif len(set(lowered)) < _FEWEST_DISTINCT:
         reason = f"has fewer than {_FEWEST_DISTINCT} different characters"
-    elif placeholder := _placeholder(lowered):
-        reason = f"looks like a placeholder: it begins with {placeholder!r}"
+    elif lowered.startswith(_PLACEHOLDERS):
+        beginning = next(text for text in _PLACEHOLDERS if lowered.startswith(text))
+        reason = f"looks like a placeholder: it begins with {beginning!r}"
     else:
         return
     raise ConfigError(
@@ -73,7 +74,3 @@ def check_strength(key: str) -> None:
         "`headwater keys create NAME --scope admin` or `openssl rand -hex 32`, or listen on "
         "127.0.0.1"
     )
-
-
-def _placeholder(key: str) -> str | None:
-    return next((beginning for beginning in _PLACEHOLDERS if key.startswith(beginning)), None)

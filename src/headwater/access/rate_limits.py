@@ -36,16 +36,15 @@ class BucketTable:
     A caller with that many addresses or tokens is not limited by their buckets anyway.
     """
 
-    def __init__(self, rate: float, size: int = _LARGEST_TABLE) -> None:
+    def __init__(self, rate: float) -> None:
         self._rate = rate
-        self._size = size
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, name: str, now: float, subject: str) -> None:
         """Take one token of a name; raise TooManyRequestsError if none is left."""
         bucket = self._buckets.get(name)
         if bucket is None:
-            if len(self._buckets) >= self._size:
+            if len(self._buckets) >= _LARGEST_TABLE:
                 self._buckets.popitem(last=False)
             bucket = self._buckets[name] = TokenBucket(self._rate)
         else:

@@ -120,13 +120,6 @@ def routes_of(
     return [*routes, *Documentation(store, routes, processes).routes()]
 
 
-def _head_of(response: Response) -> Response:
-    """Return a response without its body, which a stream would read to its end for nothing."""
-    head = Response(status_code=response.status_code)
-    head.raw_headers = response.raw_headers
-    return head
-
-
 class App(Router):
     """A Starlette router with a fast path for the typed routes.
 
@@ -205,8 +198,10 @@ class App(Router):
         if self._cors:
             self._cors.add_headers(scope, response)
         response.raw_headers.append((HEADER, request_id.encode()))
-        if method == "HEAD":
-            response = _head_of(response)
+        if method == "HEAD":  # without the body, which a stream would read to its end for nothing
+            head = Response(status_code=response.status_code)
+            head.raw_headers = response.raw_headers
+            response = head
         answered = (method, resource.path, path, response.status_code, began, request_id)
         if isinstance(response, EventStream):  # it lasts for as long as its client listens
             self._metrics.record(*answered)

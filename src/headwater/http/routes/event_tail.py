@@ -15,16 +15,14 @@ from contextlib import suppress
 from functools import partial
 
 import msgspec
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headwater.core.codec import encode_custom
 from headwater.errors import HeadwaterError
 from headwater.http.routing.disconnects import disconnected
-from headwater.http.routing.problems import log_problem, problem_response
 from headwater.http.routing.request_errors import TooManyTailsError
-from headwater.http.routing.request_metrics import HEADER
 from headwater.http.routing.route import Route
+from headwater.http.routing.streaming import LiveResponse
 from headwater.model.events import EVENT_STREAM, EventPage, LoggedEvent, TailGap
 from headwater.model.kinds import EntityIdFilter, EventTypeFilter
 from headwater.store.feature_store import FeatureStore
@@ -93,7 +91,7 @@ class EventTail:
         return EventStream(first, follow, self._tails, private=private)
 
 
-class EventStream(Response):
+class EventStream(LiveResponse):
     """The messages of a tail, until the client disconnects or the server stops."""
 
     media_type = EVENT_STREAM
@@ -101,22 +99,13 @@ class EventStream(Response):
     def __init__(
         self, first: EventPage, follow: Follow, tails: OpenTails, *, private: bool
     ) -> None:
-        super().__init__(
-            headers={
-                "cache-control": "no-store",
-                "x-content-type-options": "nosniff",
-                "x-accel-buffering": "no",
-            }
-        )
-        del self.headers["content-length"]
+        super().__init__(private=private, **{"x-accel-buffering": "no"})
         self._first = first
         self._follow = follow
         self._tails = tails
-        self._private = private
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = self.raw_headers
-        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await self.begin(send)
         stop = asyncio.Event()
         self._tails.add(stop)
 
@@ -154,15 +143,9 @@ class EventStream(Response):
             try:
                 page = await self._follow(page.position)
             except HeadwaterError as error:
-                await send(_body(self._problem(error, scope)))
+                problem = self.problem(error, scope)
+                await send(_body(b"event: problem\ndata: %s\n\n" % problem))
                 return
-
-    def _problem(self, error: Exception, scope: Scope) -> bytes:
-        """Return the message that ends a tail whose store has failed."""
-        request_id = self.headers.get(HEADER.decode(), "")
-        log_problem(error, scope["method"], scope["path"], request_id, private=self._private)
-        body = bytes(problem_response(error, request_id).body)
-        return b"event: problem\ndata: %s\n\n" % body
 
 
 def _messages(page: EventPage) -> Iterator[bytes]:

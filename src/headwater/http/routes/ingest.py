@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -32,24 +33,14 @@ class Ingest:
         self._backlog = BacklogLimit(store)
 
     def routes(self) -> list[Route]:
+        post = partial(Route, "POST", scope="ingest", status=202, applies_limits=True)
         return [
-            Route(
-                "POST",
-                "/ingest/{event_type}",
-                "ingest",
-                self.ingest_event,
-                status=202,
-                applies_limits=True,
-            ),
-            Route(
-                "POST",
+            post("/ingest/{event_type}", function=self.ingest_event),
+            post(
                 "/ingest",
-                "ingest",
-                self.ingest_events,
-                status=202,
+                function=self.ingest_events,
                 accepts=JSON_TYPES + NDJSON_TYPES,
                 documents=list[BatchItem],
-                applies_limits=True,
             ),
         ]
 
@@ -65,7 +56,12 @@ class Ingest:
     async def ingest_events(self, body: Upload, traceparent: str | None) -> AcceptedEvents:
         """Publish a JSON array or JSON lines; one invalid item refuses the whole batch."""
         items = list(_items(body))
-        events = [self._item_event(*numbered, traceparent) for numbered in enumerate(items)]
+        events = []
+        for index, item in enumerate(items):
+            try:
+                events.append(self._event(item.event_type, item, traceparent))
+            except EventError as error:
+                raise EventError(error.problem, index) from error
         await self._backlog.admit(len(events))
         dedup = any(item.event_id is not None for item in items)
         try:
@@ -73,12 +69,6 @@ class Ingest:
         except EventError as error:
             # The store gives no index for a batch of one.
             raise EventError(error.problem, error.index or 0) from error
-
-    def _item_event(self, index: int, item: BatchItem, traceparent: str | None) -> ServiceEvent:
-        try:
-            return self._event(item.event_type, item, traceparent)
-        except EventError as error:
-            raise EventError(error.problem, index) from error
 
     def _event(self, event_type: str, body: EventBody, traceparent: str | None) -> ServiceEvent:
         optional = timing(body.timestamp, self._store.clock)

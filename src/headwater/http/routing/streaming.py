@@ -58,7 +58,30 @@ class Reporter:
         return sent
 
 
-class ProgressResponse(Response):
+class LiveResponse(Response):
+    """A response that is sent while it is made, so that its length is not known."""
+
+    def __init__(self, *, private: bool, **headers: str) -> None:
+        """``private`` keeps messages of user code out of the log."""
+        super().__init__(
+            headers={"cache-control": "no-store", "x-content-type-options": "nosniff", **headers}
+        )
+        del self.headers["content-length"]
+        self._private = private
+
+    async def begin(self, send: Send) -> None:
+        """Send the status and the headers."""
+        headers = self.raw_headers
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+
+    def problem(self, error: Exception, scope: Scope) -> bytes:
+        """Log an error, for which the status is sent already, and return its problem."""
+        request_id = self.headers.get(HEADER.decode(), "")
+        log_problem(error, scope["method"], scope["path"], request_id, private=self._private)
+        return bytes(problem_response(error, request_id).body)
+
+
+class ProgressResponse(LiveResponse):
     """The lines of a long action, which is cancelled if the client disconnects.
 
     A line a second has the ``progress``, so that no proxy takes the response for hung. The last
@@ -74,11 +97,9 @@ class ProgressResponse(Response):
         private: bool,
         closing: Callable[[], None] | None = None,
     ) -> None:
-        """``private`` keeps messages of user code out of the log; ``closing`` runs at the end."""
-        super().__init__(headers={"cache-control": "no-store", "x-content-type-options": "nosniff"})
-        del self.headers["content-length"]
+        """``closing`` runs at the end."""
+        super().__init__(private=private)
         self._action = action
-        self._private = private
         self._closing = closing
         self._reporter = Reporter()
         self._running: asyncio.Future[Any] | None = None
@@ -95,8 +116,7 @@ class ProgressResponse(Response):
         return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = self.raw_headers
-        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await self.begin(send)
         self._reporter.begin(send)
         action = self._running or asyncio.ensure_future(self._action(self._reporter))
         gone = asyncio.create_task(disconnected(receive))
@@ -125,9 +145,7 @@ class ProgressResponse(Response):
             return {"result": action.result()}
         if not isinstance(error, Exception):
             raise error
-        request_id = self.headers.get(HEADER.decode(), "")
-        log_problem(error, scope["method"], scope["path"], request_id, private=self._private)
-        return {"problem": msgspec.Raw(bytes(problem_response(error, request_id).body))}
+        return {"problem": msgspec.Raw(self.problem(error, scope))}
 
 
 def _line(fields: dict[str, Any]) -> dict[str, Any]:
