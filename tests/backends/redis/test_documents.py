@@ -14,8 +14,8 @@ from conformance.documents import SPEC, document
 from conformance.suite import Opened, outcome
 from headwater import FeatureStore
 from headwater.backends.connect import connect
-from headwater.backends.redis import stream_codec
-from headwater.backends.redis.stream_codec import documents_json
+from headwater.backends.redis import streams
+from headwater.backends.redis.streams import documents_json
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.ports import DocumentWrite
@@ -54,7 +54,7 @@ def test_documents_of_a_batch_are_split_only_if_they_are_too_large(
     writes = [document(f"d{number}", "x" * 100) for number in range(10)]
     [array] = documents_json(writes)
     assert msgspec.json.decode(array, type=list[DocumentWrite]) == writes
-    monkeypatch.setattr(stream_codec, "_MOST_DOCUMENT_BYTES", len(array) // 3)
+    monkeypatch.setattr(streams, "_MOST_DOCUMENT_BYTES", len(array) // 3)
     arrays = documents_json(writes)
     assert len(arrays) > 2
     decoded = [msgspec.json.decode(each, type=list[DocumentWrite]) for each in arrays]

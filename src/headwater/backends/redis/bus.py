@@ -1,35 +1,42 @@
-"""The durable log of events in Redis Streams."""
+"""The durable log of events in Redis Streams.
+
+A script can write only to its own shard of a cluster, so a commit puts the writes of handlers to
+entities on other shards into a stream of its partition. They are applied from there, once and in
+order: right after the commit, or by the next owner of the partition. On a single server there are
+none, because the commit writes everything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.backends.redis.background_tasks import PartitionTasks
-from headwater.backends.redis.client import Call, Redis, script_call
-from headwater.backends.redis.cross_shard_writes import CrossShardWrites, SplitOutcome
+from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.erasures import RedisErasures
 from headwater.backends.redis.keys import Keys, PartitionKeys, unhandled
 from headwater.backends.redis.notifications import Notifications, Token
-from headwater.backends.redis.publishing import StreamPublisher
-from headwater.backends.redis.stream_codec import (
+from headwater.backends.redis.online import RedisOnlineStore, Sender
+from headwater.backends.redis.streams import (
     StreamPage,
+    StreamPublisher,
     changes_json,
     documents_json,
     encode_state,
     event_fields,
     lease_text,
+    next_entries,
     received_at,
     to_batch,
     version_prefix,
 )
 from headwater.core.clock import from_micros, to_micros
-from headwater.core.logging import log
+from headwater.core.logging import Outage, log
 from headwater.core.partitioning import partition_of
 from headwater.errors import (
     BackendError,
@@ -40,9 +47,10 @@ from headwater.errors import (
 from headwater.model.admin import ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
-from headwater.model.values import ServiceEvent, encode_cells
+from headwater.model.values import Cells, EntityKey, ServiceEvent, encode_cells
 from headwater.ports import (
     Batch,
+    Change,
     Lease,
     Ledger,
     Outcome,
@@ -53,11 +61,17 @@ from headwater.ports import (
 )
 
 _encode = msgspec.json.Encoder().encode
+_decode_changes = msgspec.json.Decoder(list[Change]).decode
 _ERASED: bytes | None = b"erased"
 """Stands for the content of an event that is not accepted; no content is this object."""
 # A connection transfers this well within its timeout, even if every partition is full.
 _MAX_BYTES = 32 << 20
 _MAX_PAGE_BYTES = 4 << 20
+_FORWARDED = 100
+"""How many commits are forwarded to other shards together."""
+_TIMEOUT, _INSIST_TIMEOUT = 0.2, 1.0
+_RETRY_PAUSE = 1.0
+_Work = Callable[[], Awaitable[None]]
 
 
 class RedisBus:
@@ -68,21 +82,21 @@ class RedisBus:
         redis: Redis,
         keys: Keys,
         notifications: Notifications,
-        prefetcher: Prefetcher,
         publisher: StreamPublisher,
         dead_letters: RedisDeadLetters,
-        cross_shard: CrossShardWrites,
+        online: RedisOnlineStore,
         erasures: RedisErasures,
     ) -> None:
         self.partitions = keys.partitions
         self._redis = redis
         self._keys = keys
         self._notifications = notifications
-        self._prefetcher = prefetcher
+        self._prefetcher = Prefetcher(redis, keys, notifications)
         self._publisher = publisher
         self._dead_letters = dead_letters
-        self._cross_shard = cross_shard
+        self._cross_shard = CrossShardWrites(redis, keys, online, notifications)
         self._erasures = erasures
+        self.wait = notifications.wait
         self._last_read: dict[int, tuple[str, bytes]] = {}
         """The first position and the cursor of the last batch read from each partition."""
 
@@ -244,9 +258,6 @@ class RedisBus:
         member = unhandled(letter.event.entity_id, letter.feature, position)
         return _encode(msgspec.structs.replace(letter, group=group)), keys.unhandled(group), member
 
-    async def wait(self, worker: str, seconds: float) -> bool:
-        return await self._notifications.wait(worker, seconds)
-
     async def lag(self) -> list[ConsumerLag]:
         answers = await self._redis.calls(
             [script_call("lag", [keys.group, keys.events]) for keys in self._keys.parts]
@@ -264,6 +275,11 @@ class RedisBus:
 
     async def backlog(self) -> int:
         return sum(lag.waiting for lag in await self.lag())
+
+    async def close(self) -> None:
+        """Stop reading ahead and forwarding."""
+        await self._prefetcher.close()
+        await self._cross_shard.close()
 
 
 def _without_erased(
@@ -295,6 +311,7 @@ class Prefetcher:
         self._tasks = PartitionTasks(
             "prefetch", "reading events failed; retrying", notifications.wake_all
         )
+        self.close = self._tasks.close
 
     def configure(self, limit: int, touches: Mapping[str, Collection[str]]) -> None:
         """Set the maximum number of events per page, and the entities whose states it includes."""
@@ -303,7 +320,10 @@ class Prefetcher:
 
     async def fetch(self, leases: Sequence[Lease]) -> None:
         """Read the next pages of the partitions whose state is unknown."""
-        unknown = [lease for lease in leases if self._is_unknown(lease)]
+        is_empty = self._notifications.is_empty
+        unknown = [
+            lease for lease in leases if self._page(lease) is None and not is_empty(lease.partition)
+        ]
         if self._redis.clustered:
             await self._read_concurrently(unknown, insist=len(unknown) == len(leases))
         else:
@@ -313,11 +333,9 @@ class Prefetcher:
                 del self._void[lease.partition]
                 raise LeaseLostError(lease.partition, lease.owner)
 
-    def _is_unknown(self, lease: Lease) -> bool:
+    def _page(self, lease: Lease) -> StreamPage | None:
         page = self._pages.get(lease.partition)
-        if page is not None and page.lease == lease:
-            return False
-        return not self._notifications.is_empty(lease.partition)
+        return page if page is not None and page.lease == lease else None
 
     async def _read_concurrently(self, leases: Sequence[Lease], *, insist: bool) -> None:
         reads = {lease.partition: partial(self._read, [lease]) for lease in leases}
@@ -355,11 +373,134 @@ class Prefetcher:
 
     def take(self, lease: Lease) -> StreamPage | None:
         """Remove and return a partition's page, or return None; its state is then unknown."""
-        page = self._pages.get(lease.partition)
-        if page is None or page.lease != lease:
-            return None
-        del self._pages[lease.partition]
+        page = self._page(lease)
+        if page is not None:
+            del self._pages[lease.partition]
         return page
 
+
+class SplitOutcome(NamedTuple):
+    """The writes of an outcome: to its own shard, and encoded changes for other shards."""
+
+    states: dict[EntityKey, Cells]
+    changes: Sequence[Change]
+    remote: bytes
+
+
+class CrossShardWrites:
+    """Changes on their way from the partition that made them to those of their entities."""
+
+    def __init__(
+        self, redis: Redis, keys: Keys, online: RedisOnlineStore, notifications: Notifications
+    ) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._online = online
+        self._tasks = PartitionTasks(
+            "cross-shard writes",
+            "forwarding to other shards failed; retrying",
+            notifications.wake_all,
+        )
+        self.close = self._tasks.close
+        self._epochs: dict[int, int] = {}
+        """The epoch in which each partition was last known to have no pending changes."""
+
+    def split(self, outcome: Outcome) -> SplitOutcome:
+        """Split an outcome's changes by shard."""
+        if not self._redis.clustered:
+            return SplitOutcome({**outcome.states}, outcome.changes, b"")
+        home, count = outcome.batch.lease.partition, self._keys.partitions
+        local: list[Change] = []
+        remote: list[Change] = []
+        for change in outcome.changes:
+            is_local = partition_of(change.entity_id, count) == home
+            (local if is_local else remote).append(change)
+        states = {
+            key: cells
+            for key, cells in outcome.states.items()
+            if partition_of(key[1], count) == home
+        }
+        return SplitOutcome(states, local, _encode(remote) if remote else b"")
+
+    async def send_pending(self, leases: Sequence[Lease]) -> None:
+        """Send the pending changes of newly claimed partitions, and of failed sends."""
+        if self._redis.clustered:
+            pending = [
+                lease for lease in leases if self._epochs.get(lease.partition) != lease.epoch
+            ]
+            await self._tasks.run(
+                {lease.partition: partial(self._send_pending, lease) for lease in pending}
+            )
+
+    async def _send_pending(self, lease: Lease) -> None:
+        await self.send(lease.partition)
+        self._epochs[lease.partition] = lease.epoch
+
+    async def send(self, partition: int) -> None:
+        """Apply a partition's pending changes to other shards, each once."""
+        try:
+            await self._send_all(partition)
+        except BackendError:
+            self._epochs.pop(partition, None)
+            raise
+
+    async def _send_all(self, partition: int) -> None:
+        stream, more = self._keys.parts[partition].cross_shard, True
+        while more:
+            entries, more = await next_entries(self._redis, stream, "", _FORWARDED)
+            for position, (_, changes) in entries:
+                sender = Sender(str(partition), position.decode())
+                await self._online.apply(_decode_changes(changes), sender)
+            if entries:
+                await self._redis.call(command(stream, "XDEL", stream, *(p for p, _ in entries)))
+
+
+class PartitionTasks:
+    """At most one task per partition; a failed task can start again after a pause."""
+
+    def __init__(self, part: str, problem: str, on_late: Callable[[], None]) -> None:
+        self._outage = Outage(part)
+        self._problem = problem
+        self._on_late = on_late
+        self._running: dict[int, asyncio.Task[bool]] = {}
+
+    async def run(self, works: Mapping[int, _Work], *, insist: bool = False) -> bool:
+        """Start tasks for partitions without one; return True if one succeeds before a timeout.
+
+        ``insist`` waits longer, and for tasks that were already running. Use it if there is
+        nothing else to do.
+        """
+        started = [self._start(*item) for item in works.items() if item[0] not in self._running]
+        awaited = [self._running[partition] for partition in works] if insist else started
+        if not awaited:
+            return False
+        timeout = _INSIST_TIMEOUT if insist else _TIMEOUT
+        done, _ = await asyncio.wait(awaited, timeout=timeout)
+        for task in started:
+            if task not in done:
+                task.add_done_callback(lambda _: self._on_late())
+        return any(not task.cancelled() and task.result() for task in done)
+
+    def _start(self, partition: int, work: _Work) -> asyncio.Task[bool]:
+        task = asyncio.get_running_loop().create_task(self._attempt(partition, work))
+        self._running[partition] = task
+        return task
+
+    async def _attempt(self, partition: int, work: _Work) -> bool:
+        try:
+            await work()
+        except BackendError as error:
+            self._outage.report("warning", self._problem, error, partition, partition=partition)
+            await asyncio.sleep(_RETRY_PAUSE)
+            return False
+        else:
+            self._outage.recovered(partition)
+            return True
+        finally:
+            del self._running[partition]
+
     async def close(self) -> None:
-        await self._tasks.close()
+        tasks = [*self._running.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

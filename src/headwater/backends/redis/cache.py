@@ -7,6 +7,7 @@ from struct import Struct
 
 from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.streams import MILLISECOND
 from headwater.core.clock import MICROSECOND, Clock
 from headwater.ports import Cached
 
@@ -15,7 +16,6 @@ _TIMES = Struct(">qq")
 _COUNTED = b"\x01"
 _DROPS = Struct(">q")
 _NEVER = 2**63 - 1
-_MILLISECOND = 1_000
 
 
 class RedisCache:
@@ -57,7 +57,7 @@ class RedisCache:
         packed = _TIMES.pack(cached.kept_at, expires_at) + cached.value
         if drops is not None:
             packed = _COUNTED + _DROPS.pack(drops) + packed
-        lifetime = max(1, (expires_at - self._clock.micros()) // _MILLISECOND)
+        lifetime = max(1, (expires_at - self._clock.micros()) // MILLISECOND)
         await self._redis.call(command(name, "SET", name, packed, "PX", lifetime))
         # A drop that counted later finds the value; one that counted earlier may have passed it.
         if drops is not None and drops != await self.drops():

@@ -14,14 +14,12 @@ import msgspec
 
 from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.keys import Keys, unhandled
-from headwater.backends.redis.publishing import StreamPublisher
-from headwater.backends.redis.stream_codec import Entry
-from headwater.backends.redis.stream_reader import next_entries
+from headwater.backends.redis.streams import Entry, StreamPublisher, next_entries
 from headwater.core.error_patterns import error_pattern
 from headwater.errors import UnknownDeadLetterError
 from headwater.model.dead_letters import DeadLetter
-from headwater.model.values import ServiceEvent, redriven_id
-from headwater.ports import DeadLetterQuery, LetterSummary
+from headwater.model.values import redriven_id
+from headwater.ports import DeadLetterQuery, LetterSummary, position_order
 
 _PAGE = 500
 _REDRIVE_WINDOW = timedelta(days=1)
@@ -61,7 +59,11 @@ class RedisDeadLetters:
         letters: list[DeadLetter] = []
         if query.after is not None and not _is_id(query.after):
             return letters
-        async for letter in self._all(query):
+        if query.ids is not None:
+            entries = self._with_ids(_after(query, query.ids))
+        else:
+            entries = self._entries(query.after or "", newest_first=query.newest_first)
+        async for letter in _decoded(entries):
             if _matches(query, letter):
                 letters.append(letter)
             if len(letters) == query.limit:
@@ -81,15 +83,6 @@ class RedisDeadLetters:
             if len(summaries) == limit:
                 break
         return summaries
-
-    async def _all(self, query: DeadLetterQuery) -> AsyncIterator[DeadLetter]:
-        """Yield the letters of a page, and others only if the query does not name the ids."""
-        if query.ids is not None:
-            entries = self._with_ids(_after(query, query.ids))
-        else:
-            entries = self._entries(query.after or "", newest_first=query.newest_first)
-        async for entry in entries:
-            yield _letter(entry)
 
     async def _with_ids(self, ids: Sequence[str]) -> AsyncIterator[Entry]:
         key = self._keys.dead
@@ -113,48 +106,42 @@ class RedisDeadLetters:
                 after = entry[0].decode()
 
     async def redrive(self, ids: Sequence[str]) -> None:
-        letters = await self._known(ids)
+        letters = await self._stored(ids)
         # The event id is derived from the letter, so deduplication publishes it once even if the
         # redrive is repeated. Removing the letter afterwards therefore loses nothing.
-        calls = [
-            self._publisher.call(
-                letter.partition,
-                [_redriven(letter)],
-                _REDRIVE_WINDOW,
-                letter.target,
-            )
-            for letter in letters
-        ]
+        calls: list[Call] = []
+        for letter in letters:
+            event_id = redriven_id(letter.id, letter.event.event_id)
+            event = msgspec.structs.replace(letter.event, event_id=event_id)
+            target = letter.target
+            calls.append(self._publisher.call(letter.partition, [event], _REDRIVE_WINDOW, target))
         await self._redis.calls(calls, as_one=True)
         await self._remove(letters)
 
     async def discard(self, ids: Sequence[str]) -> None:
-        await self._remove(await self._known(ids))
+        await self._remove(await self._stored(ids))
 
-    async def _known(self, ids: Sequence[str]) -> list[DeadLetter]:
+    async def _stored(self, ids: Sequence[str]) -> list[DeadLetter]:
         """Return letters; raise UnknownDeadLetterError if one is unknown."""
+        entries = self._with_ids([letter_id for letter_id in ids if _is_id(letter_id)])
+        letters = {letter.id: letter async for letter in _decoded(entries)}
         for letter_id in ids:
-            _check_id(letter_id)
-        found = {
-            letter.id: letter async for entry in self._with_ids(ids) for letter in [_letter(entry)]
-        }
-        for letter_id in ids:
-            if letter_id not in found:
+            if letter_id not in letters:
                 raise UnknownDeadLetterError(letter_id)
-        return list(found.values())
+        return list(letters.values())
 
     async def _remove(self, letters: Sequence[DeadLetter]) -> None:
         """Remove letters; a concurrent call may have removed some of them already."""
+        calls: list[Call] = []
+        for letter in letters:
+            key = self._keys.parts[letter.partition].unhandled(letter.group)
+            member = unhandled(letter.event.entity_id, letter.feature, letter.position)
+            calls.append(command(key, "ZREM", key, member))
         # A letter that is listed can be removed again, so it goes last.
-        await self._redis.calls(list(map(self._handled_call, letters)))
+        await self._redis.calls(calls)
         if letters:
             ids = [letter.id for letter in letters]
             await self._redis.call(command(self._keys.dead, "XDEL", self._keys.dead, *ids))
-
-    def _handled_call(self, letter: DeadLetter) -> Call:
-        key = self._keys.parts[letter.partition].unhandled(letter.group)
-        member = unhandled(letter.event.entity_id, letter.feature, letter.position)
-        return command(key, "ZREM", key, member)
 
     async def _move_all(self) -> None:
         lengths = await self._redis.calls(
@@ -181,9 +168,9 @@ class RedisDeadLetters:
 
 def _after(query: DeadLetterQuery, ids: Iterable[str]) -> list[str]:
     """Return valid ids after the last letter of the page before, in the order of the query."""
-    valid = {_position(letter_id): letter_id for letter_id in ids if _is_id(letter_id)}
+    valid = {position_order(letter_id): letter_id for letter_id in ids if _is_id(letter_id)}
     if query.after is not None:
-        last, is_reversed = _position(query.after), query.newest_first
+        last, is_reversed = position_order(query.after), query.newest_first
         valid = {
             at: letter_id
             for at, letter_id in valid.items()
@@ -194,17 +181,12 @@ def _after(query: DeadLetterQuery, ids: Iterable[str]) -> list[str]:
 
 def _is_id(text: str) -> bool:
     """Return whether a text is an id; Redis refuses one with larger numbers."""
-    return _ID.fullmatch(text) is not None and max(_position(text)) <= _LARGEST
-
-
-def _position(letter_id: str) -> tuple[int, ...]:
-    return tuple(map(int, letter_id.split("-")))
+    return _ID.fullmatch(text) is not None and max(position_order(text)) <= _LARGEST
 
 
 def _matches(query: DeadLetterQuery, letter: DeadLetter) -> bool:
     return (
-        (query.ids is None or letter.id in query.ids)
-        and query.feature in (None, letter.feature)
+        query.feature in (None, letter.feature)
         and query.event_type in (None, letter.event.event_type)
         and query.entity_id in (None, letter.event.entity_id)
         and (query.since is None or letter.dead_at >= query.since)
@@ -213,19 +195,10 @@ def _matches(query: DeadLetterQuery, letter: DeadLetter) -> bool:
     )
 
 
-def _check_id(letter_id: str) -> None:
-    if not _is_id(letter_id):
-        raise UnknownDeadLetterError(letter_id)
-
-
-def _letter(entry: Entry) -> DeadLetter:
-    position, (_, letter) = entry
-    return msgspec.structs.replace(_decode(letter), id=position.decode())
-
-
-def _redriven(letter: DeadLetter) -> ServiceEvent:
-    event_id = redriven_id(letter.id, letter.event.event_id)
-    return msgspec.structs.replace(letter.event, event_id=event_id)
+async def _decoded(entries: AsyncIterator[Entry]) -> AsyncIterator[DeadLetter]:
+    """Yield the letters of entries."""
+    async for position, (_, letter) in entries:
+        yield msgspec.structs.replace(_decode(letter), id=position.decode())
 
 
 def _summary(entry: Entry) -> LetterSummary:

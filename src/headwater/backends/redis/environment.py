@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from contextlib import AsyncExitStack
 
-from headwater.backends.redis.bus import Prefetcher, RedisBus
+from headwater.backends.redis.bus import RedisBus
 from headwater.backends.redis.cache import RedisCache
 from headwater.backends.redis.catalog import RedisCatalog
 from headwater.backends.redis.client import Redis, command
-from headwater.backends.redis.cross_shard_writes import CrossShardWrites
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.erasures import RedisErasures
 from headwater.backends.redis.groups import RedisGroups
@@ -18,8 +17,8 @@ from headwater.backends.redis.leases import RedisLeases
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
-from headwater.backends.redis.publishing import StreamPublisher
 from headwater.backends.redis.store_identity import check_confirmed, create_store, problem_of
+from headwater.backends.redis.streams import StreamPublisher
 from headwater.core.clock import Clock
 from headwater.errors import BackendError, ConfigError
 from headwater.model.health import Health
@@ -42,17 +41,9 @@ class RedisEnvironment:
         self.dead_letters = RedisDeadLetters(redis, keys, publisher)
         self.erasures = RedisErasures(redis, keys)
         self.online = RedisOnlineStore(redis, keys, self.erasures)
-        self._cross_shard = CrossShardWrites(redis, keys, self.online, self._notifications)
-        self._prefetcher = Prefetcher(redis, keys, self._notifications)
         self.bus = RedisBus(
-            redis,
-            keys,
-            self._notifications,
-            self._prefetcher,
-            publisher,
-            self.dead_letters,
-            self._cross_shard,
-            self.erasures,
+            *(redis, keys, self._notifications, publisher),
+            *(self.dead_letters, self.online, self.erasures),
         )
         self.leases = RedisLeases(redis, keys, self._notifications, settings.worker.lease_ttl)
         self.groups = RedisGroups(redis, keys, settings.worker.lease_ttl)
@@ -67,7 +58,7 @@ class RedisEnvironment:
         """
         try:
             problem = problem_of(await self.outbox.identity())
-            failures = [] if problem else await self._failed_writes()
+            failures = [] if problem else await self._refused_writes()
         except BackendError as error:
             problem, failures = str(error), []
         if problem:
@@ -82,7 +73,7 @@ class RedisEnvironment:
         parts = self.keys.parts if self.redis.clustered else self.keys.parts[:1]
         return [part.probe for part in parts]
 
-    async def _failed_writes(self) -> list[BackendError]:
+    async def _refused_writes(self) -> list[BackendError]:
         """Write to each server, and return the errors of those that refuse."""
         calls = [command(key, "SET", key, "", "EX", _PROBE_TTL) for key in self._probe_keys()]
         answers = await self.redis.calls_apart(calls, _PROBE_SECONDS)
@@ -118,8 +109,7 @@ class RedisEnvironment:
 
     async def close(self) -> None:
         await self._notifications.close()
-        await self._prefetcher.close()
-        await self._cross_shard.close()
+        await self.bus.close()
         await self.redis.close()
 
 
@@ -132,15 +122,11 @@ async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
         undo.push_async_callback(redis.close)
         await redis.open()
         await create_store(redis, settings)
-        await _check_publish(redis, settings)
+        # A script would fail for want of the right to PUBLISH only after it has written events.
+        channel = f"{settings.redis.prefix}:wake"
+        await redis.call(command(channel, "PUBLISH", channel, "workers"))
         undo.pop_all()
     return RedisEnvironment(redis, settings, clock)
-
-
-async def _check_publish(redis: Redis, settings: Settings) -> None:
-    """Check the right to PUBLISH: a script would fail only after it has written events."""
-    channel = f"{settings.redis.prefix}:wake"
-    await redis.call(command(channel, "PUBLISH", channel, "workers"))
 
 
 def _check_name(setting: str, name: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import SET_ID, Keys
-from headwater.backends.redis.stream_codec import received_at
+from headwater.backends.redis.streams import received_at
 from headwater.core.clock import from_micros
 from headwater.errors import GroupInUseError, UnknownGroupError
 from headwater.model.admin import ConsumerGroup

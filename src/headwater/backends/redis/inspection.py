@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from headwater.backends.redis.client import Redis, command
-from headwater.backends.redis.keys import Keys, PartitionKeys
+from headwater.backends.redis.keys import Keys
 from headwater.core.clock import Clock
 from headwater.core.durations import format_duration
 from headwater.errors import BackendError, HeadwaterError
@@ -42,11 +41,13 @@ async def _inspect_servers(redis: Redis, keys: Keys, clock: Clock, findings: Fin
     """Examine each server; those of a cluster are found by the partitions that they hold."""
     parts = keys.parts if redis.clustered else keys.parts[:1]
     replies = await redis.calls([command(part.probe, "INFO") for part in parts])
-    servers = {info["run_id"]: (info, part.probe) for info, part in _pairs(replies, parts)}
+    infos = map(_parse_info, replies)
+    servers = {info["run_id"]: (info, part.probe) for info, part in zip(infos, parts, strict=True)}
     for info, key in servers.values():
         name = "Valkey" if "valkey_version" in info else "Redis"
         version = info.get("valkey_version", info["redis_version"])
-        findings.ok("connection", f"{name} {version}, up for {_uptime(info)}")
+        uptime = format_duration(int(info.get("uptime_in_seconds", 0)) * 1_000)
+        findings.ok("connection", f"{name} {version}, up for {uptime}")
         _add_memory(findings, info)
         _add_persistence(findings, info, await _appendfsync(redis, key))
         sent = time.perf_counter()
@@ -56,19 +57,9 @@ async def _inspect_servers(redis: Redis, keys: Keys, clock: Clock, findings: Fin
         add_clock_skew(findings, there - clock.now().timestamp() + taken / 2, taken)
 
 
-def _pairs(
-    replies: Sequence[bytes], parts: Sequence[PartitionKeys]
-) -> list[tuple[dict[str, str], PartitionKeys]]:
-    return [(_parse_info(reply), part) for reply, part in zip(replies, parts, strict=True)]
-
-
 def _parse_info(reply: bytes) -> dict[str, str]:
     lines = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in lines if colon}
-
-
-def _uptime(info: dict[str, str]) -> str:
-    return format_duration(int(info.get("uptime_in_seconds", 0)) * 1_000)
 
 
 def _add_memory(findings: Findings, info: dict[str, str]) -> None:
@@ -150,9 +141,6 @@ async def _inspect_outbox(redis: Redis, keys: Keys, clock: Clock, findings: Find
     )
     if age <= _OLD_OUTBOX_SECONDS:
         findings.ok("outbox", shown)
-        return
-    findings.warning(
-        "outbox",
-        shown,
-        "check that Postgres is reachable and that workers run: they copy history to it",
-    )
+    else:
+        remedy = "check that Postgres is reachable and that workers run: they copy history to it"
+        findings.warning("outbox", shown, remedy)

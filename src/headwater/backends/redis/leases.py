@@ -14,7 +14,7 @@ from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.keys import SET_ID, Keys
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.store_identity import check_confirmed
-from headwater.backends.redis.stream_codec import lease_text
+from headwater.backends.redis.streams import lease_text
 from headwater.core.logging import Outage
 from headwater.errors import BackendError
 from headwater.ports import Lease
@@ -186,11 +186,7 @@ class RedisLeases:
         for partition, answer in zip(partitions, answers, strict=True):
             if isinstance(answer, BackendError):
                 self._outage.report(
-                    "error",
-                    "partition not claimed",
-                    answer,
-                    partition,
-                    partition=partition,
+                    "error", "partition not claimed", answer, partition, partition=partition
                 )
             else:
                 self._outage.recovered(partition)
@@ -223,9 +219,11 @@ class RedisLeases:
         await self._release_all([*member.held.values()], "died")
 
     async def _release_all(self, leases: Sequence[Lease], how: str) -> None:
-        await self._redis.calls([self._release(lease, how) for lease in leases])
-
-    def _release(self, lease: Lease, how: str) -> Call:
-        keys = self._keys.parts[lease.partition]
-        arguments = (lease_text(lease), self._keys.wake, how)
-        return script_call("release", [keys.group, keys.lease], *arguments)
+        calls: list[Call] = []
+        for lease in leases:
+            keys, arguments = (
+                self._keys.parts[lease.partition],
+                (lease_text(lease), self._keys.wake),
+            )
+            calls.append(script_call("release", [keys.group, keys.lease], *arguments, how))
+        await self._redis.calls(calls)

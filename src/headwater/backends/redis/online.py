@@ -13,7 +13,7 @@ from headwater.backends.observed import count_erased
 from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.erasures import RedisErasures
 from headwater.backends.redis.keys import Keys, PartitionKeys
-from headwater.backends.redis.stream_codec import (
+from headwater.backends.redis.streams import (
     changes_json,
     encode_state,
     read_cells,
@@ -82,14 +82,13 @@ class RedisOnlineStore:
         places: dict[int, list[int]] = {}
         for place, entity_id in enumerate(entity_ids):
             places.setdefault(partition_of(entity_id, self._keys.partitions), []).append(place)
-        answers = await self._redis.calls(
-            [
-                self._waiting_call(
-                    partition, [(entity, entity_ids[position]) for position in group]
-                )
-                for partition, group in places.items()
-            ]
-        )
+        calls: list[Call] = []
+        for partition, group in places.items():
+            keys, ids = self._keys.parts[partition], [entity_ids[place] for place in group]
+            names = [keys.group, keys.events, keys.unhandled(self._keys.group)]
+            names += [keys.state((entity, entity_id))[0] for entity_id in ids]
+            calls.append(script_call("get_with_waiting", names, *ids))
+        answers = await self._redis.calls(calls)
         standings = [Standing({})] * len(entity_ids)
         for group, (oldest, *rest) in zip(places.values(), answers, strict=True):
             since = None if oldest is None else received_at(oldest.decode())
@@ -98,15 +97,6 @@ class RedisOnlineStore:
                 series = frozenset(member.split(b"\0")[1].decode() for member in members)
                 standings[place] = Standing(decode_cells(read_cells(state)), since, series)
         return standings
-
-    def _waiting_call(self, partition: int, entities: Sequence[EntityKey]) -> Call:
-        keys = self._keys.parts[partition]
-        states = [keys.state(key)[0] for key in entities]
-        return script_call(
-            "get_with_waiting",
-            [keys.group, keys.events, keys.unhandled(self._keys.group), *states],
-            *(entity_id for _, entity_id in entities),
-        )
 
     async def get_state(self, key: EntityKey) -> EntityState:
         (state,) = await self._states([key])
@@ -207,7 +197,10 @@ class RedisOnlineStore:
             if not ids:
                 break
             after = ids[-1]
-            entity_ids += ids if having is None else await self._having(having, entity, ids)
+            if having is not None:
+                cells = zip(ids, await self.get(entity, ids), strict=True)
+                ids = [entity_id for entity_id, stored in cells if having in stored]
+            entity_ids += ids
         return entity_ids[:limit]
 
     async def _next_ids(
@@ -222,14 +215,6 @@ class RedisOnlineStore:
             ]
         )
         return [entity_id.decode() for entity_id in islice(heapq.merge(*answers), limit)]
-
-    async def _having(self, feature: str, entity: str, entity_ids: Sequence[str]) -> list[str]:
-        cells = await self.get(entity, entity_ids)
-        return [
-            entity_id
-            for entity_id, stored in zip(entity_ids, cells, strict=True)
-            if feature in stored
-        ]
 
     async def drop(self, entity: str, series: str) -> int:
         count, after = 0, ""
@@ -282,12 +267,8 @@ def _put_call(write: _Write, before: _States, combine: _Combine, checked: int) -
         if cells == current and not write.changes:
             continue
         version = read_version(old) + (key in write.steps or old is None)
-        arguments += (
-            *write.keys.state(key),
-            key[1],
-            old or b"",
-            encode_state(version, encode_cells(cells)),
-        )
+        state = encode_state(version, encode_cells(cells))
+        arguments += (*write.keys.state(key), key[1], old or b"", state)
     return script_call(
         "put",
         [write.keys.changes, write.keys.arrived, write.keys.erasures],

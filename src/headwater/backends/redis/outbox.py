@@ -8,11 +8,16 @@ from typing import Any
 
 import msgspec
 
-from headwater.backends.redis.client import Call, Redis, script_call
+from headwater.backends.redis.client import Redis, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.store_identity import new_store_id, read_identity
-from headwater.backends.redis.stream_codec import Entry, read_event, received_at
-from headwater.backends.redis.stream_reader import next_entries
+from headwater.backends.redis.streams import (
+    MILLISECOND,
+    Entry,
+    next_entries,
+    read_event,
+    received_at,
+)
 from headwater.core.clock import to_micros
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.model.values import ServiceEvent
@@ -31,7 +36,6 @@ _CHANGES_PER_ENTRY = 100
 _ONLY = b"o"
 _DOCUMENTS = b"d"
 _DIGEST = "/"
-_MILLISECOND = 1_000
 _encode = msgspec.json.Encoder().encode
 
 
@@ -43,7 +47,10 @@ class RedisOutbox:
         self._redis = redis
         self._keys = keys
         self._prefix = prefix
-        self._has_documents = self._pending_documents()
+        outboxes = [part.outbox for part in keys.parts]
+        groups = [[key] for key in outboxes] if redis.clustered else [outboxes]
+        # One call for each slot; a single server has all keys in one.
+        self._has_documents = [script_call("has_documents", group) for group in groups]
 
     async def identity(self) -> StoreIdentity:
         return await read_identity(self._redis, self._keys)
@@ -66,20 +73,14 @@ class RedisOutbox:
             OutboxState(
                 bool(has_pending),
                 Positions(history.decode(), events.decode()),
-                has_documents=_is_after(documents, history),
+                has_documents=bool(has_documents),
                 read_at=int(read_at),
             )
-            for has_pending, history, events, documents, read_at in answers
+            for has_pending, history, events, has_documents, read_at in answers
         ]
 
     async def has_documents(self) -> bool:
         return any(await self._redis.calls(self._has_documents))
-
-    def _pending_documents(self) -> list[Call]:
-        """Return one call for each slot; a single server has all keys in one."""
-        outboxes = [part.outbox for part in self._keys.parts]
-        groups = [[key] for key in outboxes] if self._redis.clustered else [outboxes]
-        return [script_call("has_documents", group) for group in groups]
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int, *, until: int | None = None
@@ -88,7 +89,7 @@ class RedisOutbox:
         is_history = kind == "history"
         key = keys.changes if is_history else keys.events
         count = max(1, limit // _CHANGES_PER_ENTRY) if is_history else limit
-        upto = "" if until is None else until // _MILLISECOND
+        upto = "" if until is None else until // MILLISECOND
         # Concurrently, so that both calls share a round trip.
         problem, (entries, more) = await asyncio.gather(
             self._mismatch(kind, partition, after),
@@ -107,9 +108,7 @@ class RedisOutbox:
                 f"in {key} until they are corrected there"
             ) from error
         return OutboxBatch(
-            _encode(rows),
-            len(rows),
-            _position(entries[-1]),
+            *(_encode(rows), len(rows), _position(entries[-1])),
             more=more,
             documents=documents,
             last_at=received_at(entries[-1][0].decode()),
@@ -138,13 +137,9 @@ class RedisOutbox:
 
     async def settle(self, partition: int, taken: Positions) -> Positions:
         keys = self._keys.parts[partition]
-        history, events = await self._redis.call(
-            script_call(
-                "settle",
-                [keys.changes, keys.events, keys.outbox],
-                *(*taken, self._keys.group),
-            )
-        )
+        names = [keys.changes, keys.events, keys.outbox]
+        call = script_call("settle", names, *taken, self._keys.group)
+        history, events = await self._redis.call(call)
         return Positions(history.decode(), events.decode())
 
     async def done_events(self) -> list[str]:
@@ -186,18 +181,6 @@ def _documents(entries: list[Entry]) -> list[CommittedWrites]:
         for entry_id, (name, writes, *time) in entries
         if name == _DOCUMENTS
     ]
-
-
-def _is_after(entry_id: bytes | None, position: bytes | None) -> bool:
-    """Return whether an entry (None or empty for none) comes after a position."""
-    if not entry_id:
-        return False
-    return not position or _order(entry_id) > _order(position)
-
-
-def _order(position: bytes) -> tuple[int, int]:
-    milliseconds, _, number = position.partition(b"/")[0].partition(b"-")
-    return int(milliseconds), int(number)
 
 
 def _event_rows(entries: list[Entry]) -> list[tuple[Any, ...]]:

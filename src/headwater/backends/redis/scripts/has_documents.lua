@@ -3,11 +3,10 @@
 -- KEYS: the outboxes of partitions
 -- shared: position
 -- shared: order
+-- shared: documents
 
 for _, outbox in ipairs(KEYS) do
-  local found = redis.call('HMGET', outbox, 'history', 'documents')
-  local history, documents = found[1], found[2]
-  if documents and (not history or history == '' or before(entry_id(history), documents)) then
+  if has_documents(outbox) then
     return 1
   end
 end

@@ -1,14 +1,18 @@
-"""Encoding and decoding of stream entries, events and states."""
+"""The streams of partitions: appending events, reading pages, the form of entries and states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from hashlib import blake2b
 from itertools import islice, starmap
 from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.core.clock import from_micros
+from headwater.backends.redis.client import Call, Redis, script_call
+from headwater.backends.redis.keys import Keys
+from headwater.core.clock import MICROSECOND, Clock, from_micros
 from headwater.core.codec import encode_custom
 from headwater.errors import EventError
 from headwater.model.values import (
@@ -25,6 +29,7 @@ from headwater.ports import (
     DocumentWrite,
     EntityState,
     Lease,
+    event_content,
     history_rows,
 )
 
@@ -32,8 +37,13 @@ _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _decode_event = msgspec.json.Decoder(ServiceEvent).decode
 _UNKNOWN = EntityState(0, {})
 _VERSION_DIGITS = 16
-_MILLISECOND = 1_000
+MILLISECOND = 1_000
 _MOST_DOCUMENT_BYTES = 16 << 20
+# The outbox consumer holds the pages of several partitions in memory at once, as does Postgres.
+_MOST_PAGE_BYTES = 1 << 20
+_KEY_BYTES = 16
+_UNCHECKED = 2**53
+"""For events that were accepted before, which workers compare with the erasures."""
 # Names of the fields: type, entity id, JSON and, for a redrive, the only group and feature.
 _EVENT_FIELDS = [b"t", b"k", b"e"]
 _REDRIVE_FIELDS = [*_EVENT_FIELDS, b"o"]
@@ -173,4 +183,65 @@ def _malformed(position: str, fields: Sequence[bytes], problem: str) -> ServiceE
 
 def received_at(position: str) -> int:
     """Return the time in a position, in microseconds."""
-    return int(position.partition("-")[0]) * _MILLISECOND
+    return int(position.partition("-")[0]) * MILLISECOND
+
+
+async def next_entries(
+    redis: Redis,
+    key: str,
+    after: str,
+    limit: int,
+    *,
+    newest_first: bool = False,
+    upto: int | str = "",
+) -> tuple[list[Entry], bool]:
+    """Return the entries after a position ("" for the start), and whether more follow.
+
+    With ``upto``, only those up to a millisecond.
+    """
+    arguments = (after, limit, _MOST_PAGE_BYTES, int(newest_first), upto)
+    entries, more = await redis.call(script_call("page", [key], *arguments))
+    return entries, bool(more)
+
+
+class StreamPublisher:
+    """Builder of the calls that append events, each id once within the dedup window."""
+
+    def __init__(self, keys: Keys, clock: Clock, dedup_limit: int) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._dedup_limit = max(1, dedup_limit // keys.partitions)
+
+    def call(
+        self,
+        partition: int,
+        events: Sequence[ServiceEvent],
+        dedup_window: timedelta | None,
+        only: str = "",
+        checked: int = _UNCHECKED,
+    ) -> Call:
+        """Return the call for events of one partition, for all features or for one only.
+
+        ``checked`` is the number of erasures that the events were compared with.
+        """
+        keys, now = self._keys.parts[partition], self._clock.micros()
+        names = [keys.events, keys.seen, keys.accepted, keys.idle, keys.erasures]
+        if only:
+            names.append(keys.unhandled(only.rpartition("/")[0]))
+        window_end = 0 if dedup_window is None else now + dedup_window // MICROSECOND
+        arguments: list[Any] = []
+        for event in events:
+            seen = _seen(event) if window_end else ("", "")
+            arguments += (*seen, *event_fields(event, only))
+        return script_call(
+            "publish",
+            names,
+            *(self._keys.wake, partition, now, window_end, self._dedup_limit, checked),
+            *arguments,
+        )
+
+
+def _seen(event: ServiceEvent) -> tuple[bytes, bytes]:
+    """Return the key under which an event is remembered, of a fixed size, and its content."""
+    name = f"{event.event_id}\0{event.entity_id}"
+    return blake2b(name.encode(), digest_size=_KEY_BYTES).digest(), event_content(event)
