@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -168,7 +167,10 @@ class Recorder:
             ledger = self._erasures.ledger
             checked = ledger.revision
             erased = ledger.erased_since(since, provenance) if checked > since else None
-            kept = record if erased is None else _without_disclosures(record, core.created_at)
+            kept = record
+            if erased is not None and record.disclosures:
+                pointers = [disclosure.pointer for disclosure in record.disclosures]
+                kept = redact(record, *pointers, at=core.created_at, reason=_ERASED)
             try:
                 await self._append_record(self._stored(core, kept, keys), keys, checked=checked)
             except ErasedMeanwhileError:
@@ -208,8 +210,3 @@ class Recorder:
             redactions=encode_redactions(record.redactions),
             keys=b"".join(keys),
         )
-
-
-def _without_disclosures(record: Record, at: datetime) -> Record:
-    pointers = [disclosure.pointer for disclosure in record.disclosures]
-    return redact(record, *pointers, at=at, reason=_ERASED) if pointers else record

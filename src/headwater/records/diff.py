@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any, NamedTuple, TypeVar
 
@@ -333,7 +333,11 @@ def pairs_of(
     """Pair elements by the first identity that both share; unmatched ones pair with None."""
     partners: dict[int, int] = {}
     for identity in identities:
-        unmatched = _unmatched(after, set(partners.values()), identity)
+        taken, unmatched = set(partners.values()), dict[Hashable, list[int]]()
+        for place, element in enumerate(after):
+            key = identity(element)
+            if place not in taken and key is not None:
+                unmatched.setdefault(key, []).append(place)
         for place, element in enumerate(before):
             places = None if place in partners else unmatched.get(identity(element))
             if places:
@@ -343,14 +347,3 @@ def pairs_of(
         *((one, after[partners[n]] if n in partners else None) for n, one in enumerate(before)),
         *((None, other) for place, other in enumerate(after) if place not in taken),
     ]
-
-
-def _unmatched(
-    elements: Sequence[T], taken: Collection[int], identity: Identity[T]
-) -> dict[Hashable, list[int]]:
-    places: dict[Hashable, list[int]] = {}
-    for place, element in enumerate(elements):
-        key = identity(element)
-        if place not in taken and key is not None:
-            places.setdefault(key, []).append(place)
-    return places

@@ -78,13 +78,11 @@ def _check_disclosed(record: Record, pointers: Iterable[str]) -> None:
     for pointer in pointers:
         if pointer in disclosed:
             continue
-        note = notes.get(pointer)
-        raise RedactionError(pointer, disclosed, None if note is None else _earlier(note))
-
-
-def _earlier(note: Redaction) -> str:
-    by = "" if note.by is None else f" by {note.by}"
-    return f"at {note.redacted_at}{by}, because: {note.reason}"
+        note, earlier = notes.get(pointer), None
+        if note is not None:
+            by = "" if note.by is None else f" by {note.by}"
+            earlier = f"at {note.redacted_at}{by}, because: {note.reason}"
+        raise RedactionError(pointer, disclosed, earlier)
 
 
 class _Decision(msgspec.Struct, frozen=True):

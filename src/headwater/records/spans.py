@@ -72,14 +72,18 @@ class SpanFinder:
         texts = {name: _text(read) for name, read in values.items()}
         if reads.keys() != texts.keys() or template.render(texts) != item.content:
             return ()
-        end = _visible_end(item)
+        # Only as many characters of the content are in the text.
+        end = len(item.content) if isinstance(item.content, str) else 0
+        if item.decision == "truncated" and isinstance(item.emitted, str):
+            end = len(item.emitted.removesuffix(MARK))
         spans: list[TextSpan] = []
         for name, start, stop in template.places(texts):
             place = reads[name]
             assert place is not None, "every reference has a value"
             spans.append(TextSpan(start=start, end=stop, feature=name, read=place))
             spans += self._inner(self._features[place], place, name, start)
-        return [_clipped(span, end) for span in spans if span.start < min(span.end, end)]
+        visible = [span for span in spans if span.start < min(span.end, end)]
+        return [msgspec.structs.replace(span, end=min(span.end, end)) for span in visible]
 
     def _inner(self, read: FeatureRead, place: int, name: str, at: int) -> Iterator[TextSpan]:
         """Yield the spans inside a value whose feature is a template, at any depth."""
@@ -122,14 +126,3 @@ def _text(read: FeatureInput) -> str:
     if isinstance(read.value, Commitment):
         return read.value.digest
     return "" if read.value is None else as_text(read.value)
-
-
-def _visible_end(item: Item) -> int:
-    """Return the number of characters of the content that are in the text."""
-    if item.decision == "truncated" and isinstance(item.emitted, str):
-        return len(item.emitted.removesuffix(MARK))
-    return len(item.content) if isinstance(item.content, str) else 0
-
-
-def _clipped(span: TextSpan, end: int) -> TextSpan:
-    return span if span.end <= end else msgspec.structs.replace(span, end=end)

@@ -263,16 +263,13 @@ def _check_signature(
     if problem is not None:
         return broken("signature", problem)
     key = keyring.find(statement.key_id)
-    if key is None:
-        return _unverified(_unknown(statement.key_id, keyring), "unchecked", required=required)
-    return _check_key(statement, signature, key)
-
-
-def _unknown(key_id: str, keyring: Keyring) -> str:
-    if not keyring.keys:
-        return f"no key was given; it names key {key_id!r}"
+    if key is not None:
+        return _check_key(statement, signature, key)
     key_ids = ", ".join(repr(key.key_id) for key in keyring.keys)
-    return f"key {key_id!r} is not in the keyring, which has {key_ids}"
+    detail = f"key {statement.key_id!r} is not in the keyring, which has {key_ids}"
+    if not keyring.keys:
+        detail = f"no key was given; it names key {statement.key_id!r}"
+    return _unverified(detail, "unchecked", required=required)
 
 
 def _unverified(detail: str, fault: Fault, *, required: bool) -> Check:
@@ -324,15 +321,14 @@ def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any
     problems += _invalid_notes(record.redactions, reading.outline.created_at)
     if problems:
         return opened, broken("disclosures", "; ".join(problems))
-    return opened, _disclosed(record, len(opened), len(reading.commitments))
-
-
-def _disclosed(record: Record, opened: int, of: int) -> Check:
+    total = len(reading.commitments)
     if not record.disclosures:
-        return unchecked("disclosures", f"a private copy: all {of} values are withheld")
+        detail = f"a private copy: all {total} values are withheld"
+        return opened, unchecked("disclosures", detail)
     redacted = ", ".join(note.pointer for note in record.redactions)
     note = f"; redacted: {redacted}" if redacted else ""
-    return holds("disclosures", f"{opened} of {of} values open their commitments{note}")
+    detail = f"{len(opened)} of {total} values open their commitments{note}"
+    return opened, holds("disclosures", detail)
 
 
 def _disclosure_problem(

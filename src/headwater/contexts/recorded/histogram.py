@@ -198,12 +198,10 @@ def _histogram(
             HistogramBucket(
                 start=start,
                 contexts=count,
-                freshness=None if by_status is None else _all_statuses(by_status),
+                freshness=None
+                if by_status is None
+                else {status: by_status[status] for status in get_args(FreshnessStatus)},
             )
             for start, count, by_status in zip(starts, counts.contexts, freshness, strict=True)
         ],
     )
-
-
-def _all_statuses(counted: Counter[str]) -> dict[FreshnessStatus, int]:
-    return {status: counted[status] for status in get_args(FreshnessStatus)}

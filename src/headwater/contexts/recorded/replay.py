@@ -86,7 +86,11 @@ def reassemble(core: Core, tokenizer_version: str) -> Replay:
     ]
     if withheld:
         raise ReplayError(core.context_id, "reassemble", withheld)
-    fitted = _fitted(core)
+    policy = msgspec.convert(core.policy, BudgetPolicy, from_attributes=True)
+    counted = core.tokenizer
+    tokenizer = Tokenizer(counted.name, counted.exact, counted.margin_percent)
+    candidates = [Candidate(str(i.content), i.priority, i.required, i.truncate) for i in core.items]
+    fitted = fit(candidates, policy, tokenizer)
     again = _with_fit(core, fitted)
     same = again.output.content_hash == core.output.content_hash
     return Replay(
@@ -98,14 +102,6 @@ def reassemble(core: Core, tokenizer_version: str) -> Replay:
         matches=same,
         differences=diff(core, again),
     )
-
-
-def _fitted(core: Core) -> Fitted:
-    policy = msgspec.convert(core.policy, BudgetPolicy, from_attributes=True)
-    counted = core.tokenizer
-    tokenizer = Tokenizer(counted.name, counted.exact, counted.margin_percent)
-    candidates = [Candidate(str(i.content), i.priority, i.required, i.truncate) for i in core.items]
-    return fit(candidates, policy, tokenizer)
 
 
 def _with_fit(core: Core, fitted: Fitted) -> Core:

@@ -313,10 +313,12 @@ class ContextSearch:
         if not parts:
             return []
         indexes = await self._indexes()
-        return [
-            [[index.key(*alternative) for index in indexes] for alternative in _alternatives(part)]
+        groups: list[list[Part]] = [
+            # An event may be about the entity, and a query about everything.
+            [part, *([("event", part[2])] if part[0] == "entity" else []), EVERYTHING]
             for part in parts
         ]
+        return [[[index.key(*part) for index in indexes] for part in group] for group in groups]
 
     async def _indexes(self) -> list[ProvenanceIndex]:
         """Return the index of the settings, if any, and that of the log.
@@ -324,10 +326,8 @@ class ContextSearch:
         Records from before `record.index_key` was set have keys of the log's index.
         """
         await self.check_index_key()
-        of_log, configured = (
-            ProvenanceIndex(await self._records.index_key()),
-            index_of(self._settings),
-        )
+        of_log = ProvenanceIndex(await self._records.index_key())
+        configured = index_of(self._settings)
         return [of_log] if configured is None else [configured, of_log]
 
     async def check_index_key(self) -> None:
@@ -337,14 +337,6 @@ class ContextSearch:
         for mark in await self._records.marks() - marks:
             if marked := await self._records.find(mark, limit=1):
                 raise IndexKeyChangedError(marked[0].created_at)
-
-
-def _alternatives(part: Part) -> Iterator[Part]:
-    """Yield the parts by which a context is found that read something."""
-    yield part
-    if part[0] == "entity":
-        yield ("event", part[2])
-    yield EVERYTHING
 
 
 def spelled_prefix(prefix: str) -> str:

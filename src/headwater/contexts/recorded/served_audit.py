@@ -177,20 +177,16 @@ class ServedAudit:
             return
         horizon = self._catalog.pruned.history
         for read, inputs, began, ended in _reads(core):
-            feature = self._feature(read, began)
-            reason = feature if isinstance(feature, str) else _obstacle(feature)
-            if reason is None and horizon is not None and began < horizon:
-                reason = PRUNED
-            if reason is None and not isinstance(feature, str):
-                yield _ServedValue(stored.context_id, read, inputs, feature, began, ended)
+            is_withheld = Commitment in (type(read.entity_id), type(read.value))
+            feature = WITHHELD if is_withheld else self._named(read.feature, began)
+            if isinstance(feature, str):
+                self._not_compared[feature] += 1
+            elif not (feature.derived or feature.template is not None or feature.has_history):
+                self._not_compared[NO_PAST] += 1
+            elif horizon is not None and began < horizon:
+                self._not_compared[PRUNED] += 1
             else:
-                self._not_compared[str(reason)] += 1
-
-    def _feature(self, read: FeatureInput, moment: datetime) -> FeatureDef | str:
-        """Return the feature that a name meant at a moment, or why it cannot be compared."""
-        if isinstance(read.entity_id, Commitment) or isinstance(read.value, Commitment):
-            return WITHHELD
-        return self._named(read.feature, moment)
+                yield _ServedValue(stored.context_id, read, inputs, feature, began, ended)
 
     def _named(self, name: str, moment: datetime) -> FeatureDef | str:
         """Return the feature that a name meant at a moment, or why there is none now."""
@@ -304,34 +300,18 @@ class ServedAudit:
 
     def _judge(self, value: _ServedValue, results: Sequence[Any]) -> None:
         """Count a value as equal to one of the results, or as different from all of them."""
-        read = value.read
         if _is_among(value, results):
             self._equal += 1
             return
-        last = results[-1]
-        shown = last.default if isinstance(last, _Absent) else last
+        read, last = value.read, results[-1]
+        hidden_inputs = [f"{hidden.location}: it {hidden}" for hidden in hidden_of(value.feature)]
         self._differences.append(
             ServedDifference(
-                value.context_id,
-                read.feature,
-                value.entity_id,
-                value.began,
-                read.value,
-                shown,
-                _hint(value.feature),
+                *(value.context_id, read.feature, value.entity_id, value.began, read.value),
+                history=last.default if isinstance(last, _Absent) else last,
+                hint="; ".join(hidden_inputs),
             )
         )
-
-
-def _hint(feature: FeatureDef) -> str:
-    """Return which source of time or chance the code of a feature uses."""
-    return "; ".join(f"{hidden.location}: it {hidden}" for hidden in hidden_of(feature))
-
-
-def _obstacle(feature: FeatureDef) -> str | None:
-    """Return why values of a feature cannot be compared, or None if they can be."""
-    has_past = feature.derived or feature.template is not None or feature.has_history
-    return None if has_past else NO_PAST
 
 
 def _reads(core: Core) -> Iterator[_Read]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from headwater.errors import ConfigError, DamagedRecordError
-from headwater.model.contexts import Check, VerificationReport
+from headwater.model.contexts import VerificationReport, broken
 from headwater.ports import StoredRecord
 from headwater.records.core import Core
 from headwater.records.record import (
@@ -127,19 +127,16 @@ def _with_problems(
         "disclosures": _unreadable("disclosures", parts.disclosures)
         + _unreadable("redactions", parts.redactions),
     }
-    checks = tuple(_with_failures(check, problems.get(check.check, [])) for check in report.checks)
-    return msgspec.structs.replace(report, checks=checks)
+    checks = list(report.checks)
+    for place, check in enumerate(checks):
+        if details := problems.get(check.check):
+            details = [check.detail, *details] if check.ok is False else details
+            checks[place] = broken(check.check, "; ".join(details))
+    return msgspec.structs.replace(report, checks=tuple(checks))
 
 
 def _unreadable(name: str, part: _Part) -> list[str]:
     return [] if part.problem is None else [f"the {name} cannot be read: {part.problem}"]
-
-
-def _with_failures(check: Check, problems: Sequence[str]) -> Check:
-    if not problems:
-        return check
-    earlier = [check.detail] if check.ok is False else []
-    return Check(check.check, ok=False, detail="; ".join([*earlier, *problems]), fault="altered")
 
 
 class _Listed(msgspec.Struct, frozen=True):
