@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from headwater import FeatureStore, errors
-from headwater.access.errors import RequestError
 from headwater.declarations.runtime import runtime_of
+from headwater.errors.base import RequestError
 from headwater.http.routing import problems
 from tests.http.conftest import KEY, MakeStore, Serving, client_of, damage, problem_of
 

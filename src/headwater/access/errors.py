@@ -4,7 +4,7 @@ HeadwaterError
 └── RequestError
     ├── KeyRequiredError      no valid API key
     ├── ForeignRequestError   a remote request to a server without an API key
-    ├── ScopeError            the key does not have the scope of the route
+    ├── ScopeError            the key does not have the scope of the route (``model.callers``)
     ├── TooManyRequestsError  a rate limit is exceeded
     ├── TooManyWrongKeysError  an address has sent too many wrong keys
     ├── TooManyCallsError     a process runs as many calls of a verb as it may
@@ -17,16 +17,7 @@ from __future__ import annotations
 import math
 import reprlib
 
-from headwater.errors import HeadwaterError
-from headwater.model.callers import AccessScope, Caller
-
-
-class RequestError(HeadwaterError):
-    """A request that the server refuses; ``headers`` are added to the response."""
-
-    def __init__(self, message: str, **headers: str) -> None:
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        super().__init__(message)
+from headwater.errors.base import RequestError
 
 
 class KeyRequiredError(RequestError):
@@ -49,17 +40,6 @@ class ForeignRequestError(RequestError):
             f"{source} {reprlib.repr(value)} shows that the request is not from this machine, and "
             "a server without an API key serves only its own machine; to serve others, create a "
             "key with `headwater keys create NAME --scope admin`, or set HEADWATER_API_KEY"
-        )
-
-
-class ScopeError(RequestError):
-    """A request that the caller's key does not allow."""
-
-    def __init__(self, caller: Caller, scope: AccessScope) -> None:
-        self.key = caller.name
-        self.scope = scope
-        super().__init__(
-            f"the key {caller.name!r} does not have the scope {scope!r}; use a key that has it"
         )
 
 

@@ -21,3 +21,11 @@ class HeadwaterError(Exception):
 
     response: ErrorResponse | None = None
     """The response of the server, if a client raised the error."""
+
+
+class RequestError(HeadwaterError):
+    """A request that the server refuses; ``headers`` are added to the response."""
+
+    def __init__(self, message: str, **headers: str) -> None:
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        super().__init__(message)

@@ -16,7 +16,7 @@ from headwater.declarations.registry import Registry
 from headwater.errors import CallerLimitError, InvalidInputError
 from headwater.errors.hints import quoted
 from headwater.features.call_scope import current_scope
-from headwater.model.callers import CallerLimits, current_caller
+from headwater.model.callers import Caller, CallerLimits, current_caller
 from headwater.model.values import Part, ServiceEvent
 
 
@@ -149,13 +149,21 @@ class LimitedCaller:
 
 def limited_caller() -> LimitedCaller | None:
     """Return the caller of the request if it has limits and no user's function is running."""
-    caller = current_caller()
+    caller = requesting_caller()
     if caller is None or caller.limits is None:
+        return None
+    return LimitedCaller(caller.name, caller.limits)
+
+
+def requesting_caller() -> Caller | None:
+    """Return the caller of the request if no user's function is running."""
+    caller = current_caller()
+    if caller is None:
         return None
     scope = current_scope()
     if scope.call is not None or scope.transaction is not None or scope.replay is not None:
         return None
-    return LimitedCaller(caller.name, caller.limits)
+    return caller
 
 
 def check_index_limits(index: IndexDef) -> None:

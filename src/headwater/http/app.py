@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from headwater.access.errors import ScopeError
 from headwater.access.guard import Guard
 from headwater.core.ui_files import UI_FOLDER
 from headwater.engine.last_hour import LastHour
@@ -221,8 +220,8 @@ class App(Router):
         else:
             caller = await self._guard.admit(scope)
             set_caller(caller)
-            if needed != "any" and not caller.may(needed):
-                raise ScopeError(caller, needed)
+            if needed != "any":
+                caller.check(needed)
             if caller.limits is not None and endpoint is not None and not endpoint.applies_limits:
                 raise CallerLimitError(caller.name, "this route does not apply limits of keys")
         if endpoint is None:

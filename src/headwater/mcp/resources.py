@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 import mcp_types as types
 
 from headwater.errors import DamagedRecordError, NotFoundError, RecordDocumentError
-from headwater.mcp.allowed import check_scope
 from headwater.mcp.results import ResultFacts, record_facts, to_json
 from headwater.mcp.uris import (
     CONTEXT_TEMPLATE,
@@ -81,7 +80,7 @@ class StoreResources:
 
     async def read(self, caller: Caller, uri: str) -> types.ReadResourceResult:
         """Return the content of a resource."""
-        check_scope(caller, "read" if uri == DECLARATIONS else "records")
+        caller.check("read" if uri == DECLARATIONS else "records")
         text, facts = await self._content(caller, uri)
         content = types.TextResourceContents(uri=uri, mime_type=JSON, text=text, _meta=facts.meta())
         return types.ReadResourceResult(contents=[content], _meta=facts.meta())

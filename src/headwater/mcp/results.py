@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from mcp_types import CallToolResult, ContentBlock, TextContent
 
-from headwater.access.errors import RequestError
 from headwater.core.codec import encode_custom
 from headwater.core.json_values import plain
+from headwater.errors.base import RequestError
 from headwater.model.contexts import RecordSummary
 from headwater.model.lineage import ContextFacts
 from headwater.model.problems import STORE_RULES, Rule, rule_of

@@ -12,10 +12,10 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.caching import CacheHint
 from mcp.shared.exceptions import MCPError
 
-from headwater.access.errors import RequestError
 from headwater.core.logging import log
 from headwater.errors import HeadwaterError, UnknownNameError
-from headwater.mcp.allowed import check_scope, may_call
+from headwater.errors.base import RequestError
+from headwater.mcp.allowed import may_call
 from headwater.mcp.context_tools import context_tools
 from headwater.mcp.resources import StoreResources
 from headwater.mcp.results import call_result, failed_call, problem_text
@@ -97,7 +97,7 @@ class StoreRequests:
             return failed_call(error)
 
     async def _call(self, tool: StoreTool, arguments: dict[str, Any]) -> Any:
-        check_scope(_caller(), tool.scope)
+        _caller().check(tool.scope)
         check_encodable(arguments)
         return await tool.call(arguments)
 

@@ -23,24 +23,19 @@ Age = Annotated[str, Meta(description="A duration, such as 36h, 30d, 8w or 2y.",
 DryRun = Annotated[bool, Meta(description="Count, and remove nothing.", examples=[True])]
 
 
-class RedactBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The values of a record to erase, as JSON pointers, and why."""
-
-    pointers: Pointers
-    reason: Annotated[
-        str,
-        Meta(description="Why; it stays in the record.", examples=["requested by the customer"]),
-    ]
-    by: Annotated[
-        str | None, Meta(description="Who decided it; it stays in the record.", examples=["ops"])
-    ] = None
-    everywhere: Annotated[
-        bool,
-        Meta(
-            description="Also erase every other value that equals or contains one of them.",
-            examples=[False],
-        ),
-    ] = False
+Reason = Annotated[
+    str, Meta(description="Why; it stays in the record.", examples=["requested by the customer"])
+]
+DecidedBy = Annotated[
+    str, Meta(description="Who decided it; it stays in the record.", examples=["ops"])
+]
+Everywhere = Annotated[
+    bool,
+    Meta(
+        description="Also erase every other value that equals or contains one of them.",
+        examples=[False],
+    ),
+]
 
 
 class Copies(msgspec.Struct, frozen=True):

@@ -11,6 +11,8 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import Meta
 
+from headwater.errors.base import RequestError
+
 AccessScope = Literal["ingest", "read", "assemble", "records", "metrics", "admin"]
 """What a key allows: publish events and documents; read features, documents and declarations;
 assemble contexts; read recorded contexts; read metrics; everything."""
@@ -31,6 +33,17 @@ class CallerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The prefix of all entity ids that the caller may use."""
 
 
+class ScopeError(RequestError):
+    """A request that the caller's key does not allow."""
+
+    def __init__(self, key: str, scope: AccessScope) -> None:
+        self.key = key
+        self.scope = scope
+        super().__init__(
+            f"the key {key!r} does not have the scope {scope!r}; use a key that has it"
+        )
+
+
 class Caller(msgspec.Struct, frozen=True):
     """A named key or token, and what it allows."""
 
@@ -41,6 +54,11 @@ class Caller(msgspec.Struct, frozen=True):
     def may(self, scope: AccessScope) -> bool:
         """Return whether the caller has a scope; ``admin`` includes all others."""
         return scope in self.scopes or "admin" in self.scopes
+
+    def check(self, scope: AccessScope) -> None:
+        """Raise ScopeError if the caller does not have a scope."""
+        if not self.may(scope):
+            raise ScopeError(self.name, scope)
 
 
 _caller: ContextVar[Caller | None] = ContextVar("headwater_caller", default=None)

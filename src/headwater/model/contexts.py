@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.model.features import CauseEvent
-from headwater.model.kinds import ContextName, DurationText, ExternalName
+from headwater.model.kinds import ContextName, DurationText
 from headwater.model.lineage import Context, Decision, FreshnessStatus
 
 Params = Annotated[
@@ -53,28 +53,13 @@ class AssembleNamedBody(AssembleBody, frozen=True, forbid_unknown_fields=True, k
     context: ContextName
 
 
-class ReplayBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How to replay a recorded context."""
-
-    mode: Annotated[Mode, Meta(description="What is done again.", examples=["reassemble"])] = "show"
-
-
-class ExternalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A text that was assembled elsewhere, and its inputs."""
-
-    name: ExternalName
-    content: Annotated[str, Meta(description="The text.", examples=["Hello Ada"])]
-    inputs: Annotated[
-        dict[str, Any],
-        Meta(description="What it was assembled from, by name.", examples=[{"user_id": "ada"}]),
-    ] = {}
-    model: Annotated[str, Meta(description="The model it is for.", examples=["gpt-4o"])] | None = (
-        None
-    )
-    version: (
-        Annotated[str, Meta(description="A version of its template.", examples=["3"])] | None
-    ) = None
-    interaction_ref: InteractionRef | None = None
+Text = Annotated[str, Meta(description="The text.", examples=["Hello Ada"])]
+ExternalInputs = Annotated[
+    dict[str, Any],
+    Meta(description="What it was assembled from, by name.", examples=[{"user_id": "ada"}]),
+]
+ExternalModel = Annotated[str, Meta(description="The model it is for.", examples=["gpt-4o"])]
+TemplateVersion = Annotated[str, Meta(description="A version of its template.", examples=["3"])]
 
 
 class Assembled(Context, frozen=True, kw_only=True):
@@ -159,6 +144,7 @@ class ContextCauses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Mode = Literal["show", "reassemble", "as_of", "live"]
+ReplayMode = Annotated[Mode, Meta(description="What is done again.", examples=["reassemble"])]
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):

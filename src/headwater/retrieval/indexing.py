@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.declarations.indexes import IndexDef
-from headwater.features.call_scope import check_not_replaying, current_scope, track_source
+from headwater.features.call_scope import current_scope, track_source
 from headwater.features.caller_limits import check_document_limits, check_index_limits
 from headwater.features.services import Services
 from headwater.model.indexes import (
@@ -110,7 +110,6 @@ class Indexer:
         self, index: IndexDef, documents: Documents, progress: OnLoaded | None = None
     ) -> LoadReport:
         """Write many documents, in batches that are embedded and stored together."""
-        check_not_replaying("load")
         loaded = LoadReport()
         async for batch in batches(documents):
             version = await self._generations.active(index)
@@ -143,7 +142,6 @@ class Indexer:
 
     async def retain(self, index: IndexDef, document_ids: Collection[object]) -> int:
         """Remove all documents but some; return how many were removed."""
-        check_not_replaying("retain")
         retained = set(map(checked_id, document_ids))
         removed, after = 0, ""
         while page := await self._vectors.document_ids(index.name, after=after, limit=_PAGE):

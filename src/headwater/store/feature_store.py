@@ -22,12 +22,12 @@ from headwater.model.declarations import Graph
 from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
-from headwater.store.contexts import ContextVerbs
 from headwater.store.events import EventBus, SyncEventBus
 from headwater.store.runtime import Runtime
 from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
 from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
+from headwater.store.verbs.contexts import ContextVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
 from headwater.store.verbs.events import PublishVerbs
 from headwater.store.verbs.features import FeatureVerbs

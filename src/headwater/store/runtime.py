@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.core.blocking import SyncLoop
 from headwater.core.clock import Clock
+from headwater.declarations.context_arguments import bind_parameters
 from headwater.declarations.contexts import ContextDef, check_not_looser
 from headwater.declarations.feature_handles import FeatureRef, feature_name
+from headwater.declarations.indexes import IndexDef, IndexRef
 from headwater.declarations.items import Chunk
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import RetrieverDef
@@ -76,7 +78,7 @@ class Runtime:
             return await verb.call(group, arguments)
         sent = verb.sent(arguments)
         target = "" if verb.target is None else sent[verb.target]
-        notes = {name: sent.get(name, verb.fields[name].default) for name in verb.notes}
+        notes = {name: sent.get(name, verb.fields[name].absent) for name in verb.notes}
         async with audited(await self.open(), verb.changes, target, **notes):
             return await verb.call(group, arguments)
 
@@ -92,6 +94,19 @@ class Runtime:
         from headwater.store import tables  # noqa: PLC0415 - loads DuckDB
 
         return tables.Tables(self)
+
+    def changed_index(self, index: IndexRef, verb: str) -> IndexDef:
+        """Return a declared index that a verb changes; a replay may not."""
+        check_not_replaying(verb)
+        return self.registry.index(index)
+
+    async def assemble_named(
+        self, name: str, params: Mapping[str, Any], overrides: Overrides
+    ) -> Context:
+        """Assemble a context by its name, with parameters that are converted and checked."""
+        definition = self.registry.context(name)
+        bound, options = bind_parameters(definition, params, overrides)
+        return await self.assemble(definition, bound.args, bound.kwargs, options)
 
     async def assemble(
         self,

@@ -424,7 +424,9 @@ export interface paths {
         put?: never;
         /**
          * Replay a recorded context: show its text, or assemble it again without recording it.
-         * @description The modes ``as_of`` and ``live`` run its function, so they need the scope ``assemble``, too.
+         * @description ``show`` returns the stored text; ``reassemble`` fits the stored items again; ``as_of`` runs
+         *     the function with the feature values of that time, ``live`` with those of now. The last two
+         *     need the scope ``assemble``, too, and a function that would write is refused.
          */
         post: operations["replay_context"];
         delete?: never;
@@ -1275,7 +1277,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Erase values of a record permanently; its hash and signature stay valid. */
+        /**
+         * Erase values of a record permanently, all or none; hash and signature stay valid.
+         * @description With ``everywhere``, also erase them in every other place of the record that discloses one
+         *     of them, as a whole or inside a text.
+         */
         post: operations["redact"];
         delete?: never;
         options?: never;
@@ -2501,30 +2507,6 @@ export interface components {
             after: number;
         };
         /**
-         * ExternalBody
-         * @description A text that was assembled elsewhere, and its inputs.
-         */
-        ExternalBody: {
-            /** @description The text. */
-            content: string;
-            /**
-             * @description What it was assembled from, by name.
-             * @default {}
-             */
-            inputs: Record<string, never>;
-            /** @default null */
-            interaction_ref: Record<string, never> | null;
-            /** @default null */
-            model: string | null;
-            /**
-             * Format: printable
-             * @description The name to record the text under: printable text.
-             */
-            name: string;
-            /** @default null */
-            version: string | null;
-        };
-        /**
          * FeatureDiff
          * @description A feature of one entity in both contexts, or in one of them.
          */
@@ -3475,6 +3457,30 @@ export interface components {
             signature: components["schemas"]["Signature"] | null;
         };
         /**
+         * RecordExternalBody
+         * @description Record a text that was assembled elsewhere, like a context that was assembled here.
+         */
+        RecordExternalBody: {
+            /** @description The text. */
+            content: string;
+            /**
+             * @description What it was assembled from, by name.
+             * @default {}
+             */
+            inputs: Record<string, never>;
+            /** @default null */
+            interaction_ref: Record<string, never> | null;
+            /** @default null */
+            model: string | null;
+            /**
+             * Format: printable
+             * @description The name to record the text under: printable text.
+             */
+            name: string;
+            /** @default null */
+            version: string | null;
+        };
+        /**
          * RecordSummary
          * @description The fields of a record that lists show.
          */
@@ -3506,13 +3512,10 @@ export interface components {
         };
         /**
          * RedactBody
-         * @description The values of a record to erase, as JSON pointers, and why.
+         * @description Erase values of a record permanently, all or none; hash and signature stay valid.
          */
         RedactBody: {
-            /**
-             * @description Who decided it; it stays in the record.
-             * @default null
-             */
+            /** @default null */
             by: string | null;
             /**
              * @description Also erase every other value that equals or contains one of them.
@@ -3609,10 +3612,10 @@ export interface components {
             mode: "as_of" | "live" | "reassemble" | "show";
         };
         /**
-         * ReplayBody
-         * @description How to replay a recorded context.
+         * ReplayContextBody
+         * @description Replay a recorded context: show its text, or assemble it again without recording it.
          */
-        ReplayBody: {
+        ReplayContextBody: {
             /**
              * @description What is done again.
              * @default show
@@ -4789,7 +4792,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ReplayBody"];
+                "application/json": components["schemas"]["ReplayContextBody"];
             };
         };
         responses: {
@@ -5997,7 +6000,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ExternalBody"];
+                "application/json": components["schemas"]["RecordExternalBody"];
             };
         };
         responses: {

@@ -5,14 +5,12 @@ decodes and verifies them, ``replay`` replays them, and ``external`` records con
 programs assembled.
 """
 
-from headwater.contexts.recorded.external import ExternalContext
 from headwater.contexts.recorded.search import ContextQuery
 from headwater.contexts.recorded.service import RecordedContexts
 from headwater.contexts.recorded.verification import check_signing
 
 __all__ = [
     "ContextQuery",
-    "ExternalContext",
     "RecordedContexts",
     "check_signing",
 ]

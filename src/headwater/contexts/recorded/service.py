@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,8 +21,8 @@ from headwater.core.tokens import tokenizer_for
 from headwater.declarations.meanings import meanings_during, named_at
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
-from headwater.features.call_scope import current_replay
-from headwater.features.caller_limits import limited_caller
+from headwater.features.call_scope import check_allowed_in_handler, current_replay
+from headwater.features.caller_limits import limited_caller, requesting_caller
 from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.history.backfill.steps import KEPT_FRESH
@@ -81,9 +81,18 @@ class RecordedContexts:
         self.beginning, self.check_index_key = search.beginning, search.check_index_key
         self.histogram, self.query = Histograms(self._records, search).histogram, ContextQuery
 
-    async def record(self, external: ExternalContext) -> Context:
+    async def record(
+        self,
+        name: str,
+        content: str,
+        inputs: Mapping[str, Any],
+        model: str | None,
+        version: str | None,
+        reference: Mapping[str, Any] | None,
+    ) -> Context:
         """Record a text that another program assembled."""
-        reference = external.interaction_ref
+        check_allowed_in_handler("record_external")
+        external = ExternalContext(name, content, inputs, model, version, reference)
         overrides = Overrides(interaction_ref=msgspec.UNSET if reference is None else reference)
         run = current_replay() or self._assembler.run
         return await run(definition_of(external), (), external.inputs, overrides)
@@ -184,11 +193,13 @@ class RecordedContexts:
         return diff(one, two)
 
     async def replay(self, ref: str, mode: Mode) -> Replay:
-        """Replay a context."""
-        limited = limited_caller()
-        if limited is not None and mode not in ("show", "reassemble"):
-            raise limited.refuse(f"a replay with the mode {mode!r}")
+        """Replay a context; to run its function takes the scope of its assembly."""
         check_mode(mode)
+        caller, limited = requesting_caller(), limited_caller()
+        if caller is not None and mode not in ("show", "reassemble"):
+            caller.check("assemble")
+            if limited is not None:
+                raise limited.refuse(f"a replay with the mode {mode!r}")
         _, core = await self._opened(ref)
         return await self._replayer.replay(core, mode)
 

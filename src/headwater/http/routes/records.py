@@ -1,4 +1,4 @@
-"""Routes that read and redact a record as a document, or read the bytes of its core."""
+"""Route that reads a record as a document, or the bytes of its core."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from msgspec import Meta
 from headwater.errors import DamagedRecordError, RecordDocumentError
 from headwater.http.routing.responses import ApiResponse
 from headwater.http.routing.route import Route
-from headwater.model.admin import RedactBody
 from headwater.model.kinds import RecordRef
 from headwater.records.document import RecordDocument, export
 from headwater.store.feature_store import FeatureStore
+from headwater.store.verbs.records import RECORDED
 
 Part = Annotated[
     Literal["document", "core"],
@@ -21,7 +21,7 @@ Part = Annotated[
 
 
 class Records:
-    """Reads and redacts records."""
+    """Reads records."""
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
@@ -35,10 +35,8 @@ class Records:
                 self.read_record,
                 documents=(RecordDocument, dict[str, Any]),
                 has_etag=True,
+                raises=RECORDED,
                 applies_limits=True,
-            ),
-            Route(
-                "POST", "/v1/record/{ref}/redact", "admin", self.redact, documents=RecordDocument
             ),
         ]
 
@@ -54,10 +52,3 @@ class Records:
             return ApiResponse(export(record)).with_etag()
         except RecordDocumentError as error:
             raise DamagedRecordError(record.context_id, "core", str(error)) from error
-
-    async def redact(self, ref: RecordRef, body: RedactBody) -> ApiResponse:
-        """Erase values of a record permanently; its hash and signature stay valid."""
-        record = await self._store.records.redact(
-            ref, *body.pointers, reason=body.reason, by=body.by, everywhere=body.everywhere
-        )
-        return ApiResponse(export(record))

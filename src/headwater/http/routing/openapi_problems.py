@@ -14,6 +14,7 @@ from headwater.access import errors as access_errors
 from headwater.http.routing import request_errors
 from headwater.http.routing.problems import RULES
 from headwater.http.routing.route import Route, signature_of
+from headwater.model import callers
 from headwater.model.problems import INTERNAL, MEDIA_TYPE, TYPE_PREFIX, UNAVAILABLE, Rule
 
 _KINDS_OF_NAMES = ("feature", "entity", "context", "index", "retriever", "event", "source")
@@ -55,25 +56,6 @@ _READING = (
 _STORED = (errors.UnknownNameError, errors.EntityChangedError)
 _READING_MANY = (*_READING, request_errors.TooManyValuesError)
 _PUBLISHING = (errors.EventConflictError, errors.EventError, request_errors.BacklogError)
-_ASSEMBLING = (
-    *_READING,
-    errors.ImmutableRecordError,
-    errors.IndexMismatchError,
-    errors.LooserOverrideError,
-    errors.DurationError,
-    errors.RecordValueError,
-    errors.TokenBudgetError,
-    errors.FreshnessSLAError,
-    errors.RetrieverFailedError,
-    errors.RerankFailedError,
-    errors.ContextFailedError,
-    errors.SignatureError,
-    errors.EmbeddingError,
-    errors.RecordingError,
-    errors.RetrieverTimeoutError,
-    errors.ContextTimeoutError,
-)
-_RECORDED = (errors.UnknownContextError, errors.AmbiguousRefError, errors.DamagedRecordError)
 _EMBEDDING = (
     errors.UnknownNameError,
     errors.IndexMismatchError,
@@ -98,12 +80,6 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "get_features": _READING_MANY,
     "ingest_event": _PUBLISHING,
     "ingest_events": _PUBLISHING,
-    "assemble_context": _ASSEMBLING,
-    "assemble": _ASSEMBLING,
-    "read_lineage": _RECORDED,
-    "read_record": _RECORDED,
-    "replay_context": (*_ASSEMBLING, *_RECORDED),
-    "record_external": _ASSEMBLING,
     "read_entity": _STORED,
     "read_declaration": (errors.UnknownNameError,),
     "run_retriever": (
@@ -116,11 +92,10 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     ),
     "tail_events": (request_errors.TooManyTailsError,),
     "load_documents": (errors.UnknownNameError,),
-    "redact": _RECORDED,
 }
 """Errors of each operation beyond those of every route."""
 
-_MODULES = (access_errors.__name__, request_errors.__name__)
+_MODULES = (access_errors.__name__, request_errors.__name__, callers.__name__)
 
 
 class Help(NamedTuple):

@@ -9,10 +9,12 @@ import msgspec
 from headwater import errors
 from headwater.access import errors as access_errors
 from headwater.core.logging import log
+from headwater.errors.base import RequestError
 from headwater.errors.hints import shortened
 from headwater.http.routing import request_errors
 from headwater.http.routing.responses import ApiResponse
 from headwater.model import problems
+from headwater.model.callers import ScopeError
 from headwater.model.problems import (
     MEDIA_TYPE,
     STORE_RULES,
@@ -32,7 +34,7 @@ RULES: dict[type[BaseException], Rule] = {
     access_errors.ForeignRequestError: Rule(
         403, "foreign-request", "Request from another machine or site"
     ),
-    access_errors.ScopeError: Rule(403, "scope", "Key without the scope", ("key", "scope")),
+    ScopeError: Rule(403, "scope", "Key without the scope", ("key", "scope")),
     request_errors.NoRouteError: Rule(404, "no-route", "Route not found"),
     request_errors.MethodError: Rule(405, "method", "Method not allowed"),
     request_errors.RequestTimeoutError: Rule(408, "request-timeout", "Request timed out"),
@@ -77,7 +79,7 @@ def problem_response(error: Exception, request_id: str = "") -> ApiResponse:
     if request_id:
         members["request_id"] = request_id
     body = msgspec.json.encode(msgspec.structs.asdict(problem) | members)
-    headers = error.headers if isinstance(error, access_errors.RequestError) else {}
+    headers = error.headers if isinstance(error, RequestError) else {}
     if rule.status == UNAVAILABLE:
         headers = headers | _RETRY_AFTER
     return ApiResponse(body, rule.status, headers, MEDIA_TYPE)

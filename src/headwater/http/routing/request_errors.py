@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headwater.access.errors import RequestError
+from headwater.errors.base import RequestError
 from headwater.errors.hints import quoted
 
 REFUSAL = "headwater.refusal"

@@ -16,9 +16,9 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from headwater.access.errors import RequestError
 from headwater.core.logging import forwarded_log, log
 from headwater.errors import ConfigError
+from headwater.errors.base import RequestError
 from headwater.http.app import App
 from headwater.http.routing.problems import problem_response
 from headwater.http.routing.request_errors import (

@@ -250,7 +250,7 @@ class IndexVerbs(Verbs):
         >>> await store.indexes.load("docs", [Document("returns", "Returns are free.")])
         <LoadReport documents=1 chunks=1 unchanged=0>
         """
-        definition = self._runtime.registry.index(index)
+        definition = self._runtime.changed_index(index, "load")
         return await (await self._engine()).indexer.load(definition, documents, progress)
 
     async def retain(self, index: IndexRef, document_ids: Collection[str | int]) -> int:
@@ -261,7 +261,7 @@ class IndexVerbs(Verbs):
         >>> await store.indexes.retain("docs", ["returns"])
         1
         """
-        definition = self._runtime.registry.index(index)
+        definition = self._runtime.changed_index(index, "retain")
         return await (await self._engine()).indexer.retain(definition, document_ids)
 
     @verb(

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, TypeVar, Unpack
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 
+import msgspec
 from msgspec import Meta
 
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import (
     AmbiguousRefError,
+    ContextFailedError,
+    ContextTimeoutError,
     DamagedRecordError,
+    DurationError,
+    EmbeddingError,
+    EntityChangedError,
+    FeatureFailedError,
+    FeatureValueError,
+    FreshnessSLAError,
+    ImmutableRecordError,
+    IndexMismatchError,
+    LooserOverrideError,
+    RecordingError,
+    RecordValueError,
+    RerankFailedError,
+    RetrieverFailedError,
+    RetrieverTimeoutError,
+    SignatureError,
+    TokenBudgetError,
     UnknownContextError,
     UnknownNameError,
 )
-from headwater.model.admin import Copies, Pointers
+from headwater.model.admin import Copies, DecidedBy, Everywhere, Pointers, Reason
 from headwater.model.contexts import (
     MOST_BUCKETS,
     ContextCauses,
     ContextDiff,
     ContextHistogram,
     ContextPage,
-    Mode,
     Replay,
+    ReplayMode,
     VerificationReport,
 )
 from headwater.model.kinds import (
@@ -39,12 +59,34 @@ from headwater.model.kinds import (
 )
 from headwater.model.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.model.values import LONGEST_ID
-from headwater.store.verbs.verb import Sent, Verbs, verb
+from headwater.records.document import RecordDocument, export
+from headwater.records.record import Record
+from headwater.store.verbs.verb import Reply, Sent, Verbs, verb
 
-if TYPE_CHECKING:
-    from headwater.records.record import Record
-
-_RECORDED = (UnknownContextError, AmbiguousRefError, DamagedRecordError)
+RECORDED = (UnknownContextError, AmbiguousRefError, DamagedRecordError)
+ASSEMBLING = (
+    UnknownNameError,
+    EntityChangedError,
+    FeatureValueError,
+    FeatureFailedError,
+    ImmutableRecordError,
+    IndexMismatchError,
+    LooserOverrideError,
+    DurationError,
+    RecordValueError,
+    TokenBudgetError,
+    FreshnessSLAError,
+    RetrieverFailedError,
+    RerankFailedError,
+    ContextFailedError,
+    SignatureError,
+    EmbeddingError,
+    RecordingError,
+    RetrieverTimeoutError,
+    ContextTimeoutError,
+)
+# The timeout of a context may be as long.
+ASSEMBLY_SECONDS = 3_600.0
 
 Status = Annotated[
     FreshnessStatus, Meta(description="A freshness status.", examples=["guaranteed"])
@@ -108,6 +150,12 @@ class SoughtContexts(TypedDict, total=False):
     freshness_status: Annotated[str, Sent(Status)] | None
     caller: CallerName | None
     prefix: Prefix | None
+
+
+async def _redacted(
+    verbs: RecordVerbs, ref: str, pointers: Sequence[str], **options: Any
+) -> msgspec.Raw:
+    return msgspec.Raw(export(await verbs.redact(ref, *pointers, **options)))
 
 
 class RecordVerbs(Verbs):
@@ -199,7 +247,7 @@ class RecordVerbs(Verbs):
         "/context/{id}/explain",
         scope="records",
         operation="explain_context",
-        raises=_RECORDED,
+        raises=RECORDED,
         applies_limits=True,
     )
     async def explain(self, ref: Ref) -> ContextTrace:
@@ -216,7 +264,7 @@ class RecordVerbs(Verbs):
         "/v1/context/{id}/causes",
         scope="records",
         operation="read_causes",
-        raises=_RECORDED,
+        raises=RECORDED,
         applies_limits=True,
     )
     async def causes(self, ref: Ref) -> ContextCauses:
@@ -228,12 +276,20 @@ class RecordVerbs(Verbs):
         """
         return await (await self._engine()).recorded.causes(ref)
 
-    async def replay(self, ref: str, mode: Mode = "show") -> Replay:
-        """Replay a recorded context.
+    @verb(
+        "POST",
+        "/v1/context/{id}/replay",
+        scope="records",
+        operation="replay_context",
+        raises=(*ASSEMBLING, *RECORDED),
+        seconds=ASSEMBLY_SECONDS,
+    )
+    async def replay(self, ref: Ref, mode: ReplayMode = "show") -> Replay:
+        """Replay a recorded context: show its text, or assemble it again without recording it.
 
         ``show`` returns the stored text; ``reassemble`` fits the stored items again; ``as_of`` runs
         the function with the feature values of that time, ``live`` with those of now. The last two
-        are not recorded, and a function that would write is refused.
+        need the scope ``assemble``, too, and a function that would write is refused.
 
         >>> await store.records.replay(ctx.context_id, "as_of")
         <Replay 'as_of' of ...: same text>
@@ -245,7 +301,7 @@ class RecordVerbs(Verbs):
         "/v1/context/{id}/diff/{other}",
         scope="records",
         operation="diff_contexts",
-        raises=_RECORDED,
+        raises=RECORDED,
         applies_limits=True,
     )
     async def diff(
@@ -259,13 +315,24 @@ class RecordVerbs(Verbs):
         """
         return await (await self._engine()).recorded.diff(before, after)
 
+    @verb(
+        "POST",
+        "/v1/record/{ref}/redact",
+        scope="admin",
+        operation="redact",
+        changes="records.redact",
+        target="ref",
+        notes=("pointers", "everywhere"),
+        reply=Reply(RecordDocument, _redacted, lambda document: document),
+        raises=RECORDED,
+    )
     async def redact(
         self,
-        ref: str,
-        *pointers: str,
-        reason: str,
-        by: str | None = None,
-        everywhere: bool = False,
+        ref: RecordRef,
+        *pointers: Annotated[str, Sent(Pointers)],
+        reason: Reason,
+        by: DecidedBy | None = None,
+        everywhere: Everywhere = False,
     ) -> Record:
         """Erase values of a record permanently, all or none; hash and signature stay valid.
 
@@ -278,13 +345,8 @@ class RecordVerbs(Verbs):
         >>> (await store.get_context_at(ctx.context_id)).inputs["question"] is None
         True
         """
-        from headwater.engine.auditing import audited  # noqa: PLC0415 - loaded with the engine
-        from headwater.features.call_scope import check_not_replaying  # noqa: PLC0415 - the same
-
-        check_not_replaying("redact")
-        engine = await self._engine()
-        async with audited(engine, "records.redact", ref, pointers=pointers, everywhere=everywhere):
-            return await engine.recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
+        recorded = (await self._engine()).recorded
+        return await recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
 
     async def inner(self, ref: str) -> list[Record]:
         """Return the records of all contexts that were assembled inside this one, at any depth.
@@ -300,7 +362,7 @@ class RecordVerbs(Verbs):
         scope="records",
         operation="find_copies",
         answer=Copies,
-        raises=_RECORDED,
+        raises=RECORDED,
     )
     async def copies(
         self, ref: RecordRef, *pointers: Annotated[str, Sent(Pointers)]
@@ -323,7 +385,7 @@ class ContextReadVerbs(Verbs):
         "/v1/context/{id}",
         scope="records",
         operation="read_context",
-        raises=_RECORDED,
+        raises=RECORDED,
         applies_limits=True,
     )
     async def get_context_at(self, context_id: Ref) -> PastContext:

@@ -92,6 +92,11 @@ class Field(NamedTuple):
         """Whether it has no default."""
         return self.default is inspect.Parameter.empty
 
+    @property
+    def absent(self) -> Any:
+        """What stands for it where it is not given."""
+        return None if self.is_required else self.default
+
 
 class Executor(Protocol):
     """Runs verbs: an open store does, and a server that they are sent to."""
