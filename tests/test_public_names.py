@@ -128,8 +128,8 @@ def test_the_results_of_all_verbs_of_the_store_have_public_names() -> None:
     verbs = [
         verb
         for kind in (*map(type, groups), headwater.Feature, headwater.Worker)
-        for name, verb in vars(kind).items()
-        if name[0] != "_" and inspect.isfunction(verb) and name not in DECORATORS
+        for name, verb in inspect.getmembers(kind, inspect.isfunction)
+        if name[0] != "_" and name not in DECORATORS
     ]
     # Types that only an open store needs are not in the namespace of the store's modules.
     public = {name: getattr(headwater, name) for name in headwater.__all__}

@@ -19,9 +19,8 @@ def verbs_of(kind: type) -> dict[str, inspect.Signature]:
     """Return the public functions of a class that give a coroutine, with their signatures."""
     return {
         name: inspect.signature(verb)
-        for name, verb in vars(kind).items()
+        for name, verb in inspect.getmembers(kind, inspect.isfunction)
         if not name.startswith("_")
-        and inspect.isfunction(verb)
         and (inspect.iscoroutinefunction(verb) or "Coroutine" in str(verb.__annotations__))
     }
 

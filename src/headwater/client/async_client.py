@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 import httpx
 
@@ -22,11 +20,8 @@ from headwater.model.health import Alive, Examination, Health, Overview, Readine
 from headwater.model.problems import UNAVAILABLE
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
-from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs
-from headwater.store.verbs.backfills import BackfillVerbs
-from headwater.store.verbs.catalog import CatalogVerbs
-from headwater.store.verbs.dead_letters import DeadLetterVerbs
-from headwater.store.verbs.indexes import SearchVerbs
+from headwater.store.verbs.admin import AdminVerbs
+from headwater.store.verbs.store import StoreVerbs
 
 
 class ServerAdmin(AdminVerbs):
@@ -80,7 +75,7 @@ class ServerAdmin(AdminVerbs):
         return await self._server.get(Series, "/v1/series")
 
 
-class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchVerbs, AuditLogVerbs):
+class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, StoreVerbs):
     """A Headwater server, with the verbs, arguments, results and errors of a ``FeatureStore``.
 
     Args:
@@ -98,6 +93,9 @@ class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchVerbs, AuditLo
     >>> client
     <AsyncClient http://127.0.0.1:8000>
     """
+
+    records: RecordCalls
+    admin: ServerAdmin
 
     def __init__(
         self,
@@ -132,10 +130,7 @@ class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchVerbs, AuditLo
         self.bus = EventCalls(self._server)
         self.records = RecordCalls(self._server, self.settings)
         self.indexes = IndexCalls(self._server)
-        self.dead_letters = DeadLetterVerbs(self._server)
         self.history = HistoryCalls(self._server)
-        self.catalog = CatalogVerbs(self._server)
-        self.backfills = BackfillVerbs(self._server)
         self.admin = ServerAdmin(self._server)
 
     def __repr__(self) -> str:
@@ -203,14 +198,3 @@ class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, SearchVerbs, AuditLo
         >>> await client.close()
         """
         await self._server.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

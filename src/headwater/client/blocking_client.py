@@ -12,13 +12,8 @@ from headwater.client.contexts import RecordCalls
 from headwater.client.publisher import Publisher
 from headwater.core.blocking import Blocking, SyncLoop, blocking
 from headwater.store.verbs.admin import SyncAdminVerbs
-from headwater.store.verbs.backfills import SyncBackfillVerbs
-from headwater.store.verbs.catalog import SyncCatalogVerbs
-from headwater.store.verbs.dead_letters import SyncDeadLetterVerbs
-from headwater.store.verbs.events import SyncEventVerbs
-from headwater.store.verbs.history import SyncHistoryVerbs
-from headwater.store.verbs.indexes import SyncIndexVerbs
 from headwater.store.verbs.records import SyncRecordVerbs
+from headwater.store.verbs.store import SyncVerbs
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,7 +75,7 @@ class BlockingPublisher(Blocking[Publisher]):
         self._loop.run(self._verbs.__aexit__(kind, error, trace))
 
 
-class Client(Blocking[AsyncClient]):
+class Client(SyncVerbs[AsyncClient]):
     """An `AsyncClient` for scripts, notebooks and other code without an event loop.
 
     It takes the same arguments. Its verbs may be called from several threads.
@@ -90,20 +85,16 @@ class Client(Blocking[AsyncClient]):
     25.0
     """
 
+    records: BlockingRecordCalls
+    admin: BlockingServerAdmin
+
     def __init__(self, url: str | None = None, **options: Any) -> None:
-        loop = SyncLoop("Client", "use AsyncClient")
         client = AsyncClient(url, **options)
-        super().__init__(client, loop)
+        super().__init__(client, SyncLoop("Client", "use AsyncClient"))
         self.settings = client.settings
         self.url = client.url
-        self.bus = SyncEventVerbs(client.bus, loop)
-        self.records = BlockingRecordCalls(client.records, loop)
-        self.indexes = SyncIndexVerbs(client.indexes, loop)
-        self.dead_letters = SyncDeadLetterVerbs(client.dead_letters, loop)
-        self.history = SyncHistoryVerbs(client.history, loop)
-        self.catalog = SyncCatalogVerbs(client.catalog, loop)
-        self.backfills = SyncBackfillVerbs(client.backfills, loop)
-        self.admin = BlockingServerAdmin(client.admin, loop)
+        self.records = BlockingRecordCalls(client.records, self._loop)
+        self.admin = BlockingServerAdmin(client.admin, self._loop)
 
     def publisher(self, **options: Any) -> BlockingPublisher:
         """Return a publisher for `with`; the options are those of ``AsyncClient.publisher``.
@@ -113,34 +104,13 @@ class Client(Blocking[AsyncClient]):
         """
         return BlockingPublisher(self._verbs.publisher(**options), self._loop)
 
-    publish = blocking(AsyncClient.publish)
-    get_feature = blocking(AsyncClient.get_feature)
-    get_features = blocking(AsyncClient.get_features)
-    get_feature_values = blocking(AsyncClient.get_feature_values)
-    get_feature_history = blocking(AsyncClient.get_feature_history)
-    get_historical_features = blocking(AsyncClient.get_historical_features)
-    assemble = blocking(AsyncClient.assemble)
-    record_external = blocking(AsyncClient.record_external)
-    get_context_at = blocking(AsyncClient.get_context_at)
-    list_contexts = blocking(AsyncClient.list_contexts)
     iter_contexts = iterating(AsyncClient.iter_contexts)
-    get_record = blocking(AsyncClient.get_record)
-    replay = blocking(AsyncClient.replay)
-    index = blocking(AsyncClient.index)
-    unindex = blocking(AsyncClient.unindex)
-    search = blocking(AsyncClient.search)
-    audit_log = blocking(AsyncClient.audit_log)
     me = blocking(AsyncClient.me)
     declarations = blocking(AsyncClient.declarations)
     graph = blocking(AsyncClient.graph)
 
     def __repr__(self) -> str:
         return f"<Client {self.url}>"
-
-    def close(self) -> None:
-        """Close the connections and end the thread that the verbs ran on."""
-        self._loop.run(self._verbs.close())
-        self._loop.stop()
 
     def __enter__(self) -> Self:
         return self

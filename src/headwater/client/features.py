@@ -25,8 +25,7 @@ from headwater.model.features import (
 )
 from headwater.model.history import ExportReport, ImportReport
 from headwater.model.values import FeatureValue
-from headwater.store.verbs.features import FeatureVerbs
-from headwater.store.verbs.history import HistoryVerbs
+from headwater.store.verbs.features import FeatureVerbs, HistoryVerbs
 
 if TYPE_CHECKING:
     from headwater.client.tables import RemoteTables

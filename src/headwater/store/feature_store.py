@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self
 
-from headwater.core.blocking import Blocking, T, blocking
+from headwater.core.blocking import T, blocking
 from headwater.core.clock import Clock, SystemClock
 from headwater.declarations import context_decorators, feature_decorators, graph
 from headwater.declarations.feature_handles import FeatureRef, feature_name
@@ -24,26 +23,15 @@ from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.events import EventBus, SyncEventBus
 from headwater.store.runtime import Runtime
-from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
-from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
-from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
-from headwater.store.verbs.contexts import ContextVerbs
-from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
-from headwater.store.verbs.events import PublishVerbs
-from headwater.store.verbs.features import FeatureVerbs
-from headwater.store.verbs.history import HistoryVerbs, SyncHistoryVerbs
-from headwater.store.verbs.indexes import IndexVerbs, SearchVerbs, SyncIndexVerbs
-from headwater.store.verbs.records import RecordVerbs, SyncRecordVerbs
+from headwater.store.verbs.admin import AdminVerbs
+from headwater.store.verbs.features import FeatureVerbs, HistoryVerbs
+from headwater.store.verbs.indexes import IndexVerbs
+from headwater.store.verbs.records import RecordVerbs
+from headwater.store.verbs.store import StoreVerbs, SyncVerbs
 from headwater.store.writing import set_value
 
-if TYPE_CHECKING:
-    # Loading these takes longer than everything else here, and only an open store needs them.
-    pass
 
-Id = TypeVar("Id", str, int)
-
-
-class FeatureStore(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditLogVerbs):
+class FeatureStore(StoreVerbs):
     """Features declared in a file, kept fresh by events and served to applications.
 
     Creating a store opens nothing; its first use does. Keyword arguments take precedence over the
@@ -69,11 +57,8 @@ class FeatureStore(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditL
         super().__init__(runtime)
         self.bus = EventBus(runtime)
         self.records = RecordVerbs(runtime)
-        self.dead_letters = DeadLetterVerbs(runtime)
         self.indexes = IndexVerbs(runtime)
         self.history = HistoryVerbs(runtime)
-        self.backfills = BackfillVerbs(runtime)
-        self.catalog = CatalogVerbs(runtime)
         self.admin = AdminVerbs(runtime)
         self.sync = SyncStore(self)
         for name, location in chosen.sources.items():
@@ -174,14 +159,6 @@ class FeatureStore(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditL
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def set_feature(
         self,
         name: FeatureRef,
@@ -211,41 +188,20 @@ def _loaded_value(store: FeatureVerbs, name: FeatureRef, entity_id: str | int) -
     return loaded_value(runtime_of(store).registry.feature(feature_name(name)), entity_id)
 
 
-class SyncStore(Blocking[FeatureStore]):
+class SyncStore(SyncVerbs[FeatureStore]):
     """``store.sync``: every verb of the store, run to its end before it returns.
 
     Inside a sync handler the verbs see the handler's own writes, as the async ones do.
     """
 
+    bus: SyncEventBus
+
     def __init__(self, store: FeatureStore) -> None:
-        loop = runtime_of(store).sync_loop
-        super().__init__(store, loop)
-        self.bus = SyncEventBus(store.bus, loop)
-        self.records = SyncRecordVerbs(store.records, loop)
-        self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
-        self.indexes = SyncIndexVerbs(store.indexes, loop)
-        self.history = SyncHistoryVerbs(store.history, loop)
-        self.backfills = SyncBackfillVerbs(store.backfills, loop)
-        self.catalog = SyncCatalogVerbs(store.catalog, loop)
-        self.admin = SyncAdminVerbs(store.admin, loop)
+        super().__init__(store, runtime_of(store).sync_loop)
+        self.bus = SyncEventBus(store.bus, self._loop)
 
     get_feature = blocking(FeatureStore.get_feature, _loaded_value)
-    get_features = blocking(FeatureStore.get_features)
-    get_feature_values = blocking(FeatureStore.get_feature_values)
-    get_feature_history = blocking(FeatureStore.get_feature_history)
-    get_historical_features = blocking(FeatureStore.get_historical_features)
     set_feature = blocking(FeatureStore.set_feature)
-    index = blocking(FeatureStore.index)
-    unindex = blocking(FeatureStore.unindex)
-    search = blocking(FeatureStore.search)
-    publish = blocking(FeatureStore.publish)
-    assemble = blocking(FeatureStore.assemble)
-    record_external = blocking(FeatureStore.record_external)
-    get_context_at = blocking(FeatureStore.get_context_at)
-    list_contexts = blocking(FeatureStore.list_contexts)
-    get_record = blocking(FeatureStore.get_record)
-    replay = blocking(FeatureStore.replay)
-    audit_log = blocking(FeatureStore.audit_log)
     drain = blocking(FeatureStore.drain)
     open = blocking(FeatureStore.open)
 
@@ -256,8 +212,3 @@ class SyncStore(Blocking[FeatureStore]):
         25.0
         """
         return self._loop.run(call)
-
-    def close(self) -> None:
-        """Close the store and end the thread that the verbs ran on."""
-        self._loop.run(self._verbs.close())
-        self._loop.stop()

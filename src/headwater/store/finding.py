@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -99,19 +99,15 @@ def declarations_like(registry: Registry, text: str, names: VisibleNames) -> lis
 def match_of(name: str, text: str) -> Match | None:
     """Return how a name matches a text, or None; letter case does not count."""
     name, text = name.lower(), text.lower()
-    place = name.find(text)
-    if place == 0:
+    if name.startswith(text):
         return "exact" if len(name) == len(text) else "prefix"
-    if place > 0:
-        is_word = any(not name[at.start() - 1].isalnum() for at in _places(name, text))
+    if text in name:
+        places = re.finditer(re.escape(text), name)
+        is_word = any(not name[place.start() - 1].isalnum() for place in places)
         return "word" if is_word else "substring"
     if len(text) >= _SHORTEST_SCATTERED and _is_scattered(name, text):
         return "scattered"
     return None
-
-
-def _places(name: str, text: str) -> Iterator[re.Match[str]]:
-    return re.finditer(re.escape(text), name)
 
 
 def _is_scattered(name: str, text: str) -> bool:

@@ -109,10 +109,10 @@ class PublishVerbs(Verbs):
         return without_assigned_time(event)
 
 
-E = TypeVar("E", bound=EventVerbs)
+E_co = TypeVar("E_co", bound=EventVerbs, covariant=True)
 
 
-class SyncEventVerbs(Blocking[E]):
+class SyncEventVerbs(Blocking[E_co]):
     """The blocking form of the bus."""
 
     publish = blocking(EventVerbs.publish)

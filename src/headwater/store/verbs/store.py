@@ -1,0 +1,88 @@
+"""What a store and its client can do, in groups by subject, and the blocking form of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self, TypeVar
+
+from headwater.core.blocking import Blocking, SyncLoop, blocking
+from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
+from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
+from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
+from headwater.store.verbs.contexts import ContextVerbs
+from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
+from headwater.store.verbs.events import PublishVerbs, SyncEventVerbs
+from headwater.store.verbs.features import FeatureVerbs, HistoryVerbs, SyncHistoryVerbs
+from headwater.store.verbs.indexes import IndexVerbs, SearchVerbs, SyncIndexVerbs
+from headwater.store.verbs.records import SyncRecordVerbs
+from headwater.store.verbs.verb import Executor
+
+
+class StoreVerbs(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditLogVerbs, ABC):
+    """The verbs of a store and of a client, each of which makes its own form of some groups."""
+
+    indexes: IndexVerbs
+    history: HistoryVerbs
+    admin: AdminVerbs
+
+    def __init__(self, executor: Executor) -> None:
+        super().__init__(executor)
+        self.dead_letters = DeadLetterVerbs(executor)
+        self.backfills = BackfillVerbs(executor)
+        self.catalog = CatalogVerbs(executor)
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close what the verbs have opened."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+S_co = TypeVar("S_co", bound=StoreVerbs, covariant=True)
+
+
+class SyncVerbs(Blocking[S_co]):
+    """The blocking form of what store and client share."""
+
+    def __init__(self, store: S_co, loop: SyncLoop) -> None:
+        super().__init__(store, loop)
+        self.bus = SyncEventVerbs(store.bus, loop)
+        self.records = SyncRecordVerbs(store.records, loop)
+        self.indexes = SyncIndexVerbs(store.indexes, loop)
+        self.history = SyncHistoryVerbs(store.history, loop)
+        self.admin = SyncAdminVerbs(store.admin, loop)
+        self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
+        self.backfills = SyncBackfillVerbs(store.backfills, loop)
+        self.catalog = SyncCatalogVerbs(store.catalog, loop)
+
+    publish = blocking(StoreVerbs.publish)
+    get_feature = blocking(StoreVerbs.get_feature)
+    get_features = blocking(StoreVerbs.get_features)
+    get_feature_values = blocking(StoreVerbs.get_feature_values)
+    get_feature_history = blocking(StoreVerbs.get_feature_history)
+    get_historical_features = blocking(StoreVerbs.get_historical_features)
+    index = blocking(StoreVerbs.index)
+    unindex = blocking(StoreVerbs.unindex)
+    search = blocking(StoreVerbs.search)
+    assemble = blocking(StoreVerbs.assemble)
+    record_external = blocking(StoreVerbs.record_external)
+    get_context_at = blocking(StoreVerbs.get_context_at)
+    list_contexts = blocking(StoreVerbs.list_contexts)
+    get_record = blocking(StoreVerbs.get_record)
+    replay = blocking(StoreVerbs.replay)
+    audit_log = blocking(StoreVerbs.audit_log)
+
+    def close(self) -> None:
+        """Close what the verbs have opened, and end the thread that they ran on."""
+        self._loop.run(self._verbs.close())
+        self._loop.stop()
