@@ -82,6 +82,10 @@ class Runtime:
         async with audited(await self.open(), verb.changes, target, **notes):
             return await verb.call(group, arguments)
 
+    def check_not_replaying(self, verb: str) -> None:
+        """Raise ReplayWriteError inside of a replay, which changes nothing."""
+        check_not_replaying(verb)
+
     def check_limits(self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
         """Raise CallerLimitError if the caller of the request may not use these entities."""
         limited = limited_caller()

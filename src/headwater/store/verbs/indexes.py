@@ -303,6 +303,8 @@ class IndexVerbs(Verbs):
         >>> await store.indexes.reindex("docs")
         0
         """
+        self._runtime.check_not_replaying("load")
+        self._runtime.check_not_replaying("retain")
         definition = self._runtime.registry.index(index)
         return await (await self._engine()).reindexer.reindex(definition, progress)
 
