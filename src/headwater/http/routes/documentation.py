@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.access.guard import THIS_MACHINE
 from headwater.declarations.runtime import runtime_of
+from headwater.errors import UnknownNameError
 from headwater.http.routes.docs_page import page_of
 from headwater.http.routes.process_reports import ServerProcesses, all_reports, open_breakers
 from headwater.http.routing.openapi import document
@@ -62,7 +63,12 @@ class Documentation:
         return [
             get("/v1/me", "any", self.describe_caller),
             get("/v1/search", "any", self.find_anything),
-            get("/v1/declarations/{kind}/{name}", "read", self.read_declaration),
+            get(
+                "/v1/declarations/{kind}/{name}",
+                "read",
+                self.read_declaration,
+                raises=(UnknownNameError,),
+            ),
             get("/api/store", "any", self.list_declarations),
             get(
                 "/openapi.json",

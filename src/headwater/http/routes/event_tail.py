@@ -65,6 +65,7 @@ class EventTail:
                 self.tail_events,
                 returns=EVENT_STREAM,
                 documents=(LoggedEvent, TailGap),
+                raises=(TooManyTailsError,),
             )
         ]
 

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import EventError, FieldError
+from headwater.errors import EventConflictError, EventError, FieldError
 from headwater.http.routing.request_errors import BacklogError, MalformedError
 from headwater.http.routing.request_parsing import Upload, decode_json
 from headwater.http.routing.route import JSON_TYPES, Route
@@ -33,7 +33,10 @@ class Ingest:
         self._backlog = BacklogLimit(store)
 
     def routes(self) -> list[Route]:
-        post = partial(Route, "POST", scope="ingest", status=202, applies_limits=True)
+        raises = (EventConflictError, EventError, BacklogError)
+        post = partial(
+            Route, "POST", scope="ingest", status=202, applies_limits=True, raises=raises
+        )
         return [
             post("/ingest/{event_type}", function=self.ingest_event),
             post(

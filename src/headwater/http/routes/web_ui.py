@@ -19,14 +19,7 @@ from starlette.types import Receive, Scope
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.http.routes.documentation import HTML, PAGE_HEADERS
 from headwater.http.routing.request_errors import NoRouteError
-from headwater.http.routing.responses import (
-    NO_SNIFF,
-    NOT_MODIFIED,
-    SMALLEST_COMPRESSED,
-    ApiResponse,
-    accepts_gzip,
-    has_current,
-)
+from headwater.http.routing.responses import NO_SNIFF, SMALLEST_COMPRESSED, ApiResponse
 from headwater.http.routing.route import RouteScope, RouteTree
 
 _SEE_OTHER = 303
@@ -75,10 +68,10 @@ _START_PAGE = f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 
 
 class UiFile(msgspec.Struct, frozen=True):
-    """A file as it is sent."""
+    """A file as it is sent; ``gzipped`` is empty if it is not compressed."""
 
     body: bytes
-    gzipped: bytes | None
+    gzipped: bytes
     etag: bytes
     media_type: bytes
 
@@ -99,10 +92,21 @@ class WebUi:
     async def respond(self, scope: Scope, receive: Receive, path: Sequence[str]) -> Response:
         """Return a file of the UI, or lead to it or to the page that says how to build it."""
         if not is_ui_installed(self._folder):
-            return _redirect("../" * (path[0].count("/") + 1)) if path else _start_page()
+            if path:
+                return _redirect("../" * (path[0].count("/") + 1))
+            return ApiResponse(_START_PAGE, headers=PAGE_HEADERS, media_type=HTML)
         if not path:
             return _redirect("ui/")
-        return _response(await asyncio.to_thread(self._read, path[0]), path[0], scope)
+        file = await asyncio.to_thread(self._read, path[0])
+        response = ApiResponse(file.body)
+        response.etag, response.gzipped, response.is_negotiable = file.etag, file.gzipped, True
+        response.raw_headers = [
+            (b"content-type", file.media_type),
+            (b"content-length", b"%d" % len(file.body)),
+            _FOREVER if path[0].startswith(_ASSETS) else _REVALIDATED,
+            *_SECURITY,
+        ]
+        return response
 
     def _read(self, name: str) -> UiFile:
         file = self._folder / name
@@ -136,37 +140,11 @@ def _read_file(file: Path, changed_at: int, depth: int = 0) -> UiFile:
     is_compressed = media_type.startswith(_COMPRESSED_TYPES) and len(body) >= SMALLEST_COMPRESSED
     return UiFile(
         body,
-        gzip.compress(body, mtime=0) if is_compressed else None,
+        gzip.compress(body, mtime=0) if is_compressed else b"",
         b'"%s"' % hashlib.sha256(body).hexdigest()[:32].encode(),
         (media_type + "; charset=utf-8" * media_type.startswith("text/")).encode(),
     )
 
 
-def _response(file: UiFile, name: str, scope: Scope) -> Response:
-    headers = dict(scope["headers"])
-    is_gzipped = file.gzipped is not None and accepts_gzip(headers.get(b"accept-encoding", b""))
-    response = Response()
-    response.raw_headers = [
-        (b"vary", b"Accept-Encoding"),
-        (b"etag", b"W/" + file.etag if is_gzipped else file.etag),
-        _FOREVER if name.startswith(_ASSETS) else _REVALIDATED,
-        *_SECURITY,
-    ]
-    if has_current(headers.get(b"if-none-match", b""), file.etag):
-        response.status_code = NOT_MODIFIED
-        return response
-    response.body = file.gzipped if is_gzipped and file.gzipped else file.body
-    response.raw_headers += [
-        (b"content-type", file.media_type),
-        (b"content-length", b"%d" % len(response.body)),
-        *([(b"content-encoding", b"gzip")] if is_gzipped else []),
-    ]
-    return response
-
-
 def _redirect(location: str) -> Response:
     return ApiResponse(b"", _SEE_OTHER, {"location": location}, media_type=HTML)
-
-
-def _start_page() -> Response:
-    return ApiResponse(_START_PAGE, headers=PAGE_HEADERS, media_type=HTML)

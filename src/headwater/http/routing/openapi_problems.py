@@ -55,7 +55,6 @@ _READING = (
 )
 _STORED = (errors.UnknownNameError, errors.EntityChangedError)
 _READING_MANY = (*_READING, request_errors.TooManyValuesError)
-_PUBLISHING = (errors.EventConflictError, errors.EventError, request_errors.BacklogError)
 _EMBEDDING = (
     errors.UnknownNameError,
     errors.IndexMismatchError,
@@ -78,10 +77,7 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
     "export_history": _STORED,
     "read_features": _READING_MANY,
     "get_features": _READING_MANY,
-    "ingest_event": _PUBLISHING,
-    "ingest_events": _PUBLISHING,
     "read_entity": _STORED,
-    "read_declaration": (errors.UnknownNameError,),
     "run_retriever": (
         *_EMBEDDING,
         errors.RerankFailedError,
@@ -90,7 +86,6 @@ ERRORS: dict[str, tuple[type[Exception], ...]] = {
         errors.RecordValueError,
         errors.FeatureFailedError,
     ),
-    "tail_events": (request_errors.TooManyTailsError,),
     "load_documents": (errors.UnknownNameError,),
 }
 """Errors of each operation beyond those of every route."""

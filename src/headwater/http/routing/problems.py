@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from headwater import errors
@@ -74,38 +72,27 @@ def rule_of(error: Exception) -> Rule:
 
 def problem_response(error: Exception, request_id: str = "") -> ApiResponse:
     """Return the response to a request that ended in an error."""
-    rule, problem = rule_of(error), problem_of(error)
-    members = _members(error, rule)
+    rule, body = rule_of(error), msgspec.structs.asdict(problem_of(error))
+    for name in rule.members:
+        value = getattr(error, name)
+        if value not in (None, ""):
+            body[name] = shortened(value) if isinstance(value, str) else value
     if request_id:
-        members["request_id"] = request_id
-    body = msgspec.json.encode(msgspec.structs.asdict(problem) | members)
+        body["request_id"] = request_id
     headers = error.headers if isinstance(error, RequestError) else {}
     if rule.status == UNAVAILABLE:
         headers = headers | _RETRY_AFTER
-    return ApiResponse(body, rule.status, headers, MEDIA_TYPE)
+    return ApiResponse(msgspec.json.encode(body), rule.status, headers, MEDIA_TYPE)
 
 
 def problem_of(error: Exception) -> Problem:
     """Return the problem of an error, with the members that every problem has."""
     rule = rule_of(error)
     name = f"unknown-{error.kind}" if isinstance(error, errors.UnknownNameError) else rule.name
-    detail = _without_middle(rule.detail.format(error))
+    detail, half = rule.detail.format(error), _LONGEST_DETAIL // 2
+    if len(detail) > 2 * half:  # the remedy is at its end
+        detail = f"{detail[:half]} … {detail[-half:]}"
     return Problem(TYPE_PREFIX + name, rule.title, rule.status, detail)
-
-
-def _members(error: Exception, rule: Rule) -> dict[str, Any]:
-    members = {name: getattr(error, name) for name in rule.members}
-    return {
-        name: shortened(value) if isinstance(value, str) else value
-        for name, value in members.items()
-        if value not in (None, "")
-    }
-
-
-def _without_middle(detail: str) -> str:
-    """Return a detail without the middle of a long one: the remedy is at its end."""
-    half = _LONGEST_DETAIL // 2
-    return detail if len(detail) <= 2 * half else f"{detail[:half]} … {detail[-half:]}"
 
 
 def log_problem(

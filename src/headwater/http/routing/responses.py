@@ -41,6 +41,8 @@ class ApiResponse(Response):
 
     media_type = "application/json"
     etag: bytes | None = None
+    gzipped: bytes | None = None
+    """The compressed body if it is there already; empty if the body cannot be compressed."""
     is_negotiable: bool
     """Whether the response may be sent in another form; most are too small to be compressed."""
 
@@ -85,19 +87,20 @@ async def negotiate(
     headers = dict(request_headers)
     response.raw_headers.append((b"vary", b"Accept-Encoding"))
     if response.etag is not None:
-        if has_current(headers.get(b"if-none-match", b""), response.etag):
+        if _has_current(headers.get(b"if-none-match", b""), response.etag):
             kept = [pair for pair in response.raw_headers if pair[0] not in _NOT_OF_THE_BODY]
             unchanged = ApiResponse(b"", NOT_MODIFIED)
             unchanged.raw_headers = [*kept, (b"etag", response.etag)]
             return unchanged
         response.raw_headers.append((b"etag", response.etag))
-    if len(response.body) < SMALLEST_COMPRESSED or not accepts_gzip(
-        headers.get(b"accept-encoding", b"")
-    ):
+    body, gzipped = bytes(response.body), response.gzipped
+    is_large = len(body) >= SMALLEST_COMPRESSED and gzipped != b""
+    if not is_large or not _accepts_gzip(headers.get(b"accept-encoding", b"")):
         return response
-    body = bytes(response.body)
-    is_small = len(body) <= _INLINE_BYTES
-    response.body = _compress(body) if is_small else await asyncio.to_thread(_compress, body)
+    if gzipped is None:
+        is_quick = len(body) <= _INLINE_BYTES
+        gzipped = _compress(body) if is_quick else await asyncio.to_thread(_compress, body)
+    response.body = gzipped
     # The ETag of the compressed form is weak: other bytes, equal meaning.
     response.raw_headers = [
         (b"content-length", b"%d" % len(response.body)) if name == b"content-length"
@@ -109,13 +112,13 @@ async def negotiate(
     return response
 
 
-def has_current(if_none_match: bytes, etag: bytes) -> bool:
+def _has_current(if_none_match: bytes, etag: bytes) -> bool:
     """Return whether a client that sent this header has the content of an ETag."""
     given = [tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")]
     return etag in given or given == [b"*"]
 
 
-def accepts_gzip(accept_encoding: bytes) -> bool:
+def _accepts_gzip(accept_encoding: bytes) -> bool:
     """Return whether gzip is among the accepted encodings, and not with the weight 0."""
     weights: dict[bytes, bytes] = {}
     for encoding in accept_encoding.lower().replace(b" ", b"").split(b","):
