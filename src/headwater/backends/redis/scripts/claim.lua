@@ -4,6 +4,7 @@
 -- ARGV: worker, time to live of the lease in milliseconds, name of the group, generation
 -- Returns the epoch, and 1 if the partition is suspect; false if another worker holds it, or a
 -- worker of a later generation has fenced it.
+-- shared: fields
 -- shared: cursor
 if tonumber(redis.call('HGET', KEYS[1], 'generation') or 0) > tonumber(ARGV[4]) then
   return false

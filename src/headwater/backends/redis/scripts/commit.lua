@@ -12,6 +12,7 @@
 --       for each follow-up: type, entity id, JSON; for each entry of documents: JSON
 -- Returns the conflict, 'lease', 'erased' or 'version', or '' if there is none.
 -- shared: erasures
+-- shared: clock
 
 local group, events, changes, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local held = redis.call('HMGET', group, 'lease', 'cursor', 'read')
@@ -50,8 +51,7 @@ local moved = redis.pcall('XGROUP', 'SETID', events, ARGV[5], ARGV[3], 'ENTRIESR
 if moved.err then
   redis.call('XGROUP', 'CREATE', events, ARGV[5], ARGV[3], 'MKSTREAM', 'ENTRIESREAD', read)
 end
-local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000000 + time[2])
+local _, now = server_micros()
 redis.call('HSET', group, 'cursor', ARGV[3], 'read', read, 'attempts', 0, 'committed', now)
 
 for first = 15, versions - 1, 2000 do

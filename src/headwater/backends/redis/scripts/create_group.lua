@@ -3,6 +3,7 @@
 -- KEYS: group, the other group, events
 -- ARGV: name of the group, name of the other
 -- Returns the cursor of the group.
+-- shared: fields
 -- shared: cursor
 local cursor = redis.call('HGET', KEYS[1], 'cursor')
 if cursor then

@@ -2,6 +2,7 @@
 -- Return each live worker of a group and the set of features that it declares, by turns.
 -- KEYS: workers, declared sets
 -- ARGV: milliseconds until a heartbeat is overdue, length of the id of a set
+-- shared: clock
 -- shared: live
 local found = {}
 for _, member in ipairs(live(KEYS[1], ARGV[1])) do

@@ -4,6 +4,7 @@
 -- ARGV: name of our group
 -- shared: order
 -- shared: position
+-- shared: fields
 -- shared: trim
 
 local settled = redis.call('HGET', KEYS[2], 'events') or ''

@@ -3,6 +3,7 @@
 -- KEYS: workers, declared sets
 -- ARGV: milliseconds until a heartbeat is overdue
 -- Returns the live workers, with the ids of their sets.
+-- shared: clock
 -- shared: live
 local workers = live(KEYS[1], ARGV[1])
 if #workers == 0 then

@@ -4,6 +4,7 @@
 -- ARGV: name of the group, name of our group
 -- shared: order
 -- shared: position
+-- shared: fields
 -- shared: trim
 
 -- Dead letters stay; a redriven event that waits is lost for the group.

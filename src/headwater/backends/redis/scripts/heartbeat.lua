@@ -8,8 +8,8 @@
 --       id of its set, its set as JSON, its code
 -- Returns the live workers of the current set, its generation, the generation below which leases
 -- are void, the id of the current set, and that set.
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- shared: clock
+local now = math.floor(server_micros() / 1000)
 local cut_off = tonumber(ARGV[4] or 0)
 local beats = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 -- Other workers may have been cut off by the same outage: the time in which no heartbeat arrived at

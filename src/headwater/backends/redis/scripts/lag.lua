@@ -3,6 +3,7 @@
 -- KEYS: group, events
 -- Returns the owner, the number of waiting entries, the id of the oldest, and the number of
 -- committed entries.
+-- shared: fields
 local held = redis.call('HMGET', KEYS[1], 'owner', 'cursor', 'read')
 local oldest = redis.call('XRANGE', KEYS[2], held[2] and '(' .. held[2] or '-', '+', 'COUNT', 1)
 if #oldest == 0 then
@@ -10,11 +11,6 @@ if #oldest == 0 then
 end
 local waiting = redis.call('XLEN', KEYS[2])
 if held[3] then
-  local info = redis.call('XINFO', 'STREAM', KEYS[2])
-  for i = 1, #info, 2 do
-    if info[i] == 'entries-added' then
-      waiting = info[i + 1] - tonumber(held[3])
-    end
-  end
+  waiting = fields(redis.call('XINFO', 'STREAM', KEYS[2]))['entries-added'] - tonumber(held[3])
 end
 return {held[1], waiting, oldest[1][1], held[3] or 0}

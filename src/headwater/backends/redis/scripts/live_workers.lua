@@ -2,6 +2,7 @@
 -- Return the names of the live workers of a group, and the milliseconds of their last heartbeats.
 -- KEYS: workers
 -- ARGV: milliseconds until a heartbeat is overdue, length of the id of a set
+-- shared: clock
 -- shared: live
 local found = {}
 for _, member in ipairs(live(KEYS[1], ARGV[1])) do

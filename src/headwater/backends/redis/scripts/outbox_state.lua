@@ -6,9 +6,9 @@
 -- shared: position
 -- shared: order
 -- shared: documents
+-- shared: clock
 
-local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000000 + time[2])
+local _, now = server_micros()
 local settled = redis.call('HMGET', KEYS[3], 'history', 'events')
 local history, events = settled[1] or '', settled[2] or ''
 local pending = redis.call('XLEN', KEYS[1]) > 0

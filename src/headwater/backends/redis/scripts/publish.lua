@@ -9,6 +9,7 @@
 -- Returns for each event 0 if it is new, otherwise the content with which its id was accepted;
 -- nothing if an entity was erased and no event was appended.
 -- shared: erasures
+-- shared: clock
 
 if is_behind(KEYS[5], ARGV[6]) then
   return false
@@ -28,8 +29,7 @@ end
 -- A publisher whose clock is ahead must not end the windows of all others: an id is removed when it
 -- is expired by the clock of the server too, and until then is expired for that publisher alone.
 if window_end > 0 then
-  local time = redis.call('TIME')
-  local server_now = time[1] * 1000000 + time[2]
+  local server_now = server_micros()
   local over = string.format('%.0f', math.min(now, server_now))
   repeat
     local keys = redis.call('ZRANGEBYSCORE', seen, '-inf', over, 'LIMIT', 0, some)

@@ -5,6 +5,7 @@
 -- Returns the positions of the last change and the last event settled, which never go back.
 -- shared: order
 -- shared: position
+-- shared: fields
 -- shared: trim
 
 local settled = {}

@@ -3,19 +3,12 @@
 local function stream_cursor(events, name)
   redis.pcall('XGROUP', 'CREATE', events, name, '0', 'MKSTREAM')
   local cursor, lag = '0-0', false
-  for _, group in ipairs(redis.call('XINFO', 'GROUPS', events)) do
-    local known = {}
-    for i = 1, #group, 2 do
-      known[group[i]] = group[i + 1]
-    end
-    if known['name'] == name then
-      cursor, lag = known['last-delivered-id'], known['lag']
+  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', events)) do
+    local group = fields(reply)
+    if group['name'] == name then
+      cursor, lag = group['last-delivered-id'], group['lag']
     end
   end
-  local info = redis.call('XINFO', 'STREAM', events)
-  for i = 1, #info, 2 do
-    if info[i] == 'entries-added' then
-      return cursor, info[i + 1] - (lag or redis.call('XLEN', events))
-    end
-  end
+  local added = fields(redis.call('XINFO', 'STREAM', events))['entries-added']
+  return cursor, added - (lag or redis.call('XLEN', events))
 end

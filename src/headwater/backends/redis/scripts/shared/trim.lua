@@ -8,14 +8,11 @@ end
 local function last_done(events, last, our_group)
   local ours = false
   local groups = redis.call('EXISTS', events) == 1 and redis.call('XINFO', 'GROUPS', events) or {}
-  for _, group in ipairs(groups) do
-    local known = {}
-    for i = 1, #group, 2 do
-      known[group[i]] = group[i + 1]
-    end
-    ours = ours or known['name'] == our_group
-    if before(known['last-delivered-id'], last) then
-      last = known['last-delivered-id']
+  for _, reply in ipairs(groups) do
+    local group = fields(reply)
+    ours = ours or group['name'] == our_group
+    if before(group['last-delivered-id'], last) then
+      last = group['last-delivered-id']
     end
   end
   return ours and last or nil
