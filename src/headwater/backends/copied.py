@@ -32,7 +32,7 @@ class CopiedCatalog:
         self._catalog = catalog
         self._copy = copy
         self._outbox = outbox
-        self._known = 0
+        self._last_revision = 0
         self._uncopied: CatalogState | None = None
         self._copying: asyncio.Task[None] | None = None
         self._outage = Outage("catalog")
@@ -41,11 +41,11 @@ class CopiedCatalog:
         state = await self._catalog.load()
         if state.revision == 0:
             state = await self._restored(state)
-        elif 0 < self._known < state.revision:
+        elif 0 < self._last_revision < state.revision:
             # The process that changed it may have died before it made the copy.
             self._uncopied = state
             self._copy_in_background(0.0)
-        self._known = state.revision
+        self._last_revision = state.revision
         return state
 
     async def _restored(self, empty: CatalogState) -> CatalogState:
@@ -71,7 +71,7 @@ class CopiedCatalog:
             )
         if not await self._catalog.replace(state):
             return False
-        self._known, self._uncopied = state.revision, state
+        self._last_revision, self._uncopied = state.revision, state
         if not await self._try_to_copy(state):
             self._copy_in_background(_PAUSE_SECONDS)
         return True

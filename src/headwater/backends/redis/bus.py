@@ -232,9 +232,9 @@ class RedisBus:
                 new += (ids, key[1])
         documents = documents_json(outcome.documents)
         redriven = [
-            unhandled(each.event.entity_id, each.only, each.position)
-            for each in deliveries
-            if each.only is not None and each.group == self._keys.group
+            unhandled(delivery.event.entity_id, delivery.only, delivery.position)
+            for delivery in deliveries
+            if delivery.only is not None and delivery.group == self._keys.group
         ]
         letters = [field for letter in outcome.dead for field in self._letter(keys, letter)]
         follow_ups = [field for event in outcome.follow_ups for field in event_fields(event)[:3]]

@@ -11,9 +11,8 @@ from headwater.backends.redis.catalog import RedisCatalog
 from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.erasures import RedisErasures
-from headwater.backends.redis.groups import RedisGroups
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.leases import RedisLeases
+from headwater.backends.redis.leases import RedisGroups, RedisLeases
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox

@@ -1,4 +1,4 @@
-"""Leases of partitions, and a sorted set of workers by their last heartbeat."""
+"""Consumer groups in Redis: a sorted set of workers by their last heartbeat, and their leases."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.backends.redis.client import Call, Redis, script_call
+from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.keys import SET_ID, Keys
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.store_identity import check_confirmed
-from headwater.backends.redis.streams import lease_text
+from headwater.backends.redis.streams import MILLISECOND, lease_text, received_at
+from headwater.core.clock import from_micros
 from headwater.core.logging import Outage
-from headwater.errors import BackendError
+from headwater.errors import BackendError, GroupInUseError, UnknownGroupError
+from headwater.model.admin import ConsumerGroup
 from headwater.ports import Lease
 
 # One heartbeat may fail because this process was stopped or too busy to read the reply.
@@ -221,9 +223,123 @@ class RedisLeases:
     async def _release_all(self, leases: Sequence[Lease], how: str) -> None:
         calls: list[Call] = []
         for lease in leases:
-            keys, arguments = (
-                self._keys.parts[lease.partition],
-                (lease_text(lease), self._keys.wake),
-            )
-            calls.append(script_call("release", [keys.group, keys.lease], *arguments, how))
+            keys, held = self._keys.parts[lease.partition], lease_text(lease)
+            names = [keys.group, keys.lease]
+            calls.append(script_call("release", names, held, self._keys.wake, how))
         await self._redis.calls(calls)
+
+
+class _Position(NamedTuple):
+    """How far a group is in one partition: times in microseconds, 0 for none."""
+
+    waiting: int
+    oldest: int
+    committed: int
+
+
+class RedisGroups:
+    """The consumer groups that the streams of the store have, also those of other programs."""
+
+    def __init__(self, redis: Redis, keys: Keys, ttl: float) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._ttl = max(1, round(ttl * 1000))
+
+    async def groups(self) -> list[ConsumerGroup]:
+        positions = await self._positions()
+        names = sorted(positions)
+        living = await self._redis.calls(
+            [
+                script_call("live_workers", [self._keys.named(name).workers], self._ttl, SET_ID)
+                for name in names
+            ]
+        )
+        return [
+            _group(name, {worker.decode(): int(beat) for worker, beat in workers}, positions[name])
+            for name, workers in zip(names, living, strict=True)
+        ]
+
+    async def _positions(self) -> dict[str, list[_Position]]:
+        answers = await self._redis.calls(
+            [script_call("groups", [keys.events], keys.groups) for keys in self._keys.parts]
+        )
+        positions: defaultdict[str, list[_Position]] = defaultdict(list)
+        for partition in answers:
+            for name, waiting, oldest, committed in partition:
+                position = _Position(
+                    waiting,
+                    0 if oldest is None else received_at(oldest.decode()),
+                    0 if committed is None else int(committed),
+                )
+                positions[name.decode(errors="replace")].append(position)
+        return positions
+
+    async def waiting(self, partition: int) -> dict[str, int]:
+        keys = self._keys.parts[partition]
+        groups = await self._redis.call(script_call("groups", [keys.events], keys.groups))
+        return {name.decode(errors="replace"): waiting for name, waiting, *_ in groups}
+
+    async def drop(self, name: str) -> None:
+        names = await self._positions()
+        if name not in names:
+            raise UnknownGroupError(name, names)
+        keys = self._keys.named(name)
+        call = script_call("drop_group", [keys.workers, keys.declared], self._ttl)
+        if workers := await self._redis.call(call):
+            raise GroupInUseError(name, sorted(worker.decode()[SET_ID:] for worker in workers))
+        await self._redis.calls(
+            [
+                script_call(
+                    "drop_position",
+                    [part.group, part.lease, part.events, part.outbox, part.unhandled(name)],
+                    *(name, self._keys.group),
+                )
+                for part in keys.parts
+            ]
+        )
+
+    async def declared(self, name: str) -> dict[str, frozenset[str]]:
+        keys = self._keys.named(name)
+        call = script_call("declared_by", [keys.workers, keys.declared], self._ttl, SET_ID)
+        fields = iter(await self._redis.call(call))
+        return {
+            worker.decode(): _decode_set(features)
+            for worker, features in zip(fields, fields, strict=True)
+        }
+
+    async def create(self, name: str, like: str) -> dict[int, str]:
+        created, model = self._keys.named(name), self._keys.named(like)
+        parts = zip(created.entity_parts, model.entity_parts, strict=True)
+        answers = await self._redis.calls(
+            [
+                script_call("create_group", [own.group, other.group, own.events], name, like)
+                for own, other in parts
+            ]
+        )
+        return dict(enumerate(map(_position_text, answers)))
+
+    async def positions(self, name: str) -> dict[int, str]:
+        answers = await self._redis.calls(
+            [
+                command(part.group, "HGET", part.group, "cursor")
+                for part in self._keys.named(name).entity_parts
+            ]
+        )
+        return dict(enumerate(map(_position_text, answers)))
+
+
+def _position_text(cursor: bytes | None) -> str:
+    return "0" if cursor in (None, b"0-0") else cursor.decode()
+
+
+def _group(name: str, workers: dict[str, int], positions: list[_Position]) -> ConsumerGroup:
+    oldest = [position.oldest for position in positions if position.oldest]
+    committed = [position.committed for position in positions if position.committed]
+    return ConsumerGroup(
+        name=name,
+        workers=sorted(workers),
+        waiting=sum(position.waiting for position in positions),
+        oldest_at=from_micros(min(oldest)) if oldest else None,
+        committed_at=from_micros(max(committed)) if committed else None,
+        heartbeats=[from_micros(workers[worker] * MILLISECOND) for worker in sorted(workers)],
+    )
