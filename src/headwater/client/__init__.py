@@ -5,9 +5,8 @@ a store also takes a client. ``server`` sends requests, retries and decodes; the
 the verbs by subject; ``publisher`` sends many events in batches.
 
 The verbs in ``headwater.store.verbs`` are declared once: the store runs them, and a client sends
-them. The others are written here by subject, with a route in ``headwater.http``: ``get`` and
-``ask`` read, ``put`` and ``delete`` may be repeated, and ``post`` is sent again only if the server
-cannot have begun it.
+them. A verb that takes more than one request has a body here, under the signature of the store's
+(``sending``).
 """
 
 from headwater.client.async_client import AsyncClient

@@ -11,7 +11,7 @@ from headwater.client.events import EventCalls, PublishCalls
 from headwater.client.features import FeatureCalls, HistoryCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import FailedEvent, Publisher, PublisherOptions
-from headwater.client.server import Server
+from headwater.client.server import Request, Server
 from headwater.core.clock import SystemClock
 from headwater.errors import ConfigError
 from headwater.model.callers import CallerReport
@@ -45,7 +45,9 @@ class ServerAdmin(AdminVerbs):
         >>> (await client.admin.readiness()).status
         'ready'
         """
-        return await self._server.get_with(Readiness, "/readyz", accepted={UNAVAILABLE})
+        request = Request("GET", "/readyz", {}, None, is_repeatable=False)
+        response = await self._server.send(request, accepted={UNAVAILABLE})
+        return self._server.decoded(Readiness, response)
 
     async def _health(self) -> list[Health]:
         return (await self.readiness()).parts

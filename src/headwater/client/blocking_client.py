@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import wraps
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from headwater.client.async_client import AsyncClient, ServerAdmin
@@ -66,13 +65,8 @@ class BlockingPublisher(Blocking[Publisher]):
         self._loop.run(self._verbs.__aenter__())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._loop.run(self._verbs.__aexit__(kind, error, trace))
+    def __exit__(self, *raised: Any) -> None:
+        self._loop.run(self._verbs.__aexit__(*raised))
 
 
 class Client(SyncVerbs[AsyncClient]):
@@ -115,10 +109,5 @@ class Client(SyncVerbs[AsyncClient]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

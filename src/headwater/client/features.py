@@ -70,7 +70,9 @@ class FeatureCalls(FeatureVerbs):
         for start in range(0, max(1, len(entity_ids)), size):
             ids = list(map(str, entity_ids[start : start + size]))
             body = FeaturesBody(entity_ids=ids, features=list(by_name))
-            read = await self._server.ask(ManyFeatures, "/v1/features", body=body)
+            read = await self._server.post(
+                ManyFeatures, "/v1/features", body=body, is_repeatable=True
+            )
             rows += [
                 {
                     name: FeatureValue(_typed(by_name[name], read.value), read.as_of, read.source)

@@ -156,31 +156,12 @@ class Server:
         request = Request("GET", _filled(path, segments), query, None, is_repeatable=True)
         return self.decoded(kind, await self.send(request))
 
-    async def get_with(self, kind: type[T], path: str, *, accepted: Collection[int]) -> T:
-        """Read something whose body has the same type with some statuses of failures."""
-        request = Request("GET", path, {}, None, is_repeatable=False)
-        return self.decoded(kind, await self.send(request, accepted=accepted))
-
-    async def ask(self, kind: type[T], path: str, *segments: object, body: object) -> T:
-        """Read something that a body describes."""
-        return await self.post(kind, path, *segments, body=body, is_repeatable=True)
-
     async def post(
         self, kind: type[T], path: str, *segments: object, body: object, is_repeatable: bool = False
     ) -> T:
-        """Change something."""
-        content = _encode(body)
-        request = Request("POST", _filled(path, segments), {}, content, is_repeatable=is_repeatable)
+        """Send a body; return the answer."""
+        request = Request("POST", _filled(path, segments), {}, _encode(body), is_repeatable)
         return self.decoded(kind, await self.send(request))
-
-    async def put(self, kind: type[T], path: str, *segments: object, body: object) -> T:
-        """Write something in place of its earlier version."""
-        request = Request("PUT", _filled(path, segments), {}, _encode(body), is_repeatable=True)
-        return self.decoded(kind, await self.send(request))
-
-    async def delete(self, path: str, *segments: object, **query: Any) -> None:
-        """Remove something."""
-        await self.send(Request("DELETE", _filled(path, segments), query, None, is_repeatable=True))
 
     async def follow(
         self,
@@ -195,8 +176,7 @@ class Server:
 
         Cancelling this cancels the action on the server.
         """
-        content = None if body is None else _encode(body)
-        request = Request("POST", _filled(path, segments), {}, content, is_repeatable)
+        request = Request("POST", _filled(path, segments), {}, _encode(body), is_repeatable)
         return await self._lines(kind, request, on_line)
 
     async def upload(
@@ -210,14 +190,8 @@ class Server:
         **query: Any,
     ) -> T:
         """Send a file, and run the long action that reads it, as `follow` does."""
-        request = Request(
-            "POST",
-            _filled(path, segments),
-            query,
-            file,
-            is_repeatable=False,
-            media_type=media_type,
-        )
+        path = _filled(path, segments)
+        request = Request("POST", path, query, file, is_repeatable=False, media_type=media_type)
         return await self._lines(kind, request, on_line)
 
     async def _lines(self, kind: type[T], request: Request, on_line: OnLine | None) -> T:
@@ -320,8 +294,8 @@ class Server:
         is_refused = isinstance(error, RateLimitedError | OverloadedError)
         is_temporary = is_refused or response.status_code in _GATEWAY_STATUSES
         is_retried = is_temporary and (is_refused or request.is_repeatable)
-        wanted = retry_after_seconds(response.headers.get("retry-after", ""), self._clock.now())
-        return FailedAttempt(error, is_retried, wanted or 0.0)
+        pause = retry_after_seconds(response.headers.get("retry-after", ""), self._clock.now())
+        return FailedAttempt(error, is_retried, pause or 0.0)
 
     def _error(self, response: httpx.Response) -> HeadwaterError:
         media_type = response.headers.get("content-type", "").partition(";")[0]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import duckdb
 import msgspec
@@ -74,8 +74,10 @@ class RemoteTables:
             )
         declared = await self._server.get(StoreListing, "/api/store")
         target = None if output is None else Path(output)
-        async with RemoteFrame(frame, target, declared, features, at) as remote:
-            points = await remote.write_points(with_as_of=with_as_of)
+        with TemporaryDirectory(prefix="headwater-") as folder, ExitStack() as undo:
+            remote = RemoteFrame(frame, target, declared, features, at, Path(folder))
+            undo.callback(remote.frame.discard)
+            points = await asyncio.to_thread(remote.write_points, with_as_of=with_as_of)
             with remote.answer.open("wb") as opened:
                 sent = await self._server.upload(
                     SentTable,
@@ -89,7 +91,9 @@ class RemoteTables:
                     with_as_of=with_as_of,
                 )
             self._check_complete(remote.answer, sent.bytes, "table")
-            return await remote.attach(sent.json_columns)
+            result = await asyncio.to_thread(remote.attach, frozenset(sent.json_columns))
+            undo.pop_all()
+            return result
 
     async def import_file(
         self,
@@ -140,7 +144,7 @@ class RemoteTables:
 
 
 class RemoteFrame:
-    """A caller's table, in whose folder the ids and times and the answer are kept."""
+    """A caller's table; the ids and times and the answer are kept in a folder."""
 
     def __init__(
         self,
@@ -149,77 +153,57 @@ class RemoteFrame:
         declared: StoreListing,
         features: Sequence[FeatureRef],
         at: str,
+        folder: Path,
     ) -> None:
-        self._features = features
-        self._spine = Spine(_entities(declared, list(map(feature_name, features))), at)
-        self._frame = open_frame(frame, output)
-        self._folder = TemporaryDirectory(prefix="headwater-")
-        self.answer = Path(self._folder.name) / "answer.parquet"
+        self._features = {feature_name(feature): feature for feature in features}
+        self._spine = Spine(_entities(declared, list(self._features)), at)
+        self.frame = open_frame(frame, output)
+        self.answer = folder / "answer.parquet"
         """The file for the answer of the server."""
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self._frame.discard()
-        self._folder.cleanup()
-
-    async def write_points(self, *, with_as_of: bool) -> Path:
+    def write_points(self, *, with_as_of: bool) -> Path:
         """Check the table; return a file with its ids and times."""
-        names = list(map(feature_name, self._features))
+        names = list(self._features)
         added = [*names, *(f"{name}{AS_OF}" for name in names if with_as_of)]
-        return await asyncio.to_thread(self._write_points, added)
-
-    def _write_points(self, added: Sequence[str]) -> Path:
         points = self.answer.with_name("points.parquet")
-        check_columns(self._frame, self._spine, added)
+        check_columns(self.frame, self._spine, added)
         selected = ", ".join(
             f"CAST({column} AS {_POINT_TYPES.get(column, 'VARCHAR')}) AS {identifier(name)}"
             for column, name in self._spine.columns.items()
         )
         with session(points.parent) as duck:
             try:
-                self._frame.load(duck, self._spine)
-                check_rows(duck, self._spine, self._frame.remedies)
+                self.frame.load(duck, self._spine)
+                check_rows(duck, self._spine, self.frame.remedies)
                 duck.write(f"SELECT {selected} FROM frame ORDER BY row", points)
             except duckdb.Error as error:
                 raise InvalidInputError(f"the frame cannot be read: {headline(error)}") from error
         return points
 
-    async def attach(self, json_columns: Collection[str]) -> Any:
+    def attach(self, json_columns: Collection[str]) -> Any:
         """Return the caller's table with the columns of the answer."""
-        return await asyncio.to_thread(self._attach, frozenset(json_columns))
-
-    def _attach(self, json_columns: frozenset[str]) -> Any:
-        handles = {feature_name(each): each for each in self._features}
         own = set(self._spine.columns.values())
         with session(self.answer.parent) as duck:
             described = duck.run(f"DESCRIBE {parquet([self.answer])}").fetchall()
             columns = [
-                _column(name, kind, handles.get(name), is_json=name in json_columns)
+                _column(name, kind, self._features.get(name), is_json=name in json_columns)
                 for name, kind, *_ in described
                 if name not in own
             ]
-            return self._frame.attach(duck, FrameResult([self.answer], columns))
+            return self.frame.attach(duck, FrameResult([self.answer], columns))
 
 
 def _entities(declared: StoreListing, names: Sequence[str]) -> list[EntityDef]:
     """Return the entities of features, each once."""
-    features = {each.name: each.entity for each in declared.features}
-    entities = {each.name: each for each in declared.entities}
+    features = {feature.name: feature.entity for feature in declared.features}
+    entities = {entity.name: entity for entity in declared.entities}
     for name in names:
         if name not in features:
             raise UnknownNameError("feature", name, features)
-    found = [entities[each] for each in dict.fromkeys(features[name] for name in names)]
+    used = [entities[entity] for entity in dict.fromkeys(features[name] for name in names)]
     return [
         EntityDef(each.name, each.id_field, int if each.id_type == "int" else str, _AT_THE_SERVER)
-        for each in found
+        for each in used
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self, TypeVar
 
 from headwater.core.blocking import Blocking, SyncLoop, blocking
@@ -39,12 +38,7 @@ class StoreVerbs(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditLog
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
