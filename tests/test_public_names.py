@@ -14,7 +14,7 @@ import headwater
 import headwater.errors
 import headwater.testing
 from headwater.model.contexts import Mode
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 
 ROOT = Path(__file__).parents[1]
 

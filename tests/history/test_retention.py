@@ -24,9 +24,8 @@ from headwater.model.catalog import (
     Horizons,
 )
 from headwater.ports import Backends
-from headwater.settings.environments import on_servers
 from headwater.settings.groups import RetentionSettings
-from headwater.settings.schema import Settings
+from headwater.settings.schema import Settings, on_servers
 from headwater.testing import ManualClock
 from tests.engine.support import past, query, until
 

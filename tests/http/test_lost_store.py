@@ -15,8 +15,7 @@ from headwater.backends.redis.client import Redis, command
 from headwater.core.clock import SystemClock
 from headwater.errors import StoreLostError
 from headwater.http.app import create_app
-from headwater.settings.environments import on_servers
-from headwater.settings.schema import Settings
+from headwater.settings.schema import Settings, on_servers
 from tests.engine.support import until
 from tests.http.conftest import problem_of
 

@@ -19,8 +19,7 @@ from headwater.core.clock import Clock
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError, MissingExtraError
 from headwater.model.health import Finding, Findings, Health
 from headwater.ports import Backends, HealthCheck, LogKind, OfflineStore
-from headwater.settings.environments import on_servers
-from headwater.settings.schema import Settings
+from headwater.settings.schema import Settings, on_servers
 
 if TYPE_CHECKING:
     from headwater.backends.postgres.environment import PostgresEnvironment

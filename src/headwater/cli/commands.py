@@ -32,9 +32,8 @@ from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DurationError, HomeError, InvalidInputError, UnknownNameError
 from headwater.model.declarations import StoreListing
-from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
-from headwater.settings.schema import Settings
+from headwater.settings.schema import Settings, on_servers
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declarations_of
 from headwater.store.loader import load_store

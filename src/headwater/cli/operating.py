@@ -47,8 +47,8 @@ from headwater.model.admin import (
     ServedReport,
     StoredValue,
 )
-from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
+from headwater.settings.schema import on_servers
 
 app = Commands()
 groups = Commands(app, "groups", "List and drop consumer groups.", file=STORE)

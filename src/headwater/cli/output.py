@@ -29,7 +29,7 @@ from headwater.core.durations import format_duration
 from headwater.core.json_values import plain
 from headwater.core.short_repr import printable
 from headwater.errors import InvalidInputError
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 
 EMPTY = "–"
 SECONDS_BETWEEN_LINES = 10.0

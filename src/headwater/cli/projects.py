@@ -26,8 +26,8 @@ from headwater.doctor.examination import examine
 from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.errors.hints import closest
 from headwater.model.health import Examination, Finding, Findings, Severity
-from headwater.settings.environments import on_servers
 from headwater.settings.loading import FILE, describe, load_with_origins
+from headwater.settings.schema import on_servers
 from headwater.store.feature_store import FeatureStore
 from headwater.testing import temporary
 

@@ -40,7 +40,7 @@ from headwater.errors import MissingExtraError
 from headwater.http.routing.mounts import AsgiMount
 from headwater.http.server.processes import serve as serve_http
 from headwater.http.server.processes import serve_mounts, serve_worker, stop_signals
-from headwater.settings.environments import on_servers
+from headwater.settings.schema import on_servers
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import locate
 

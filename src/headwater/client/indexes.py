@@ -21,7 +21,7 @@ from headwater.model.indexes import (
     RetainedIndex,
     batches,
 )
-from headwater.model.progress import NDJSON
+from headwater.model.problems import NDJSON
 from headwater.store.verbs.indexes import IndexVerbs
 
 # Half of the default limit of servers.

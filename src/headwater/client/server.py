@@ -31,8 +31,7 @@ from headwater.errors import (
     ServerUnreachableError,
     UnexpectedResponseError,
 )
-from headwater.model.problems import MEDIA_TYPE, UNAVAILABLE, Problem
-from headwater.model.progress import OnStep, ProgressStep
+from headwater.model.problems import MEDIA_TYPE, UNAVAILABLE, OnStep, Problem, ProgressStep
 from headwater.settings.masking import mask_address
 from headwater.store.verbs.verb import Arguments, Verb, Verbs
 

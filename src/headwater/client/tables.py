@@ -39,7 +39,7 @@ from headwater.model.history import (
     SentHistory,
     SentTable,
 )
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 
 _AT_THE_SERVER = Location("(server)", 0)
 _TIME = "TIMESTAMP WITH TIME ZONE"

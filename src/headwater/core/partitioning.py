@@ -39,14 +39,14 @@ def _owners(workers: tuple[str, ...], partitions: int) -> list[str]:
     owners: list[str] = []
     for partition in range(partitions):
         available = [worker for worker in workers if capacity[worker] > (-1 if extra else 0)]
-        owner = max(available, key=lambda worker: (_weight(worker, partition), worker))
+        # A checksum such as CRC would not do: the checksums of two similar names differ in the same
+        # way for every partition, so one worker would get nearly all partitions.
+        weights = {
+            blake2b(f"{partition}/{worker}".encode(), digest_size=8).digest(): worker
+            for worker in sorted(available)
+        }
+        owner = weights[max(weights)]
         extra -= not capacity[owner]
         capacity[owner] -= 1
         owners.append(owner)
     return owners
-
-
-def _weight(worker: str, partition: int) -> bytes:
-    # A checksum such as CRC would not do: the checksums of two similar names differ in the same
-    # way for every partition, so one worker would get nearly all partitions.
-    return blake2b(f"{partition}/{worker}".encode(), digest_size=8).digest()

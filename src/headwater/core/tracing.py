@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Protocol, Self
 
 RequestHeaders = Iterable[tuple[bytes, bytes]]
@@ -98,16 +98,18 @@ class Tracer(Protocol):
         """Return the traceparent of the current span, or None if there is none."""
 
 
-@contextmanager
-def ending(span: Span) -> Iterator[None]:
-    """End a span that was started before; an exception marks it as failed."""
-    try:
-        yield
-    except BaseException as error:
-        span.fail(error)
-        raise
-    finally:
-        span.end()
+class Ending:
+    """Ends a span that was started before; an exception marks it as failed."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._span.fail(error)
+        self._span.end()
 
 
 def step(

@@ -53,12 +53,16 @@ def bind_named(
     params: Mapping[str, Any],
 ) -> inspect.BoundArguments:
     """Return the arguments for a declared function; raise FieldError for an invalid one."""
-    declared = f"{kind_of} {definition.name!r}"
-    _check_known(declared, definition.signature, params)
+    declared, signature = f"{kind_of} {definition.name!r}", definition.signature
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for name in params if not takes_all else ():
+        if name not in signature.parameters:
+            names = [*signature.parameters]
+            raise FieldError.unknown(f"{declared} has no parameter", name, names, _field(name))
     kinds = annotations_of(definition.function)
     rest = dict(params)
     arguments: dict[str, Any] = {}
-    for name, parameter in definition.signature.parameters.items():
+    for name, parameter in signature.parameters.items():
         kind = kinds.get(name, Any)
         if parameter.kind is parameter.VAR_KEYWORD:
             arguments[name] = {other: _typed(value, kind, other) for other, value in rest.items()}
@@ -71,19 +75,9 @@ def bind_named(
             arguments[name] = tuple(_typed(value, kind, name) for value in several)
         else:
             arguments[name] = _typed(rest.pop(name), kind, name)
-    bound = inspect.BoundArguments(definition.signature, arguments)
+    bound = inspect.BoundArguments(signature, arguments)
     bound.apply_defaults()
     return bound
-
-
-def _check_known(declared: str, signature: inspect.Signature, params: Mapping[str, Any]) -> None:
-    parameters = signature.parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    names = [parameter.name for parameter in parameters]
-    for name in params:
-        if name not in names:
-            raise FieldError.unknown(f"{declared} has no parameter", name, names, _field(name))
 
 
 def _typed(value: Any, kind: Any, name: str) -> Any:

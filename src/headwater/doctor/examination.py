@@ -31,9 +31,8 @@ from headwater.records.signing import parse_keyring
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.retrieval.embeddings.minilm import model_folder
 from headwater.retrieval.embeddings.wire import FORMATS
-from headwater.settings.environments import on_servers
 from headwater.settings.loading import FILE, describe, load_with_origins, unknown_variables
-from headwater.settings.schema import SETTINGS, Settings
+from headwater.settings.schema import SETTINGS, Settings, on_servers
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import locate
 

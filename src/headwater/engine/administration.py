@@ -25,7 +25,7 @@ from headwater.features.schedule import tick_now
 from headwater.history.retention import Retention, prune
 from headwater.model.admin import AuditReport, ForgetReport, PruneReport, RebuildReport
 from headwater.model.health import Health
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 from headwater.model.values import EVERYTHING
 
 

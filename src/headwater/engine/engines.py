@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from headwater.core.by_loop import ByLoop
 from headwater.core.clock import Clock
 from headwater.declarations.registry import Registry
-from headwater.settings.environments import on_servers
-from headwater.settings.schema import Settings
+from headwater.settings.schema import Settings, on_servers
 
 if TYPE_CHECKING:
     from headwater.engine.engine import Engine

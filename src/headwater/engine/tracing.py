@@ -23,7 +23,7 @@ from headwater.contexts.budget import Candidate, Fitted
 from headwater.contexts.recorded.external import EXTERNAL
 from headwater.core.codec import encode_custom
 from headwater.core.deadlines import Slot
-from headwater.core.tracing import Attributes, Span, Tracer, ending, is_sampled, trace_id
+from headwater.core.tracing import Attributes, Ending, Span, Tracer, is_sampled, trace_id
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.indexes import IndexDef
@@ -82,7 +82,7 @@ async def _publish(
         parent=parent,
         links=others[:_MOST_LINKS],
     )
-    with ending(span):
+    with Ending(span):
         if only is not None:
             span.set_content(lambda: _content(only))
         context = span.traceparent
@@ -109,7 +109,7 @@ async def _handle(
     name = f"process {event.event_type}" if features else "process event"
     parent = event.traceparent or None
     span = tracer.start(name, _messaging("process", event), kind="consumer", parent=parent)
-    with ending(span):
+    with Ending(span):
         span.set_content(lambda: _content(event))
         inside = replace(delivery, event=replace(event, traceparent=span.traceparent))
         handled = await inner(state, inside, features, slot)
@@ -132,7 +132,7 @@ async def _call(
     attributes = {names.FEATURE: feature.name, names.ENTITY: feature.entity.name}
     parent = None if event is None else event.traceparent or None
     span = tracer.start(f"feature {feature.name}", attributes, parent=parent)
-    with ending(span):
+    with Ending(span):
         span.set_content(lambda: {names.ENTITY_ID: entity_id})
         return await inner(slot, scope, _inside(feature, span), entity_id, *rest)
 

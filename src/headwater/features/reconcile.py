@@ -15,7 +15,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.features.cells import history_cell, is_same_value
 from headwater.model.admin import AuditReport, Difference, RebuildReport, StoredValue
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 from headwater.model.values import Cell, Cells
 from headwater.ports import Backends, PastValue, Point
 

@@ -24,7 +24,7 @@ from headwater.history.frames.files import CSV, rows_of, typed_rows
 from headwater.history.past_reads import without_erased
 from headwater.history.points import check_rows
 from headwater.model.history import ImportReport
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 from headwater.ports import Backends, Change
 
 _TIMES = ("event_timestamp", "timestamp")

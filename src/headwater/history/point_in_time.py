@@ -36,7 +36,7 @@ from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spin
 from headwater.history.past_reads import PastQueries, PastReads
 from headwater.history.points import write_points
 from headwater.history.recomputing import Recomputation
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 from headwater.ports import FrameReader, misfit_error
 
 _TEXTS_AT_ONCE = 10_000

@@ -82,19 +82,19 @@ class Findings:
 
     def ok(self, check: str, found: str, looked_at: str = "") -> None:
         """Add that a check found no problem."""
-        self._add("ok", check, found, "", looked_at)
+        self.concern("ok", check, found, "", None, looked_at)
 
     def unknown(self, check: str, found: str, remedy: str = "", looked_at: str = "") -> None:
         """Add that a check could not find out."""
-        self._add("unknown", check, found, remedy, looked_at)
+        self.concern("unknown", check, found, remedy, None, looked_at)
 
     def warning(self, check: str, found: str, remedy: str, looked_at: str = "") -> None:
         """Add something that works, but not for long or not safely."""
-        self._add("warning", check, found, remedy, looked_at)
+        self.concern("warning", check, found, remedy, None, looked_at)
 
     def error(self, check: str, found: str, remedy: str, looked_at: str = "") -> None:
         """Add something that does not work."""
-        self._add("error", check, found, remedy, looked_at)
+        self.concern("error", check, found, remedy, None, looked_at)
 
     def concern(
         self,
@@ -102,21 +102,10 @@ class Findings:
         check: str,
         found: str,
         remedy: str,
-        concern: Concern,
+        concern: Concern | None,
         looked_at: str = "",
     ) -> None:
-        """Add a problem of the running store."""
-        self._add(severity, check, found, remedy, looked_at, concern)
-
-    def _add(
-        self,
-        severity: Severity,
-        check: str,
-        found: str,
-        remedy: str,
-        looked_at: str,
-        concern: Concern | None = None,
-    ) -> None:
+        """Add a finding; a problem of the running store is a concern."""
         place = looked_at or self._looked_at
         self.all.append(Finding(self.area, check, severity, place, found, remedy, concern))
 

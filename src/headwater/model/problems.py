@@ -1,9 +1,9 @@
-"""How errors of the store are reported to callers of HTTP and MCP."""
+"""How errors of the store, and the progress of long actions, are reported to callers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -175,3 +175,34 @@ def error_fields(error: Exception, *, private: bool) -> dict[str, str]:
     if not isinstance(error, errors.BackendError):
         fields["traceback"] = format_traceback(error, private=private)
     return fields
+
+
+NDJSON = "application/x-ndjson"
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class ProgressStep(msgspec.Struct, frozen=True):
+    """How many of all parts of a long action are done."""
+
+    done: int
+    total: int
+
+
+class ActionLine(msgspec.Struct, Generic[P, R], frozen=True, omit_defaults=True):
+    """A line of the answer: progress until the last one, which has the result or the problem."""
+
+    progress: P | None = None
+    result: R | None = None
+    problem: Problem | None = None
+
+
+class FileLine(ActionLine[P, R], Generic[P, R], frozen=True, omit_defaults=True):
+    """A line of the answer; the ``data`` of all lines together, base64, is a file."""
+
+    data: bytes = b""
+
+
+OnStep = Callable[[int, int], None]
+"""Called with the number of parts that are done and the number of all."""

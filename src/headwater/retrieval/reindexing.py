@@ -18,7 +18,7 @@ from headwater.features.caller_limits import limited_caller
 from headwater.features.services import Services
 from headwater.features.user_calls import FailureTexts
 from headwater.model.indexes import Generation, IndexSpec, IndexStatus
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 from headwater.ports import IndexVersion
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.indexing import Indexer

@@ -56,8 +56,8 @@ def _only(clean: re.Pattern[str], text: str) -> str:
     return text if clean.fullmatch(text) else _MASK
 
 
-def _mask_keyword(found: re.Match[str]) -> str:
-    name, equals, value = found.groups()
+def _mask_keyword(keyword: re.Match[str]) -> str:
+    name, equals, value = keyword.groups()
     return f"{name}{equals}{value if name in _HARMLESS else _MASK}"
 
 

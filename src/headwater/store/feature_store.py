@@ -18,9 +18,8 @@ from headwater.engine.auditing import audited
 from headwater.features.call_scope import check_not_replaying, loaded_value
 from headwater.model.callers import current_caller
 from headwater.model.declarations import Graph
-from headwater.settings.environments import on_servers
 from headwater.settings.loading import load
-from headwater.settings.schema import Settings
+from headwater.settings.schema import Settings, on_servers
 from headwater.store.events import EventBus, SyncEventBus
 from headwater.store.runtime import Runtime
 from headwater.store.verbs.admin import AdminVerbs

@@ -67,6 +67,8 @@ class Runtime:
         self.settings, self.clock, self._engines = settings, real_clock(clock), Engines()
         self.scope_clock.real = self.clock
 
+    check_not_replaying = staticmethod(check_not_replaying)
+
     async def run(self, verb: Verb, group: Verbs, arguments: Arguments) -> Any:
         """Run a verb: note a source that it reads, refuse and log a change as it declares."""
         if verb.reads is not None:
@@ -81,10 +83,6 @@ class Runtime:
         notes = {name: sent.get(name, verb.fields[name].absent) for name in verb.notes}
         async with audited(await self.open(), verb.changes, target, **notes):
             return await verb.call(group, arguments)
-
-    def check_not_replaying(self, verb: str) -> None:
-        """Raise ReplayWriteError inside of a replay, which changes nothing."""
-        check_not_replaying(verb)
 
     def check_limits(self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
         """Raise CallerLimitError if the caller of the request may not use these entities."""

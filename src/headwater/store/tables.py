@@ -23,7 +23,7 @@ from headwater.history.past_reads import PastQueries
 from headwater.history.point_in_time import HistoryRequest, PastSources, needs_store, read_history
 from headwater.model.catalog import CatalogState
 from headwater.model.history import ExportReport, ImportReport
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 from headwater.model.values import EVERYTHING
 from headwater.store.runtime import Runtime
 from headwater.store.writing import check_stored

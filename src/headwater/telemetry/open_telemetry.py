@@ -28,7 +28,7 @@ from opentelemetry.trace import Span as OtelSpan
 from opentelemetry.trace import SpanKind as OtelSpanKind
 
 from headwater.core.logging import log
-from headwater.core.tracing import Attributes, SpanKind, ending
+from headwater.core.tracing import Attributes, Ending, SpanKind
 from headwater.settings.groups import TelemetrySettings
 from headwater.telemetry.attributes import ERROR_TYPE
 
@@ -147,7 +147,7 @@ class OpenTelemetryTracer:
         parent: str | None = None,
     ) -> Iterator[OpenTelemetrySpan]:
         span = self.start(name, attributes, kind=kind, parent=parent)
-        with ending(span), span.current():
+        with Ending(span), span.current():
             yield span
 
     def current(self) -> str | None:

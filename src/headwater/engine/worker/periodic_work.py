@@ -21,7 +21,7 @@ from headwater.features import schedule as ticks
 from headwater.features.services import Services
 from headwater.history.retention import NightlyPruning
 from headwater.ports import Backends
-from headwater.settings.environments import on_servers
+from headwater.settings.schema import on_servers
 
 LAG_EVENTS = Gauge(
     "headwater_lag_events",

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from headwater.contexts.recorded import ContextQuery
 from headwater.http.routing.route import Route
 from headwater.model.contexts import LARGEST_PAGE, ContextPage, RecordSummary
-from headwater.model.progress import NDJSON
+from headwater.model.problems import NDJSON
 from headwater.records.record import moment_text
 from headwater.store.feature_store import FeatureStore
 from headwater.store.verbs.records import SoughtContexts

@@ -24,7 +24,7 @@ from headwater.model.history import (
     TimeZoneName,
     WithAsOf,
 )
-from headwater.model.progress import NDJSON, ActionLine, FileLine, ProgressStep
+from headwater.model.problems import NDJSON, ActionLine, FileLine, ProgressStep
 from headwater.store.feature_store import FeatureStore
 
 _TABLES = (PARQUET, CSV)

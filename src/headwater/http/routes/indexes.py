@@ -31,7 +31,7 @@ from headwater.model.indexes import (
     SearchHit,
 )
 from headwater.model.kinds import IndexName, RetrieverName
-from headwater.model.progress import NDJSON, ActionLine, ProgressStep
+from headwater.model.problems import NDJSON, ActionLine, ProgressStep
 from headwater.retrieval.document_checks import checked_document
 from headwater.store.feature_store import FeatureStore
 from headwater.store.retrieving import run_retriever

@@ -14,7 +14,7 @@ from headwater.core.json_values import plain
 from headwater.http.routing.responses import NO_CONTENT
 from headwater.http.routing.route import Parameter, Route, RouteSignature
 from headwater.http.routing.streaming import ProgressResponse, Reporter
-from headwater.model.progress import NDJSON, ActionLine, ProgressStep
+from headwater.model.problems import NDJSON, ActionLine, ProgressStep
 from headwater.settings.schema import Settings
 from headwater.store.verbs.verb import Arguments, Verb, Verbs, verbs_of
 

@@ -16,8 +16,7 @@ from headwater.http.routing.responses import NO_CONTENT, NOT_MODIFIED
 from headwater.http.routing.route import Parameter, Route, RouteSignature, signature_of
 from headwater.model.history import CSV, PARQUET
 from headwater.model.kinds import SCHEMAS
-from headwater.model.problems import Problem
-from headwater.model.progress import NDJSON
+from headwater.model.problems import NDJSON, Problem
 from headwater.model.values import ServiceEvent
 
 _Schemas = dict[Any, dict[str, Any]]

@@ -24,7 +24,7 @@ from headwater.http.routing.request_errors import (
     TooLargeError,
 )
 from headwater.model.history import CSV, PARQUET
-from headwater.model.progress import NDJSON
+from headwater.model.problems import NDJSON
 
 _SUFFIXES = {PARQUET: ".parquet", CSV: ".csv", NDJSON: ".ndjson"}
 

@@ -15,7 +15,7 @@ from headwater.core.codec import encode_custom
 from headwater.http.routing.disconnects import disconnected
 from headwater.http.routing.problems import log_problem, problem_response
 from headwater.http.routing.request_metrics import HEADER
-from headwater.model.progress import NDJSON, ProgressStep
+from headwater.model.problems import NDJSON, ProgressStep
 
 # Proxies end a response that is silent for some ten seconds.
 _SECONDS_BETWEEN_LINES = 1.0

@@ -34,7 +34,7 @@ from headwater.model.admin import (
 )
 from headwater.model.health import Health
 from headwater.model.kinds import Cursor, EntityId, EntityName, FeatureName, Limit, Moment
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 from headwater.store.verbs.verb import LONG_AT_ONCE, Sent, Verbs, verb
 
 if TYPE_CHECKING:

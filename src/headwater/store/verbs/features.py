@@ -12,7 +12,7 @@ from headwater.declarations.feature_handles import FeatureRef, check_sequences, 
 from headwater.model.callers import current_caller
 from headwater.model.features import FeatureRow, HistoricalValue
 from headwater.model.history import ExportReport, ImportReport
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 from headwater.store.verbs.verb import Verbs
 
 Id = TypeVar("Id", str, int)

@@ -41,7 +41,7 @@ from headwater.model.indexes import (
     TopK,
 )
 from headwater.model.kinds import DocumentId, IndexName, Metadata
-from headwater.model.progress import OnStep
+from headwater.model.problems import OnStep
 from headwater.store.verbs.verb import LONG_AT_ONCE, Reply, Sent, Verbs, verb
 
 if TYPE_CHECKING:

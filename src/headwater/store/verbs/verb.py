@@ -37,7 +37,7 @@ from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.model.callers import AccessScope
 from headwater.model.kinds import ROWS
-from headwater.model.progress import ProgressStep
+from headwater.model.problems import ProgressStep
 
 if TYPE_CHECKING:
     from headwater.engine.engine import Engine
