@@ -16,7 +16,7 @@ from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.backends.duckdb import history_export as exports
 from headwater.backends.duckdb.exported_history import ExportedHistory, load_manifest, save_manifest
 from headwater.backends.duckdb.history_export import HistoryExport
-from headwater.backends.duckdb.segment_files import SegmentFolder
+from headwater.backends.duckdb.segments import SegmentFolder
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, InvalidInputError
 from headwater.model.catalog import (

@@ -154,6 +154,11 @@ def _locked(path: Path, mode: int) -> Iterator[None]:
         os.close(handle)
 
 
+def column_types(columns: str) -> dict[str, str]:
+    """Return the types of columns by name, of a text such as ``n BIGINT, text VARCHAR``."""
+    return dict(column.split(" ") for column in columns.split(", "))
+
+
 def glob_literal(path: Path) -> str:
     """Return a path as an SQL literal for functions that accept glob patterns."""
     return text(glob.escape(str(path)))

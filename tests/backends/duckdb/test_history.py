@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.backends.duckdb.segment_files import due_for_merge
+from headwater.backends.duckdb.segments import due_for_merge
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.codec import Codec

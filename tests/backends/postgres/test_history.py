@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from headwater.backends.postgres import bulk_import as imports
 from headwater.backends.postgres import store
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
@@ -208,12 +207,12 @@ async def test_a_value_that_was_committed_is_not_added_again(
 async def test_many_changes_are_added_in_portions(
     past: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert store.CHANGES_AT_ONCE > 7
     monkeypatch.setattr(store, "CHANGES_AT_ONCE", 7)
     told = [change(number, number) for number in range(40)]
     await past.offline.append([*told, *told[:20]])
     await past.offline.append([])
     assert await values(past) == list(range(40))
-    assert imports.CHANGES_AT_ONCE > 7
 
 
 async def test_a_change_that_postgres_cannot_hold_is_refused(past: PostgresEnvironment) -> None:

@@ -31,7 +31,7 @@ from conformance.documents import (
 from conformance.suite import Opened
 from headwater.backends.connect import connect
 from headwater.backends.sqlite.environment import SqliteEnvironment
-from headwater.backends.sqlite.vectors import generations as index_generations
+from headwater.backends.sqlite.vectors import index as index_module
 from headwater.backends.sqlite.vectors import search
 from headwater.core.clock import SystemClock
 from headwater.ports import Compare, VectorIndex
@@ -185,7 +185,7 @@ async def test_times_of_changes_increase_while_the_clock_stands_still_or_goes_ba
 async def test_prune_and_drop_leave_nothing_behind(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_generations, "PORTION", 7)
+    monkeypatch.setattr(index_module, "PORTION", 7)
     async with opened(home) as store:
         vectors = store.vectors
         await vectors.create("more", SPEC)
@@ -216,7 +216,7 @@ async def test_a_drop_that_was_interrupted_is_completed_by_the_next_prune(home: 
     async with opened(home) as store:
         await store.vectors.write(random_documents(1, 5))
         with closing(sqlite3.connect(home / "headwater.db")) as database:
-            index_generations.drop(database, "docs", 0)
+            index_module.drop_index(database, "docs", 0)
             database.commit()
         await store.vectors.create("docs", SPEC)
         await store.vectors.prune("docs", 0)

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import duckdb
 import msgspec
 
-from headwater.backends.duckdb.segment_files import ALL_BUCKETS
-from headwater.backends.duckdb.segment_schema import HISTORY, open_rows
+from headwater.backends.duckdb.segments import ALL_BUCKETS, HISTORY, open_rows
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import (
     Session,

@@ -21,8 +21,7 @@ from headwater.backends.duckdb.exported_history import (
     save_manifest,
     translated,
 )
-from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
-from headwater.backends.duckdb.segment_schema import HISTORY
+from headwater.backends.duckdb.segments import HISTORY, SegmentFolder, due_for_merge
 from headwater.core.duckdb_session import session, sweep
 from headwater.core.sql_literals import texts
 from headwater.errors import InvalidInputError

@@ -12,8 +12,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from headwater.backends.duckdb.segment_files import SegmentFolder, due_for_merge
-from headwater.backends.duckdb.segment_schema import EVENTS, HISTORY, LOGS, SegmentLog, open_recent
+from headwater.backends.duckdb.segments import (
+    EVENTS,
+    HISTORY,
+    LOGS,
+    SegmentFolder,
+    SegmentLog,
+    due_for_merge,
+    open_recent,
+)
 from headwater.backends.observed import count_erased
 from headwater.core.clock import Clock, to_micros
 from headwater.core.duckdb_session import Session, scalar, session, sweep

@@ -16,19 +16,20 @@ import duckdb
 import msgspec
 
 from headwater.backends.duckdb.frame_plan import FrameSource, answer_frame
-from headwater.backends.duckdb.segment_files import SegmentFolder, write_parquet
-from headwater.backends.duckdb.segment_schema import (
+from headwater.backends.duckdb.segment_writer import SegmentWriter
+from headwater.backends.duckdb.segments import (
     EVENTS,
     HISTORY,
     LOGS,
     NAME_COLUMNS,
     NAMES_VIEW,
     VIEWS,
+    SegmentFolder,
     name_row,
     open_log,
     open_recent,
+    write_parquet,
 )
-from headwater.backends.duckdb.segment_writer import SegmentWriter
 from headwater.backends.duckdb.sources import add_source
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.duckdb_session import Session, headline, scalar, session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from secrets import token_bytes
 
-from headwater.backends.postgres.bulk_import import LOCK_IMPORTS
+from headwater.backends.postgres.history_sql import LOCK_IMPORTS
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.model.catalog import CatalogState

@@ -12,7 +12,7 @@ from headwater.backends.postgres.copying import Collector, CsvFile, DuckThread, 
 from headwater.backends.postgres.history_sql import pages_of, partitions_of, settled_number
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.core.clock import to_micros
-from headwater.core.duckdb_session import identifier, scalar
+from headwater.core.duckdb_session import column_types, identifier, scalar
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.sql_literals import text, texts
 from headwater.ports.history import VALUE_COLUMNS
@@ -24,17 +24,10 @@ _HISTORY = """
 SELECT seq, feature, entity, entity_id, kind, value, as_of, written_at, cause
 FROM _history WHERE seq > {first} AND seq <= {last}
 """
-_HISTORY_COLUMNS = {
-    "seq": "BIGINT",
-    "feature": "VARCHAR",
-    "entity": "VARCHAR",
-    "entity_id": "VARCHAR",
-    "kind": "VARCHAR",
-    "value": "VARCHAR",
-    "as_of": "TIMESTAMPTZ",
-    "written_at": "TIMESTAMPTZ",
-    "cause": "VARCHAR",
-}
+_HISTORY_COLUMNS = column_types(
+    "seq BIGINT, feature VARCHAR, entity VARCHAR, entity_id VARCHAR, kind VARCHAR, "
+    "value VARCHAR, as_of TIMESTAMPTZ, written_at TIMESTAMPTZ, cause VARCHAR"
+)
 # The columns of a segment.
 _TYPED_HISTORY = f"""
 SELECT seq, feature, entity, entity_id, bucket, kind, as_of, written_at, cause,
@@ -54,17 +47,11 @@ WHERE {pages}
   AND (split_part(position, '-', 1)::numeric, split_part(position, '-', 2)::numeric)
       <= (upto.major, upto.minor)
 """
-_EVENT_COLUMNS = {
-    "partition": "INTEGER",
-    "major": "UBIGINT",
-    "minor": "UBIGINT",
-    "event_id": "VARCHAR",
-    "event_type": "VARCHAR",
-    "entity_id": "VARCHAR",
-    "timestamp": "TIMESTAMPTZ",
-    "received_at": "TIMESTAMPTZ",
-    "payload": "VARCHAR",
-}
+_EVENT_COLUMNS = column_types(
+    "partition INTEGER, major UBIGINT, minor UBIGINT, event_id VARCHAR, "
+    "event_type VARCHAR, entity_id VARCHAR, timestamp TIMESTAMPTZ, "
+    "received_at TIMESTAMPTZ, payload VARCHAR"
+)
 _NUMBERED_EVENTS = """
 SELECT bucket, row_number() OVER (ORDER BY major, minor, partition) AS n,
        major || '-' || minor AS position, event_id, event_type, entity_id,

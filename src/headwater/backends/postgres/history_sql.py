@@ -28,6 +28,11 @@ SELECT feature, entity, entity_id, kind, value, as_of, written_at, cause FROM in
 LIMIT makes each lookup of an existing series an index probe; a plain join would read all of them.
 """
 
+# Imports run one after the other, so that each sees the rows of the previous one.
+LOCK_IMPORTS = (
+    "SELECT pg_advisory_xact_lock(hashtext('headwater imports'), hashtext(current_schema()))"
+)
+
 LOCK_PARTITIONS = "LOCK TABLE _history IN ACCESS SHARE MODE"
 """The first statement of a transaction with one snapshot.
 

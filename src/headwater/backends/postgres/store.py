@@ -14,12 +14,18 @@ import asyncpg
 import msgspec
 from asyncpg.prepared_stmt import PreparedStatement
 
-from headwater.backends.postgres.bulk_import import CHANGES_AT_ONCE, add
+from headwater.backends.observed import count_erased
 from headwater.backends.postgres.erasures import PostgresErasures
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.exports import export_events, export_history
 from headwater.backends.postgres.frames import read_frame
-from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value, settled_number
+from headwater.backends.postgres.history_sql import (
+    INSERT_INCOMING,
+    LOCK_IMPORTS,
+    LOCK_PARTITIONS,
+    last_value,
+    settled_number,
+)
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.partition_tables import (
     MONTHS_AHEAD,
@@ -50,6 +56,7 @@ from headwater.ports import (
     Point,
     Pruned,
     Rows,
+    history_rows,
 )
 
 # In the order of the index, so that each search starts near the end of the previous one.
@@ -156,7 +163,7 @@ class PostgresOfflineStore:
         added = 0
         for portion in batched(changes, CHANGES_AT_ONCE):
             added += await self._postgres.run(
-                partial(add, changes=portion, current=self._erasures.current)
+                partial(add_changes, changes=portion, erasures=self._erasures)
             )
         return added
 
@@ -458,3 +465,53 @@ def _followed(row: asyncpg.Record) -> FollowedEvent:
     )
     position = ArrivalPosition(row["ms"], row["partition"], row["n"])
     return FollowedEvent(LoggedEvent(event, row["received_at"]), str(position))
+
+
+# A statement with so many changes takes far less than its timeout.
+CHANGES_AT_ONCE = 20_000
+
+_STAGE = """
+CREATE TEMPORARY TABLE _imported (
+    n bigint, feature text COLLATE "C", entity text COLLATE "C", entity_id text COLLATE "C",
+    kind text COLLATE "C", value text COLLATE "C", as_of bigint, written_at bigint,
+    cause text COLLATE "C"
+) ON COMMIT DROP
+"""
+
+_INSERT = f"""
+WITH incoming AS MATERIALIZED (
+    SELECT DISTINCT ON (g.feature, g.entity_id, g.as_of, g.cause, g.value)
+           g.n, g.feature, g.entity, g.entity_id, g.kind, g.value::json AS value,
+           _moment(g.as_of) AS as_of, _moment(g.written_at) AS written_at, g.cause
+    FROM _imported AS g
+    LEFT JOIN LATERAL (
+        SELECT true AS known FROM _history AS h
+        WHERE h.feature = g.feature
+          AND hashtextextended(h.entity_id, 0) = hashtextextended(g.entity_id, 0)
+          AND h.entity_id = g.entity_id AND h.as_of = _moment(g.as_of)
+          AND h.cause = g.cause AND h.value::text = g.value
+        LIMIT 1
+    ) AS h ON true
+    WHERE h.known IS NULL
+    ORDER BY g.feature, g.entity_id, g.as_of, g.cause, g.value, g.n
+),
+{INSERT_INCOMING}
+"""
+
+
+async def add_changes(
+    connection: Connection, changes: Sequence[Change], erasures: PostgresErasures
+) -> int:
+    """Add the changes that are not in history yet, all or none; return their number."""
+    async with connection.transaction():
+        await connection.execute(LOCK_IMPORTS)
+        # After the lock, which an erasure needs as well.
+        admitted = (await erasures.current(connection)).admitted(changes, lambda _: True)
+        count_erased("value", admitted.dropped)
+        await connection.execute(_STAGE)
+        rows = enumerate(history_rows(admitted.changes, lambda value: bytes(value).decode()))
+        await connection.copy_records_to_table(
+            "_imported", records=((number, *row) for number, row in rows)
+        )
+        status = await connection.execute(_INSERT)  # such as INSERT 0 20000
+        return int(status.split()[-1])

@@ -9,15 +9,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from headwater.backends.sqlite.bus import SqliteBus
+from headwater.backends.sqlite.bus import SqliteBus, SqliteDeadLetters
 from headwater.backends.sqlite.cache import SqliteCache
-from headwater.backends.sqlite.catalog import SqliteCatalog
-from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
-from headwater.backends.sqlite.erasures import SqliteErasures
-from headwater.backends.sqlite.groups import SqliteGroups
+from headwater.backends.sqlite.erasures import SqliteCatalog, SqliteErasures
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home
-from headwater.backends.sqlite.leases import SqliteLeases
+from headwater.backends.sqlite.leases import SqliteGroups, SqliteLeases
 from headwater.backends.sqlite.notifications import Waker
 from headwater.backends.sqlite.online import SqliteOnlineStore
 from headwater.backends.sqlite.records import SqliteAuditLog, SqliteRecordLog

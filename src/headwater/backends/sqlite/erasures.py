@@ -1,4 +1,4 @@
-"""The ledger of erased entities in SQLite."""
+"""The ledger of erased entities in SQLite, and the catalog of features."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from secrets import token_hex
 
 from headwater.backends.sqlite.home import COUNT_BYTES, Home
 from headwater.backends.sqlite.writer import Writer
-from headwater.ports import SECRET_BYTES, Ledger, Tombstone, erasure_digest
+from headwater.model.catalog import CatalogState
+from headwater.ports import (
+    SECRET_BYTES,
+    Ledger,
+    Tombstone,
+    decode_catalog,
+    encode_catalog,
+    erasure_digest,
+)
 
 _SECRET = "SELECT value FROM meta WHERE key = 'erasure_key'"
 _MAKE_SECRET = "INSERT OR IGNORE INTO meta (key, value) VALUES ('erasure_key', ?)"
@@ -77,3 +85,36 @@ class SqliteErasures:
 def _secret(db: sqlite3.Connection) -> bytes:
     ((secret,),) = db.execute(_SECRET)
     return bytes.fromhex(secret)
+
+
+_REVISION = "SELECT revision FROM catalog"
+
+
+class SqliteCatalog:
+    """One JSON document and its revision."""
+
+    def __init__(self, home: Home, writer: Writer) -> None:
+        self._home = home
+        self._writer = writer
+
+    async def load(self) -> CatalogState:
+        rows = self._home.read("SELECT state FROM catalog")
+        return decode_catalog(rows[0][0]) if rows else CatalogState()
+
+    async def revision(self) -> int:
+        return _only(self._home.read(_REVISION))
+
+    async def replace(self, state: CatalogState) -> bool:
+        row = (state.revision, encode_catalog(state))
+
+        def job(db: sqlite3.Connection) -> bool:
+            if _only(db.execute(_REVISION).fetchall()) != state.revision - 1:
+                return False
+            db.execute("REPLACE INTO catalog VALUES (1, ?, ?)", row)
+            return True
+
+        return await self._writer.run(job)
+
+
+def _only(rows: list[tuple[int]]) -> int:
+    return rows[0][0] if rows else 0

@@ -7,7 +7,7 @@ import msgspec
 
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.pool import Connection
-from headwater.backends.postgres.vectors.binary_rows import (
+from headwater.backends.postgres.vectors.stored_forms import (
     half_vector,
     read_half_vector,
     read_vector,

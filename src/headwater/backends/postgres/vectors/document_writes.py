@@ -20,22 +20,20 @@ from headwater.backends.document_plan import (
 )
 from headwater.backends.postgres.errors import ROW_ERRORS, headline
 from headwater.backends.postgres.pool import Connection
-from headwater.backends.postgres.vectors.binary_rows import (
+from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
+from headwater.backends.postgres.vectors.stored_forms import (
     bigint,
     copied,
-    half_vector,
-    integer,
-    jsonb,
-    term_vector,
-    vector,
-)
-from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
-from headwater.backends.postgres.vectors.stored_text import (
     digest_of,
     escape,
     fields_json,
+    half_vector,
+    integer,
+    jsonb,
     metadata_json,
+    term_vector,
     unescape,
+    vector,
 )
 from headwater.core.batching import batched
 from headwater.core.clock import Clock

@@ -23,7 +23,7 @@ from headwater.backends.postgres.vectors.chunk_tables import (
 )
 from headwater.backends.postgres.vectors.document_writes import write_documents
 from headwater.backends.postgres.vectors.search import matching, nearest
-from headwater.backends.postgres.vectors.stored_text import escape, read_metadata, unescape
+from headwater.backends.postgres.vectors.stored_forms import escape, read_metadata, unescape
 from headwater.core.clock import Clock, from_micros
 from headwater.errors import NotFoundError
 from headwater.model.indexes import Generation, IndexSpec, StoredDocument

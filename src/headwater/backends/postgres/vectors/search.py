@@ -13,14 +13,12 @@ import msgspec
 
 from headwater.backends.document_plan import check_embedding
 from headwater.backends.postgres.pool import Connection
-from headwater.backends.postgres.vectors.binary_rows import (
-    MOST_POSITIONS,
-    lexeme,
-)
 from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
-from headwater.backends.postgres.vectors.stored_text import (
+from headwater.backends.postgres.vectors.stored_forms import (
+    MOST_POSITIONS,
     comparable,
     escape,
+    lexeme,
     read_metadata,
     unescape,
 )
