@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
 
-from headwater.cli import VERBS, commands
+from headwater.cli import VERBS, command_of, commands
 from tests.cli.conftest import Run
 
 PYTHON_M = (sys.executable, "-m", "headwater")
@@ -26,6 +27,16 @@ def test_every_verb_has_help(run: Run, verb: str) -> None:
     shown = run(verb, "--help")
     assert shown.code == 0
     assert f"Usage: headwater {verb}" in shown.out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_argument_and_option_has_help(verb: str) -> None:
+    below = [command_of(verb)]
+    for command in below:
+        if isinstance(command, TyperGroup):
+            below += command.commands.values()
+        for parameter in command.params:
+            assert parameter.help or getattr(parameter, "hidden", False), (command, parameter)
 
 
 def test_help_loads_nothing_that_it_does_not_need() -> None:

@@ -48,7 +48,6 @@ from headwater.store.feature_store import FeatureStore
 app = Commands()
 events = Commands(app, "events", "Publish, list and show events.", file=STORE)
 dlq = Commands(app, "dlq", "List, show, redrive and discard dead letters.", file=STORE)
-_MANY = 10_000
 OfFeature = Annotated[str | None, typer.Option(help="Only dead letters of this feature.")]
 OfEventType = Annotated[str | None, typer.Option(help="Only dead letters of this event type.")]
 OfEntity = Annotated[str | None, typer.Option(help="Only dead letters of this entity.")]
@@ -193,7 +192,7 @@ def show_event(call: Call, event_id: str) -> None:
         entries = await store.bus.list(event_id=event_id)
         letters: list[DeadLetter] = []
         for entity_id in {entry.event.entity_id for entry in entries}:
-            letters += await store.dead_letters.list(entity_id=entity_id, limit=_MANY)
+            letters += await store.dead_letters.list(entity_id=entity_id, limit=MOST_LETTERS)
         return entries, [letter for letter in letters if letter.event.event_id == event_id]
 
     entries, letters = call.run(read)

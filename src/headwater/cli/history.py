@@ -38,15 +38,7 @@ from headwater.cli.output import (
 from headwater.errors import InvalidInputError
 from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.runners import ProcessRunner
-from headwater.model.backfills import (
-    BackfillProgress,
-    BackfillReport,
-    BackfillStatus,
-    Comparison,
-    Counts,
-    OnProgress,
-    Phase,
-)
+from headwater.model.backfills import BackfillProgress, BackfillReport, OnProgress, Phase
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.history import ImportReport
 from headwater.store.feature_store import FeatureStore
@@ -307,8 +299,29 @@ def run(
 @backfill.command()
 def status(call: Call, feature: Feature) -> None:
     """Show how far the backfill of a feature is, and the events that failed in it."""
-    progress = call.run(lambda store: store.backfills.status(feature), has_names=True)
-    call.show(progress, lambda: _print_status(progress))
+    status = call.run(lambda store: store.backfills.status(feature), has_names=True)
+
+    def print_status() -> None:
+        print_facts(
+            {
+                "feature": status.feature,
+                "version": status.version,
+                "state": status.state,
+                "begun": second_text(status.created_at),
+                "since": second_text(status.since) or "the first event",
+                "replayed": pluralize(status.replayed, "event"),
+                "waiting": pluralize(status.waiting, "newer event"),
+                "joined": f"{status.joined} of {pluralize(status.partitions, 'partition')}",
+                "failed": pluralize(len(status.failures), "event"),
+            }
+        )
+        if status.failures:
+            typer.echo()
+            _print_failures(status.failures)
+        if status.state != "ready":
+            typer.echo(f"If no command is running it, `headwater backfill {feature}` continues.")
+
+    call.show(status, print_status)
 
 
 @backfill.command()
@@ -322,10 +335,37 @@ def compare(
 
     All values that are served are compared, and the history of up to a hundred entities.
     """
-    comparison = call.run(
-        lambda store: store.backfills.compare(feature, limit=limit), has_names=True
-    )
-    call.show(comparison, lambda: _print_comparison(comparison))
+    compared = call.run(lambda store: store.backfills.compare(feature, limit=limit), has_names=True)
+    old, new = compared.old, compared.new
+
+    def print_comparison() -> None:
+        typer.echo(f"{compared.feature}: version {old} is served, version {new} is new.\n")
+        entities = pluralize(compared.sampled_entities, "entity", "entities")
+        print_table(
+            ("", "equal", "different", f"only {old}", f"only {new}"),
+            [
+                (title, counts.equal, counts.different, counts.only_old, counts.only_new)
+                for title, counts in (
+                    ("served values", compared.online),
+                    (f"moments in the history of {entities}", compared.history),
+                )
+            ],
+        )
+        if compared.numbers is not None:
+            numbers = compared.numbers
+            typer.echo(
+                f"\nVersion {new} minus version {old}: mean {numbers.mean:+.6g}, smallest "
+                f"{numbers.smallest:+.6g}, largest {numbers.largest:+.6g}."
+            )
+        if compared.examples:
+            typer.echo()
+            rows = [
+                (e.entity_id, *(value and bytes(value).decode() for value in (e.old, e.new)))
+                for e in compared.examples
+            ]
+            print_table(("entity id", f"version {old}", f"version {new}"), rows)
+
+    call.show(compared, print_comparison)
 
 
 @backfill.command()
@@ -418,62 +458,9 @@ def _print_report(report: BackfillReport) -> None:
         )
 
 
-def _print_status(status: BackfillStatus) -> None:
-    """Print how far a backfill is, and the events that failed in it."""
-    print_facts(
-        {
-            "feature": status.feature,
-            "version": status.version,
-            "state": status.state,
-            "begun": second_text(status.created_at),
-            "since": second_text(status.since) or "the first event",
-            "replayed": pluralize(status.replayed, "event"),
-            "waiting": pluralize(status.waiting, "newer event"),
-            "joined": f"{status.joined} of {pluralize(status.partitions, 'partition')}",
-            "failed": pluralize(len(status.failures), "event"),
-        }
-    )
-    if status.failures:
-        typer.echo()
-        _print_failures(status.failures)
-    if status.state != "ready":
-        typer.echo(f"If no command is running it, `headwater backfill {status.feature}` continues.")
-
-
 def _print_failures(failures: Sequence[DeadLetter]) -> None:
     rows = [
         (failure.event.event_id, failure.event.entity_id, failure.event.timestamp, failure.error)
         for failure in failures
     ]
     print_table(("event", "entity id", "timestamp", "error"), rows)
-
-
-def _print_comparison(compared: Comparison) -> None:
-    """Print two versions side by side."""
-    old, new = compared.old, compared.new
-    typer.echo(f"{compared.feature}: version {old} is served, version {new} is new.\n")
-    entities = pluralize(compared.sampled_entities, "entity", "entities")
-
-    def row(title: str, counts: Counts) -> tuple[object, ...]:
-        return title, counts.equal, counts.different, counts.only_old, counts.only_new
-
-    print_table(
-        ("", "equal", "different", f"only {old}", f"only {new}"),
-        [
-            row("served values", compared.online),
-            row(f"moments in the history of {entities}", compared.history),
-        ],
-    )
-    if compared.numbers is not None:
-        numbers = compared.numbers
-        typer.echo(
-            f"\nVersion {new} minus version {old}: mean {numbers.mean:+.6g}, smallest "
-            f"{numbers.smallest:+.6g}, largest {numbers.largest:+.6g}."
-        )
-    if compared.examples:
-        typer.echo()
-        rows = [
-            (e.entity_id, *(value and bytes(value).decode() for value in (e.old, e.new)))
-            for e in compared.examples
-        ]
-        print_table(("entity id", f"version {old}", f"version {new}"), rows)

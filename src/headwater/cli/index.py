@@ -1,7 +1,7 @@
 """`headwater index`: load, describe, search, rebuild and drop indexes, and their documents."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,7 +111,19 @@ def status(call: Call, name: str | None = None) -> None:
 
     def print_indexes() -> None:
         declared = {index.name: index for index in call.declarations().indexes}
-        _print_status(indexes, declared, is_detailed=bool(name))
+        if name is not None:
+            _print_details(indexes[0], declared.get(name))
+        else:
+            columns = ("index", "documents", "chunks", "last change", "embedder")
+            specs = [index.spec or index.declared_spec for index in indexes]
+            rows = [
+                (i.name, i.documents, i.chunks, second_text(i.changed_at), spec and spec.embedder)
+                for i, spec in zip(indexes, specs, strict=True)
+            ]
+            print_table(columns, rows, unwrapped=4, empty="No indexes.")
+        for index in indexes:
+            for remark in _remarks(index, declared.get(index.name)):
+                note(f"\n{index.name}: {remark}")
 
     call.show(indexes, print_indexes)
 
@@ -388,25 +400,6 @@ def _load_progress(files: DocumentFiles) -> Iterator[OnLoaded]:
                 note(f"{share:.0%} read: {numbers}, {left} left")
 
         yield show
-
-
-def _print_status(
-    indexes: Sequence[IndexStatus], declared: Mapping[str, IndexListing], *, is_detailed: bool
-) -> None:
-    """Print indexes as a table, or one with its generations."""
-    if is_detailed:
-        _print_details(indexes[0], declared.get(indexes[0].name))
-    else:
-        columns = ("index", "documents", "chunks", "last change", "embedder")
-        specs = [index.spec or index.declared_spec for index in indexes]
-        rows = [
-            (i.name, i.documents, i.chunks, second_text(i.changed_at), spec and spec.embedder)
-            for i, spec in zip(indexes, specs, strict=True)
-        ]
-        print_table(columns, rows, unwrapped=4, empty="No indexes.")
-    for index in indexes:
-        for remark in _remarks(index, declared.get(index.name)):
-            note(f"\n{index.name}: {remark}")
 
 
 def _print_details(index: IndexStatus, declared: IndexListing | None) -> None:

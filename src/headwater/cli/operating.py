@@ -38,7 +38,6 @@ from headwater.cli.output import (
 )
 from headwater.errors import GroupInUseError, StoreMismatchError, UnknownGroupError
 from headwater.model.admin import (
-    AuditReport,
     ConsumerGroup,
     ConsumerLag,
     ForgetReport,
@@ -242,33 +241,34 @@ def audit(
         report = call.run(
             lambda store: store.admin.audit(limit=limit, records=records, progress=progress)
         )
-    call.show(report, lambda: _print_audit(report))
+
+    def print_audit() -> None:
+        values = f"{pluralize(report.values, 'value')} of {_entities(report.entity_ids)}"
+        print_table(
+            ("entity", "entity id", "feature", "online", "as of", "history", "as of"),
+            [
+                (d.entity, d.entity_id, d.feature, *_cells(d.online), *_cells(d.history))
+                for d in report.differences
+            ],
+            empty=f"No differences: compared {values}.",
+        )
+        if report.not_compared:
+            names = ", ".join(report.not_compared)
+            note(f"Not compared, because their stored values are only a cache: {names}.")
+        if not report.complete:
+            listed = pluralize(len(report.differences), "difference")
+            note(f"There are more than {listed}; pass --limit to list more.")
+        if report.differences:
+            note("Run `headwater rebuild` to restore values that are missing or older online.")
+        if report.served.records:
+            _print_served(report.served)
+
+    call.show(report, print_audit)
     raise typer.Exit(1 if report.differences or report.served.different else 0)
 
 
-def _print_audit(report: AuditReport) -> None:
-    def cells(stored: StoredValue | None) -> tuple[object, object]:
-        return (None, None) if stored is None else (bytes(stored.value).decode(), stored.as_of)
-
-    values = f"{pluralize(report.values, 'value')} of {_entities(report.entity_ids)}"
-    print_table(
-        ("entity", "entity id", "feature", "online", "as of", "history", "as of"),
-        [
-            (d.entity, d.entity_id, d.feature, *cells(d.online), *cells(d.history))
-            for d in report.differences
-        ],
-        empty=f"No differences: compared {values}.",
-    )
-    if report.not_compared:
-        names = ", ".join(report.not_compared)
-        note(f"Not compared, because their stored values are only a cache: {names}.")
-    if not report.complete:
-        listed = pluralize(len(report.differences), "difference")
-        note(f"There are more than {listed}; pass --limit to list more.")
-    if report.differences:
-        note("Run `headwater rebuild` to restore values that are missing or older online.")
-    if report.served.records:
-        _print_served(report.served)
+def _cells(stored: StoredValue | None) -> tuple[object, object]:
+    return (None, None) if stored is None else (bytes(stored.value).decode(), stored.as_of)
 
 
 def _print_served(served: ServedReport) -> None:

@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from importlib.resources import files
 from itertools import groupby
 from operator import attrgetter
@@ -39,13 +39,6 @@ _FILES = {
     "test_features.py": "test_features.py.txt",
     "headwater.toml": "headwater.toml.txt",
     ".gitignore": "gitignore.txt",
-}
-_SINGULAR = {
-    "entities": "entity",
-    "features": "feature",
-    "indexes": "index",
-    "retrievers": "retriever",
-    "contexts": "context",
 }
 MONITORING = files("headwater.telemetry")
 _EXIT_CODES: dict[Severity, int] = {"ok": 0, "unknown": 0, "warning": 1, "error": 2}
@@ -103,17 +96,18 @@ def check(call: Call) -> None:
                 await engine.refresh.check_queries()
 
     asyncio.run(check())
-    counts = {
-        "entities": len(registry.entities),
-        "features": len(registry.features),
-        "indexes": len(registry.all_indexes()),
-        "retrievers": len(registry.retrievers),
-        "contexts": len(registry.contexts),
+    declared: dict[str, tuple[Sized, str]] = {
+        "entities": (registry.entities, "entity"),
+        "features": (registry.features, "feature"),
+        "indexes": (registry.all_indexes(), "index"),
+        "retrievers": (registry.retrievers, "retriever"),
+        "contexts": (registry.contexts, "context"),
     }
+    counts = {plural: len(names) for plural, (names, _) in declared.items()}
     file, warnings = str(features_file(call.file)), list(_warnings(registry))
     for warning in warnings:
         note(f"warning: {warning}")
-    parts = [pluralize(count, _SINGULAR[kind], kind) for kind, count in counts.items() if count]
+    parts = [pluralize(n, declared[plural][1], plural) for plural, n in counts.items() if n]
     result = f"{file}: {', '.join(parts) or 'nothing'} declared, no problem."
     if has_postgres and any(feature.sql for feature in registry.features.values()):
         result += "\nQueries of SQL features run on Postgres; a worker checks them when it starts."

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from shlex import quote
@@ -33,7 +33,6 @@ from headwater.cli.processes import (
     worker_processes,
 )
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
-from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker.worker import Worker
 from headwater.errors import MissingExtraError
@@ -127,21 +126,16 @@ def _print_welcome(call: Call, url: str, *, workers: int | None, restarted: bool
         typer.echo(f"Its web UI is at {url}/")
     if workers == 0:
         typer.echo(f"No worker in this process; start one: headwater worker {quote(str(path))}")
-    typer.echo("\nTry in another terminal:")
-    for command in _commands_to_try(runtime_of(call.local).registry, quote(str(path))):
-        typer.echo(f"  {command}")
-    typer.echo("\nPress Ctrl-C to stop.")
-
-
-def _commands_to_try(registry: Registry, file: str) -> Iterator[str]:
-    yield f"headwater features list --file {file}"
+    registry, file = runtime_of(call.local).registry, quote(str(path))
+    typer.echo(f"\nTry in another terminal:\n  headwater features list --file {file}")
     triggered = [feature for feature in registry.features.values() if feature.triggers]
     for feature in triggered[:1]:
-        yield f"headwater events publish {quote(feature.triggers[0])} ID KEY=VALUE --file {file}"
-        yield f"headwater features get {feature.name} ID --file {file}"
+        event_type = quote(feature.triggers[0])
+        typer.echo(f"  headwater events publish {event_type} ID KEY=VALUE --file {file}")
+        typer.echo(f"  headwater features get {feature.name} ID --file {file}")
     if registry.contexts:
-        yield f"headwater context declared --file {file}"
-    yield f"headwater graph {file}"
+        typer.echo(f"  headwater context declared --file {file}")
+    typer.echo(f"  headwater graph {file}\n\nPress Ctrl-C to stop.")
 
 
 @app.command()
