@@ -49,34 +49,29 @@ def parse_values(
             raise typer.BadParameter(
                 f"{key!r} appears twice; write it once, or as a list: {key}='[1, 2]'"
             )
-        annotation = (annotations or {}).get(key, Any)
-        values[key] = text if _fits_only_as_text(text, annotation) else _parse_value(text, key)
+        values[key] = _parse_value(text, key, (annotations or {}).get(key, Any))
     return values
 
 
-def _parse_value(text: str, key: str) -> Any:
+def _parse_value(text: str, key: str, annotation: Any) -> Any:
+    """Return the value of a pair: JSON, or text if it is not JSON or only text fits."""
+    may_be_text = annotation is not Any and _fits(text, annotation)
     try:
-        return msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
     except (msgspec.ValidationError, RecursionError) as error:
+        if may_be_text:
+            return text
         # Valid JSON with a number that is out of range; taken as text it would be another value.
         raise typer.BadParameter(
             f"{key!r}: {error}; use another value, or text: {key}='\"…\"'"
         ) from error
     except msgspec.DecodeError:
         return text
-
-
-def _fits_only_as_text(text: str, annotation: Any) -> bool:
-    """Return whether an annotation accepts an argument as text but not as parsed JSON."""
-    if annotation is Any or not _fits(text, annotation):
-        return False
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return True
+    if not may_be_text:
+        return value
     # A Decimal keeps the digits of the text; a float would round them.
     is_exact = type(value) is float and type(msgspec.convert(text, annotation)) is not str
-    return is_exact or not _fits(value, annotation)
+    return text if is_exact or not _fits(value, annotation) else value
 
 
 def _fits(value: Any, annotation: Any) -> bool:

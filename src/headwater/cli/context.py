@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -46,7 +46,7 @@ from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.model.contexts import LARGEST_PAGE, Mode, VerificationReport, assembled
-from headwater.model.declarations import ParameterListing, StoreListing
+from headwater.model.declarations import ParameterListing
 from headwater.model.lineage import ContextTrace, FreshnessStatus
 from headwater.records.document import export as to_document
 from headwater.records.document import load as from_document
@@ -65,7 +65,6 @@ Cursor = Annotated[
     typer.Option(metavar="ID", help="Continue after this context id of an earlier page."),
 ]
 _MARKS = {True: "ok", False: "FAILED", None: "-"}
-_ZIP = b"PK\x03\x04"
 
 
 @context.command(file=DECLARED)
@@ -101,8 +100,13 @@ def assemble(
         # Before a store is created for nothing.
         bind_parameters(definition, values, options)
     else:
-        annotations = _text_parameters(call.declarations(), name)
-        values = parse_values(params or [], "parameter", annotations)
+        takes_text = {
+            parameter.name: str
+            for listed in call.declarations().contexts
+            for parameter in listed.parameters
+            if listed.name == name and parameter.type in ("str", "str | None")
+        }
+        values = parse_values(params or [], "parameter", takes_text)
     made = call.run(lambda store: store.assemble(name, values, options), create=True)
     if call.as_json:
         print_json(plain(assembled(made)))
@@ -427,14 +431,6 @@ def replay(call: Call, ref: Ref, *, mode: Mode = "show") -> None:
     raise typer.Exit(1 if differs or replayed.content is None else 0)
 
 
-def _text_parameters(listed: StoreListing, name: str) -> dict[str, Any]:
-    """Return the parameters of a server's context that take any text."""
-    parameters = [
-        p for context in listed.contexts if context.name == name for p in context.parameters
-    ]
-    return {p.name: str for p in parameters if p.type in ("str", "str | None")}
-
-
 def _parameter(parameter: ParameterListing) -> str:
     typed = f"{parameter.name}: {parameter.type}" if parameter.type else parameter.name
     return typed if parameter.required else f"{typed} = {cell_text(parameter.default)}"
@@ -443,8 +439,12 @@ def _parameter(parameter: ParameterListing) -> str:
 def _verify_document(
     document: Path, settings: Settings, expect: str | None, *, signed: bool | None
 ) -> VerificationReport:
-    content = _read(document)
-    if content.startswith(_ZIP):
+    try:
+        is_stdin = document == STANDARD_STREAM
+        content = typer.get_binary_stream("stdin").read() if is_stdin else document.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {document}: {error.strerror}") from error
+    if content.startswith(b"PK\x03\x04"):
         raise InvalidInputError(f"{document} is a bundle; unzip it and verify its record.json")
     if document.suffix in (".yaml", ".yml"):
         raise InvalidInputError(
@@ -457,12 +457,3 @@ def _verify_document(
         expect=expect,
         signed=True if signed is None and settings.signature_mode == "required" else signed,
     )
-
-
-def _read(file: Path) -> bytes:
-    try:
-        if file == STANDARD_STREAM:
-            return typer.get_binary_stream("stdin").read()
-        return file.read_bytes()
-    except OSError as error:
-        raise InvalidInputError(f"cannot read {file}: {error.strerror}") from error

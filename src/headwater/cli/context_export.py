@@ -18,10 +18,8 @@ from headwater.records.document import export
 from headwater.records.projection import withheld
 from headwater.records.record import Record, inner_contexts
 
-_VERIFIER = ("verify.mjs", "cli.mjs", "README.md")
 _PACKAGE = files("headwater.cli")
 _FOLDER = _PACKAGE / "verifier"
-_CODE_GOES_HERE = "      // verify.mjs\n"
 # The same time in every bundle, so that one record always gives the same bytes.
 _WRITTEN = (1980, 1, 1, 0, 0, 0)
 _HEADING = (
@@ -63,7 +61,7 @@ def _files(record: Record, inner: Sequence[Record]) -> Iterator[tuple[str, bytes
         sums.append((record.content_hash, "content.txt"))
     lines = [f"{claimed.removeprefix('sha256:')}  {name}\n" for claimed, name in sums]
     yield "SHA256SUMS", "".join(lines).encode()
-    for name in _VERIFIER:
+    for name in ("verify.mjs", "cli.mjs", "README.md"):
         yield f"verifier/{name}", (_FOLDER / name).read_bytes()
     yield "verifier/index.html", verifier_page().encode()
 
@@ -72,7 +70,7 @@ def verifier_page() -> str:
     """Return the web page that verifies a record: a template with the code of the verifier."""
     template = (_FOLDER / "page.html").read_text(encoding="utf-8")
     code = (_FOLDER / "verify.mjs").read_text(encoding="utf-8")
-    return template.replace(_CODE_GOES_HERE, code)
+    return template.replace("      // verify.mjs\n", code)
 
 
 def _readme(record: Record, inner: Sequence[Record], *, has_text: bool) -> str:

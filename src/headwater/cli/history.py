@@ -78,7 +78,6 @@ backfill = Commands(
     file=DECLARED,
     cls=_by_default("run"),
 )
-_FILES_PER_PROCESS = 4
 _TITLES: dict[Phase, str] = {
     "export": "Exporting stored events",
     "copy": "Copying values",
@@ -279,7 +278,7 @@ def run(
         options |= {
             "source": FeaturesFile(str(features_file(call.file))),
             "runner": ProcessRunner(count),
-            "files": 1 << (_FILES_PER_PROCESS * count - 1).bit_length(),
+            "files": 1 << (4 * count - 1).bit_length(),
         }
     elif processes is not None:
         raise typer.BadParameter(

@@ -49,11 +49,8 @@ index = Commands(
     file=DECLARED,
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the index.")]
-_EXCERPT = 200
 _OPERATORS = ("!", "<", ">", "~")
-_INTERRUPTED = 130
 _SHOWN = 20
-_FEW = 10
 
 
 @index.command()
@@ -169,7 +166,7 @@ def search(
     )
     columns = ("score", "document", "position", "text")
     rows = [
-        (score_text(c.score), c.document, c.position, " ".join(c.text.split())[:_EXCERPT])
+        (score_text(c.score), c.document, c.position, " ".join(c.text.split())[:200])
         for c in chunks
     ]
     call.show_table(chunks, columns, rows, empty="No chunks were found.")
@@ -354,7 +351,7 @@ class _Build:
             yield
         except KeyboardInterrupt:
             note(f"Interrupted; {self._done()}. Run the command again to continue.")
-            raise typer.Exit(_INTERRUPTED) from None
+            raise typer.Exit(130) from None
 
     def _done(self) -> str:
         done = pluralize(self.report.documents + self.report.unchanged, "document")
@@ -388,7 +385,7 @@ def _load_progress(files: DocumentFiles) -> Iterator[OnLoaded]:
         def show(report: LoadReport) -> None:
             seconds, done = time.monotonic() - started, report.documents + report.unchanged
             rate = done / max(seconds, 1e-3)
-            per_second = f"{rate:.1f}" if rate < _FEW else f"{rate:.0f}"
+            per_second = f"{rate:.1f}" if rate < 10 else f"{rate:.0f}"
             numbers = f"{pluralize(done, 'document')} ({per_second}/s), "
             numbers += pluralize(report.chunks, "chunk")
             if update:

@@ -45,7 +45,6 @@ _EXIT_CODES: dict[Severity, int] = {"ok": 0, "unknown": 0, "warning": 1, "error"
 _COLOURS = {"ok": "green", "unknown": "blue", "warning": "yellow", "error": "red"}
 _MARK_WIDTH = 9
 _CHECK_WIDTH = 18
-_WIDEST = 120
 
 
 @app.command(has_json=False)
@@ -217,7 +216,7 @@ def _print_examination(examination: Examination) -> None:
     """Print the findings of each area, and a summary."""
     # Only on a terminal: a wrapped line cannot be searched, and its commands cannot be copied.
     is_terminal = sys.stdout.isatty()
-    width = min(shutil.get_terminal_size().columns, _WIDEST) if is_terminal else sys.maxsize
+    width = min(shutil.get_terminal_size().columns, 120) if is_terminal else sys.maxsize
     for area, group in groupby(examination.findings, attrgetter("area")):
         findings = list(group)
         place, _ = Counter(finding.looked_at for finding in findings).most_common(1)[0]
