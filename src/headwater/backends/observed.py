@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from headwater.core.logging import LogRecord, log, timestamp
 from headwater.core.metrics import BatchHistogram, TallyCounter
-from headwater.declarations.interceptors import Commit, Interceptor, Step
+from headwater.declarations.interceptors import Call, Commit, Interceptor, Step
 from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.model.lineage import Context, FreshnessViolation
 from headwater.model.values import INTERNAL
 from headwater.ports import Handled, Outcome, StoredRecord, Tick, Tombstone
-
-P = ParamSpec("P")
-T = TypeVar("T")
-_Call = Callable[..., Coroutine[Any, Any, Any]]
 
 UNTRIGGERED = "(untriggered)"
 """The label of all event types without a triggered feature, which callers choose freely."""
@@ -169,19 +164,6 @@ def count_erased(kind: str, dropped: Mapping[Tombstone, int]) -> int:
     return sum(dropped.values())
 
 
-class Metrics(Interceptor):
-    """Counts committed events, ticks and records, and logs one record per event."""
-
-    def commit(self, inner: Commit) -> Commit:
-        return partial(_commit, inner)
-
-    def call(
-        self, step: Step, inner: Callable[P, Coroutine[Any, Any, T]]
-    ) -> Callable[P, Coroutine[Any, Any, T]]:
-        counted = _COUNTED.get(step)
-        return inner if counted is None else partial(counted, inner)
-
-
 async def _commit(inner: Commit, outcome: Outcome) -> None:
     began = time.perf_counter()
     await inner(outcome)
@@ -258,7 +240,7 @@ def _count_refresh(handled: Handled) -> None:
             REFRESHES.labels(name, "done").inc()
 
 
-async def _publish_ticks(inner: _Call, ticks: Sequence[Tick]) -> list[datetime | None]:
+async def _publish_ticks(inner: Call, ticks: Sequence[Tick]) -> list[datetime | None]:
     before: list[datetime | None] = await inner(ticks)
     for tick, last in zip(ticks, before, strict=True):
         if last is not None and last < tick.due:
@@ -269,7 +251,7 @@ async def _publish_ticks(inner: _Call, ticks: Sequence[Tick]) -> list[datetime |
 
 
 async def _append_record(
-    inner: _Call, record: StoredRecord, keys: Collection[bytes], *, checked: int = 0
+    inner: Call, record: StoredRecord, keys: Collection[bytes], *, checked: int = 0
 ) -> None:
     """Store a record and count it; one that takes too long is cancelled, and has failed."""
     outcome = "failed"
@@ -282,7 +264,13 @@ async def _append_record(
         RECORDS.add(outcome)
 
 
-_COUNTED: Mapping[Step, _Call] = {
-    "bus.publish_ticks": _publish_ticks,
-    "records.append": _append_record,
-}
+class Metrics(Interceptor):
+    """Counts committed events, ticks and records, and logs one record per event."""
+
+    steps: Mapping[Step, Call] = {
+        "bus.publish_ticks": _publish_ticks,
+        "records.append": _append_record,
+    }
+
+    def commit(self, inner: Commit) -> Commit:
+        return partial(_commit, inner)

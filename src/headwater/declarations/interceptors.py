@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -94,8 +95,14 @@ Assemble = Callable[
 """The assembly of a context with positional and named arguments."""
 
 
+Call = Callable[..., Coroutine[Any, Any, Any]]
+"""An async function; in place of a step it gets the function of that step as its first argument."""
+
+
 class Interceptor(Protocol):
     """Returns the function to call in place of each that it is given, by default the same."""
+
+    steps: Mapping[Step, Call] = {}
 
     def publish(self, inner: Publish) -> Publish:
         return inner
@@ -107,8 +114,8 @@ class Interceptor(Protocol):
         self, step: Step, inner: Callable[P, Coroutine[Any, Any, T]]
     ) -> Callable[P, Coroutine[Any, Any, T]]:
         """Intercept a step of one of the others, or on the way to it."""
-        del step
-        return inner
+        around = self.steps.get(step)
+        return inner if around is None else partial(around, inner)
 
     def assemble(self, inner: Assemble) -> Assemble:
         return inner

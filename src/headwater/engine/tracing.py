@@ -27,7 +27,14 @@ from headwater.core.tracing import Attributes, Ending, Span, Tracer, is_sampled,
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.indexes import IndexDef
-from headwater.declarations.interceptors import Assemble, Commit, Interceptor, Publish, Search, Step
+from headwater.declarations.interceptors import (
+    Assemble,
+    Commit,
+    Interceptor,
+    Publish,
+    Search,
+    Step,
+)
 from headwater.declarations.items import Chunk
 from headwater.declarations.retrievers import RetrieverDef, SearchOptions
 from headwater.features.batch_state import BatchState
@@ -386,18 +393,13 @@ class Tracing(Interceptor):
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
+        self.steps = {step: partial(traced, tracer) for step, traced in _STEPS.items()}
 
     def publish(self, inner: Publish) -> Publish:
         return partial(_publish, self._tracer, inner)
 
     def commit(self, inner: Commit) -> Commit:
         return partial(_commit, self._tracer, inner)
-
-    def call(
-        self, step: Step, inner: Callable[P, Coroutine[Any, Any, T]]
-    ) -> Callable[P, Coroutine[Any, Any, T]]:
-        traced = _STEPS.get(step)
-        return inner if traced is None else partial(traced, self._tracer, inner)
 
     def assemble(self, inner: Assemble) -> Assemble:
         return partial(_ASSEMBLE, self._tracer, inner)

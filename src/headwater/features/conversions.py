@@ -7,17 +7,16 @@ series that it is in, whether or not it would fit the declared type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from headwater.core.codec import unconverted
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.interceptors import Interceptor, Step
+from headwater.declarations.interceptors import Call, Interceptor
 from headwater.declarations.registry import Registry
 from headwater.errors import FeatureValueError
 from headwater.model.values import Cell, Cells, EntityKey, decode_cells, encode_cells
@@ -32,9 +31,6 @@ class _HasMoment(Protocol):
 
 
 V = TypeVar("V", bound=_HasMoment)
-P = ParamSpec("P")
-T = TypeVar("T")
-Call = Callable[..., Coroutine[Any, Any, Any]]
 
 
 def last_of(feature: FeatureDef, values: Mapping[str, V | None]) -> tuple[V, bool] | None:
@@ -77,7 +73,7 @@ class _Conversions(Interceptor):
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._reads: Mapping[Step, Call] = {
+        self.steps = {
             "online.get": self.get,
             "online.get_packed": self.get_packed,
             "online.get_with_waiting": self.get_with_waiting,
@@ -87,12 +83,6 @@ class _Conversions(Interceptor):
             "offline.latest": self.latest,
             "offline.rows": self.rows,
         }
-
-    def call(
-        self, step: Step, inner: Callable[P, Coroutine[Any, Any, T]]
-    ) -> Callable[P, Coroutine[Any, Any, T]]:
-        read = self._reads.get(step)
-        return inner if read is None else partial(read, inner)
 
     def _of_entity(self, entity: str) -> list[FeatureDef]:
         declared = self._registry.features.values()
