@@ -13,8 +13,8 @@ from bench.floors import ENTITIES, Measuring, Rate
 from headwater.core.duckdb_session import session
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.sql_literals import text
-from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.replay import replay
+from headwater.history.backfill.task import ReplayJob
 from headwater.history.runners import ProcessRunner
 from headwater.model.values import new_id
 from headwater.store.loader import FeaturesFile

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from headwater.engine.engine import Engine
 
 
+class _OfLoop:
+    """The engine of one event loop, and the lock that lets one task at a time open it."""
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None
+        self.opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        if self.engine is not None:
+            await self.engine.close()
+
+
 class Engines:
     """The open engines of a store: one for all event loops, or with servers one for each.
 
@@ -26,38 +38,36 @@ class Engines:
     """
 
     def __init__(self) -> None:
-        self._by_loop: ByLoop[Engine] = ByLoop(lambda engine: engine.close())
+        self._by_loop: ByLoop[_OfLoop] = ByLoop(_OfLoop.close)
         self.shared: Engine | None = None
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._lock = threading.Lock()
 
     def current(self) -> Engine | None:
         """Return the engine for the running event loop, or None if it is not open."""
-        return self._by_loop.current() if self.shared is None else self.shared
+        if self.shared is not None:
+            return self.shared
+        of_loop = self._by_loop.current()
+        return None if of_loop is None else of_loop.engine
 
     async def open(self, registry: Registry, settings: Settings, clock: Clock) -> Engine:
         """Return the engine for the running event loop; open it if necessary."""
         engine = self.current()
         if engine is None:
-            async with self._opening_lock():
+            of_loop = self._by_loop.current() or await self._by_loop.keep(_OfLoop())
+            async with of_loop.opening:
                 engine = self.current()
                 if engine is None:
                     from headwater.engine.engine import open_engine  # noqa: PLC0415 - loaded with the engine
 
                     engine = await open_engine(registry, settings, clock)
-                    return await self._keep(engine, bound=on_servers(settings))
+                    if not on_servers(settings):
+                        return await self._share(engine)
+                    of_loop.engine = engine
+                    if self._by_loop.current() is not of_loop:  # the store was closed meanwhile
+                        await self._by_loop.keep(of_loop)
         return engine
 
-    def _opening_lock(self) -> asyncio.Lock:
-        """Return the lock that lets one task of a loop open the engine at a time."""
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            self._opening = {k: lock for k, lock in self._opening.items() if not k.is_closed()}
-            return self._opening.setdefault(loop, asyncio.Lock())
-
-    async def _keep(self, engine: Engine, *, bound: bool) -> Engine:
-        if bound:
-            return await self._by_loop.keep(engine)
+    async def _share(self, engine: Engine) -> Engine:
         with self._lock:
             if self.shared is None:
                 self.shared = engine

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from headwater.core.sql_literals import text
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import track_source, track_sources
 from headwater.features.services import Services
@@ -42,12 +42,12 @@ class EventLog:
 
     async def find(self, **query: Any) -> list[LoggedEvent]:
         """Return the events of an `EventQuery`, the newest first."""
-        wanted = EventQuery(**query)
-        _check_limit(wanted.limit)
-        if not _is_possible(wanted.event_id, wanted.event_type, wanted.entity_id):
+        asked = EventQuery(**query)
+        _check_limit(asked.limit)
+        if not _is_possible(asked.event_id, asked.event_type, asked.entity_id):
             return []
-        rows = await self._offline.query(sql_of(wanted), {})
-        found = [
+        rows = await self._offline.query(sql_of(asked), {})
+        events = [
             LoggedEvent(
                 ServiceEvent(
                     *(kind, entity_id, msgspec.json.decode(payload), at, event_id),
@@ -57,8 +57,8 @@ class EventLog:
             )
             for kind, entity_id, payload, at, event_id, received_at, traceparent in rows.rows
         ]
-        self._track(each.event for each in found)
-        return found
+        track_sources(self._registry.sources_of(logged.event for logged in events))
+        return events
 
     async def follow(
         self, position: str | None, event_type: str | None, entity_id: str | None, limit: int
@@ -69,11 +69,8 @@ class EventLog:
         is_possible = _is_possible(event_type, entity_id)
         only = EventFilter(event_type, entity_id) if is_possible else _NO_EVENTS
         page = await self._offline.events_after(position, only, within=_FOLLOWED, limit=limit)
-        self._track(each.logged.event for each in page.events)
+        track_sources(self._registry.sources_of(event.logged.event for event in page.events))
         return page
-
-    def _track(self, events: Iterable[ServiceEvent]) -> None:
-        track_sources(self._registry.sources_of(events))
 
 
 def _check_limit(limit: int) -> None:
@@ -87,25 +84,15 @@ def _is_possible(*texts: str | None) -> bool:
 
 def sql_of(query: EventQuery) -> str:
     """Return the statement that finds events."""
-    where = " AND ".join(_conditions(query))
+    columns = {name: getattr(query, name) for name in ("event_id", "event_type", "entity_id")}
+    conditions = [f"{name} = {text(value)}" for name, value in columns.items() if value is not None]
+    for moment, comparison in ((query.since, ">="), (query.before, "<")):
+        if moment is not None:
+            literal = text(moment.astimezone(UTC).isoformat())
+            conditions.append(f'"timestamp" {comparison} TIMESTAMPTZ {literal}')
+    where = " AND ".join(conditions)
     return (
         'SELECT event_type, entity_id, payload, "timestamp", event_id, received_at, traceparent '
         f"FROM events {where and 'WHERE '}{where} "
         f'ORDER BY "timestamp" DESC, received_at DESC, event_id DESC LIMIT {query.limit}'
     )
-
-
-def _conditions(query: EventQuery) -> Iterator[str]:
-    for column in ("event_id", "event_type", "entity_id"):
-        value = getattr(query, column)
-        if value is not None:
-            yield f"{column} = {_literal(value)}"
-    for moment, comparison in ((query.since, ">="), (query.before, "<")):
-        if moment is not None:
-            text = _literal(moment.astimezone(UTC).isoformat())
-            yield f'"timestamp" {comparison} TIMESTAMPTZ {text}'
-
-
-def _literal(text: str) -> str:
-    """Return a text as a literal of SQL; neither engine interprets a backslash in it."""
-    return "'" + text.replace("'", "''") + "'"

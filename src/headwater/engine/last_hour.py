@@ -299,7 +299,7 @@ def _rate(
 
 
 def committed(backlog: Backlog) -> int:
-    """Return the number of events that were processed.
+    """Return how many events were processed.
 
     The last partition is left out: it has the ticks of queries, which no caller has published.
     """
@@ -307,7 +307,7 @@ def committed(backlog: Backlog) -> int:
 
 
 def accepted(backlog: Backlog) -> int:
-    """Return the number of events that were processed or wait."""
+    """Return how many events were processed or wait."""
     return committed(backlog) + sum(backlog.waiting[:-1])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -131,10 +131,10 @@ def group_letters(
     letters: Sequence[LetterSummary], total: int, name_of: Callable[[str], str]
 ) -> LetterGroups:
     """Return the groups of letters, which are given newest first."""
-    found: dict[tuple[str, str], list[LetterSummary]] = {}
+    by_error: dict[tuple[str, str], list[LetterSummary]] = {}
     for letter in letters:
-        found.setdefault((letter.feature, error_pattern(letter.error)), []).append(letter)
-    groups = [_group(name_of(series), error, some) for (series, error), some in found.items()]
+        by_error.setdefault((letter.feature, error_pattern(letter.error)), []).append(letter)
+    groups = [_group(name_of(series), error, some) for (series, error), some in by_error.items()]
     # The sort is stable, so that of equal groups the one with the newest letter is first.
     groups.sort(key=lambda group: -group.count)
     return LetterGroups(
@@ -154,10 +154,6 @@ def _group(feature: str, error: str, letters: Sequence[LetterSummary]) -> Letter
         attempts=sum(letter.attempts for letter in letters),
         first_failed_at=min(letter.first_failed_at for letter in letters),
         last_dead_at=max(letter.dead_at for letter in letters),
-        event_types=_distinct(letter.event_type for letter in letters)[:_TYPES],
+        event_types=[*dict.fromkeys(letter.event_type for letter in letters)][:_TYPES],
         ids=[letter.id for letter in letters[:_SAMPLES]],
     )
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return [*dict.fromkeys(names)]

@@ -68,23 +68,16 @@ class BatchState:
 
     def apply(self, staged: StagedChanges, delivery: Delivery) -> None:
         """Apply the writes of a handler that has succeeded, except to erased entities."""
-        if self._ledger.revision:
-            staged = self._admitted(staged, delivery)
+        has_erased = self._ledger.revision
         for (entity, series), change in staged.items():
+            tombstone = self._ledger.find(*change.key) if has_erased else None
+            if tombstone and not tombstone.admits_event(delivery.event, delivery.position):
+                self.dropped[tombstone] = self.dropped.get(tombstone, 0) + 1
+                continue
             if change.online:
                 entity.cells = {**entity.cells, series: change.cell}
                 entity.is_written = True
             self.changes.append(change)
-
-    def _admitted(self, staged: StagedChanges, delivery: Delivery) -> StagedChanges:
-        kept: StagedChanges = {}
-        for place, change in staged.items():
-            tombstone = self._ledger.find(*change.key)
-            if tombstone is None or tombstone.admits_event(delivery.event, delivery.position):
-                kept[place] = change
-            else:
-                self.dropped[tombstone] = self.dropped.get(tombstone, 0) + 1
-        return kept
 
     def versions(self) -> dict[EntityKey, int]:
         """Return the version that each entity was read with."""

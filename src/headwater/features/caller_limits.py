@@ -59,23 +59,19 @@ class LimitedCaller:
 
     def check_events(self, registry: Registry, events: Sequence[ServiceEvent]) -> None:
         """Check the ids of events, and the entities whose features they trigger."""
+        entities = self.limits.entities
         for index, event in enumerate(events):
             try:
-                self._check_event(registry, event)
+                self.check_id(event.entity_id)
+                triggered = registry.triggered_entities(event.event_type)
+                if entities is not None and (not triggered or not triggered <= entities):
+                    raise self._error(
+                        f"events of the type {quoted(event.event_type)} do not only trigger "
+                        f"features of {_listed(entities)}"
+                    )
             except CallerLimitError as error:
                 error.index = index if len(events) > 1 else None
                 raise
-
-    def _check_event(self, registry: Registry, event: ServiceEvent) -> None:
-        self.check_id(event.entity_id)
-        entities = self.limits.entities
-        if entities is not None:
-            triggered = registry.triggered_entities(event.event_type)
-            if not triggered or not triggered <= entities:
-                raise self._error(
-                    f"events of the type {quoted(event.event_type)} do not only trigger "
-                    f"features of {_listed(entities)}"
-                )
 
     def check_index(self, index: str, subject: str = "") -> None:
         """Check an index; a tenant may use only indexes that its key names."""

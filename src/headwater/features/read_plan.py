@@ -33,11 +33,6 @@ def live_cell(feature: FeatureDef, cells: Cells, now: int) -> Cell | None:
     return None if cell is None or cell.expired(now) else cell
 
 
-def _bare_value(feature: FeatureDef, cells: Cells, now: int) -> Any:
-    cell = live_cell(feature, cells, now)
-    return feature.fallback() if cell is None else feature.codec.decode(cell.value)
-
-
 class View:
     """A typed decoder of some features in an entity's packed state; it skips all others."""
 
@@ -64,7 +59,11 @@ class View:
         if cells is None:
             # A stored value does not fit an edited annotation; this way the error names it.
             stored = decode_cells(packed)
-            return {f.name: _bare_value(f, stored, now) for f in self._features}
+            live = [(feature, live_cell(feature, stored, now)) for feature in self._features]
+            return {
+                feature.name: feature.codec.decode(cell.value) if cell else feature.fallback()
+                for feature, cell in live
+            }
         # Most cells have no time to live, and a call for each costs a tenth of a large read.
         return {
             feature.name: feature.fallback()

@@ -183,7 +183,13 @@ class Reader:
         entity, transaction = plan.entity.name, scope.transaction
         evidence = Evidence()
         if plan.is_waited_for and scope.reads is not None:
-            cells, evidence = await self._with_moments(plan, ids)
+            # The moments up to which the events of partitions and entities are in the cells.
+            now = self._clock.now()
+            standings = await self._online.get_with_waiting(entity, ids)
+            cells = [standing.cells for standing in standings]
+            waiting = [standing.waiting_since for standing in standings]
+            moments = [now if since is None else min(now, from_micros(since)) for since in waiting]
+            evidence = Evidence(moments, [standing.unhandled for standing in standings])
         elif transaction is None:
             cells = await self._online.get(entity, ids)
         if transaction is not None:
@@ -205,15 +211,6 @@ class Reader:
             if feature.triggers
         }
         return waiting._replace(runs=runs, missed=missed)
-
-    async def _with_moments(self, plan: Plan, ids: Sequence[str]) -> tuple[list[Cells], Evidence]:
-        """Return cells, and which events of their partitions and entities are not in them."""
-        now = self._clock.now()
-        standings = await self._online.get_with_waiting(plan.entity.name, ids)
-        waiting = [standing.waiting_since for standing in standings]
-        moments = [now if since is None else min(now, from_micros(since)) for since in waiting]
-        unhandled = [standing.unhandled for standing in standings]
-        return [standing.cells for standing in standings], Evidence(moments, unhandled)
 
     async def _past_cells(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
         """Return the cells that a reader in the past would have got."""

@@ -151,7 +151,7 @@ class Reconciler:
         return dict(stored)
 
     async def _count(self, stored: Mapping[str, Features]) -> int:
-        """Return the number of entities in history."""
+        """Return how many entities history has."""
         answer = await self._offline.query(_COUNT, {})
         return sum(count for entity, count in answer.rows if entity in stored)
 

@@ -250,20 +250,17 @@ class Refresh:
             for page in batched(by_state["same"], _PAGE):
                 values = {written.entity_id: {written.feature: written.cell} for written in page}
                 await self._online.restore(entity, values)
-        for some in batched(by_state["older"], _POINTS):
-            by_state["new"] += await self._not_in_history(feature, some)
+        for older in batched(by_state["older"], _POINTS):
+            points = [Point(change.entity_id, from_micros(change.cell.as_of)) for change in older]
+            past_rows = await self._offline.as_of([older[0].feature], points)
+            by_state["new"] += [
+                change  # history does not have it
+                for change, point, (past,) in zip(older, points, past_rows, strict=True)
+                if past is None
+                or past.as_of != point.at
+                or not is_same_value(feature, change.cell.value, past.value)
+            ]
         return by_state["new"]
-
-    async def _not_in_history(self, feature: FeatureDef, changes: Sequence[Change]) -> list[Change]:
-        points = [Point(change.entity_id, from_micros(change.cell.as_of)) for change in changes]
-        past_rows = await self._offline.as_of([changes[0].feature], points)
-        return [
-            change
-            for change, point, (past,) in zip(changes, points, past_rows, strict=True)
-            if past is None
-            or past.as_of != point.at
-            or not is_same_value(feature, change.cell.value, past.value)
-        ]
 
     def _report(self, feature: FeatureDef, entity_id: str, error: Exception) -> str:
         problem = self._texts.message(error)

@@ -144,8 +144,13 @@ def is_of_its_computation(feature: FeatureDef) -> bool:
     return feature.has_history and not feature.stored
 
 
-def planned_columns(plans: Sequence[ColumnPlan]) -> dict[str, PlannedColumn]:
-    """Return where the value of each feature is in the answers of the plans."""
+def result_columns(
+    plans: Sequence[ColumnPlan], order: Sequence[str], *, with_as_of: bool
+) -> list[ResultColumn]:
+    """Return the columns of the result in the order of the requested features.
+
+    In their SQL, ``e0``, ``e1``… are the answers of the plans.
+    """
     planned: dict[str, PlannedColumn] = {}
     answers = count()
     for plan in plans:
@@ -155,17 +160,6 @@ def planned_columns(plans: Sequence[ColumnPlan]) -> dict[str, PlannedColumn]:
             answer = next(answers)
             for place, feature in enumerate(features):
                 planned[feature.name] = PlannedColumn(feature, answer, place, is_computed)
-    return planned
-
-
-def result_columns(
-    plans: Sequence[ColumnPlan], order: Sequence[str], *, with_as_of: bool
-) -> list[ResultColumn]:
-    """Return the columns of the result in the order of the requested features.
-
-    In their SQL, ``e0``, ``e1``… are the answers of the plans.
-    """
-    planned = planned_columns(plans)
     columns = []
     for column in (planned[name] for name in order):
         columns.append(_value_column(column))

@@ -15,7 +15,6 @@ from headwater.model.catalog import (
     CatalogFeature,
     CatalogState,
     Dropped,
-    FeatureVersion,
     VersionSummary,
 )
 
@@ -50,20 +49,18 @@ class FeatureCatalog:
     async def versions(self, name: str) -> list[VersionSummary]:
         """Return the versions of a feature, the oldest first."""
         entry = self._entry(self._entered(await self._catalog.follow(), name), name)
-        return [await self._summary(entry, version) for version in entry.versions]
-
-    async def _summary(self, entry: CatalogEntry, version: FeatureVersion) -> VersionSummary:
-        online, history = await self._count(entry.entity_of(version), version.series)
-        return VersionSummary(
-            entry.feature,
-            version.number,
-            version.state,
-            version.type,
-            version.retired_at or version.activated_at or version.created_at,
-            version.series,
-            online,
-            history,
-        )
+        return [
+            VersionSummary(
+                entry.feature,
+                version.number,
+                version.state,
+                version.type,
+                version.retired_at or version.activated_at or version.created_at,
+                version.series,
+                *await self._count(entry.entity_of(version), version.series),
+            )
+            for version in entry.versions
+        ]
 
     async def rename(self, old: str, new: str) -> None:
         """Give a feature another name, with all its values."""

@@ -101,7 +101,8 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
             plans = plan_columns(served.features, known=True)
             columns = result_columns(plans, order, with_as_of=request.with_as_of)
         await _track_rows(plans, points)
-        answering = _Answering(past, request, served, folder, rows, sum(map(_answers_of, plans)))
+        total = sum(len(plan.readings) + bool(plan.computed) for plan in plans)
+        answering = _Answering(past, request, served, folder, rows, total)
         for plan, file in zip(plans, points, strict=True):
             await answering.answer(plan, file)
         if (later := await past.earliest()) != spine.earliest:
@@ -134,10 +135,6 @@ def _ids(points: Path) -> list[str]:
         return [entity_id for (entity_id,) in duck.run(sql).fetchall()]
 
 
-def _answers_of(plan: ColumnPlan) -> int:
-    return len(plan.readings) + bool(plan.computed)
-
-
 class _Answering:
     """Answers plans one after the other, each answer in a file."""
 
@@ -163,7 +160,14 @@ class _Answering:
         """Answer the readings of a plan and its computed features."""
         for reading in plan.readings:
             report, answer = self._reporter(), self._new_answer()
-            await self._read(points, reading, answer, report)
+            versioned = self._served.versioned(reading)
+            if versioned is None:
+                await self._reads.read(points, reading, answer, report)
+            else:
+                # Each version that was served is read, and chosen by the moment of the row.
+                every = answer.with_suffix(".every.parquet")
+                await self._reads.read(points, versioned.reading, every, report)
+                await asyncio.to_thread(versioned.write, points, every, answer)
             await asyncio.to_thread(check_values, reading, points, answer)
         if plan.computed:
             assert self._reader is not None, "computed features need an open store"
@@ -172,18 +176,6 @@ class _Answering:
             )
             report = self._reporter()
             await computing.answer(plan.computed, points, self._new_answer(), report)
-
-    async def _read(
-        self, points: Path, reading: Reading, answer: Path, report: Callable[[int], None] | None
-    ) -> None:
-        """Read a reading, in each version that was served, and choose by the moment of the row."""
-        versioned = self._served.versioned(reading)
-        if versioned is None:
-            return await self._reads.read(points, reading, answer, report)
-        every = answer.with_suffix(".every.parquet")
-        await self._reads.read(points, versioned.reading, every, report)
-        await asyncio.to_thread(versioned.write, points, every, answer)
-        return None
 
     def _new_answer(self) -> Path:
         self.answers.append(self._folder / f"answer{len(self.answers)}.parquet")

@@ -41,13 +41,13 @@ class ProcessRunner:
 
         Raises TaskFailedError with the text of a task's error.
         """
-        run: _Run[T] = _Run(tasks)
+        run: _MapRun[T] = _MapRun(tasks)
         unfinished = len(run.waiting)
         slots = [asyncio.create_task(run.work()) for _ in range(min(self._processes, unfinished))]
         try:
             for _ in range(unfinished):
                 result = await run.results.get()
-                if isinstance(result, _Failed):
+                if isinstance(result, _TaskError):
                     raise result.error
                 yield result
         except BaseException:
@@ -58,7 +58,7 @@ class ProcessRunner:
             await asyncio.gather(*slots, return_exceptions=True)
 
 
-class _Failed(msgspec.Struct, frozen=True):
+class _TaskError(msgspec.Struct, frozen=True):
     error: Exception
 
 
@@ -69,12 +69,12 @@ class _Waiting(msgspec.Struct, Generic[T], frozen=True):
     starts: int = 0
 
 
-class _Run(Generic[T]):
+class _MapRun(Generic[T]):
     """The tasks that are left, and the results that have not been taken."""
 
     def __init__(self, tasks: Iterable[Task[T]]) -> None:
         self.waiting = deque(_Waiting(task) for task in tasks)
-        self.results: asyncio.Queue[T | _Failed] = asyncio.Queue()
+        self.results: asyncio.Queue[T | _TaskError] = asyncio.Queue()
 
     async def work(self) -> None:
         """Run tasks in a process, and in another one if it dies, until none is left."""
@@ -83,7 +83,7 @@ class _Run(Generic[T]):
                 async with _TaskProcess() as process:
                     await self._use(process)
         except Exception as error:  # noqa: BLE001 - raised where the results are taken
-            self.results.put_nowait(_Failed(error))
+            self.results.put_nowait(_TaskError(error))
 
     async def _use(self, process: _TaskProcess) -> None:
         while self.waiting:

@@ -19,8 +19,8 @@ from headwater.engine.backfill.run import BackfillRun
 from headwater.engine.engine import Engine
 from headwater.errors import InvalidInputError
 from headwater.history.backfill.compare import compare_versions
-from headwater.history.backfill.job import StoreSource
 from headwater.history.backfill.steps import switched
+from headwater.history.backfill.task import StoreSource
 from headwater.model.backfills import (
     BackfillReport,
     BackfillStatus,

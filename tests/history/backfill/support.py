@@ -20,8 +20,8 @@ from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.features.services import Services
-from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.replay import replay, replayed_changes
+from headwater.history.backfill.task import ReplayJob
 from headwater.model.backfills import ReplayReport
 
 _COLUMNS = {

@@ -17,9 +17,8 @@ from headwater.backends.inline_runner import InlineRunner
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.history.backfill import event_file
-from headwater.history.backfill.job import ReplayJob, StoreSource
 from headwater.history.backfill.replay import replay, replayed_changes
-from headwater.history.backfill.task import ReplayTask
+from headwater.history.backfill.task import ReplayJob, ReplayTask, StoreSource
 from headwater.history.runners import ProcessRunner
 from headwater.model.backfills import ReplayReport
 from headwater.settings.schema import Settings

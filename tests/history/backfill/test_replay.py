@@ -12,7 +12,6 @@ from headwater import Chunk, FeatureStore, ServiceEvent, feature
 from headwater.backends.inline_runner import InlineRunner
 from headwater.declarations.definitions import definition_of
 from headwater.errors import BackfillRefusedError, ReplayWriteError
-from headwater.history.backfill.job import ReplayProgress
 from headwater.history.backfill.replay import (
     check_replayable,
     last_cells,
@@ -20,6 +19,7 @@ from headwater.history.backfill.replay import (
     replay_failures,
     replay_progress,
 )
+from headwater.model.backfills import BackfillProgress
 from headwater.testing import ManualClock
 from tests.history.backfill.support import (
     declared,
@@ -46,10 +46,10 @@ async def test_a_replay_gives_the_values_of_a_feature_that_was_there_from_the_fi
         await store.publish("buy", f"u{number % 7}", {"amount": float(number)})
     await store.drain()
     job = await job_of(store, "total", tmp_path, files=2)
-    shown: list[ReplayProgress] = []
+    shown: list[BackfillProgress] = []
     report = await replay(job, InlineRunner(), shown.append)
     assert (report.events, report.values, report.failures) == (40, 40, 0)
-    assert shown[-1] == ReplayProgress(40, 40, 0.0)
+    assert shown[-1] == BackfillProgress("replay", 40, 40, 0.0)
     assert replay_progress(job) == 40
     assert await replay_all(store, job) == report
     assert await history(store, "total@2") == await history(store, "total")

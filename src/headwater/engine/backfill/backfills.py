@@ -22,13 +22,13 @@ from headwater.errors import (
 )
 from headwater.history import versions
 from headwater.history.backfill.erasing import is_installed
-from headwater.history.backfill.job import ReplayJob, StoreSource
 from headwater.history.backfill.replay import (
     check_replayable,
     replay_failures,
     replay_progress,
 )
 from headwater.history.backfill.steps import cancelled, check_kept, no_backfill
+from headwater.history.backfill.task import ReplayJob, StoreSource
 from headwater.model.admin import ConsumerGroup
 from headwater.model.backfills import BackfillStatus
 from headwater.model.catalog import BackfillState, CatalogState, FeatureVersion

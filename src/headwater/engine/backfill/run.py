@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
+from itertools import chain, islice
 from pathlib import Path
 from shutil import rmtree
 
@@ -45,11 +46,6 @@ from headwater.engine.worker.joining import CatchUp, catching_up
 from headwater.engine.worker.worker import Opens, Worker
 from headwater.errors import BackfillRefusedError
 from headwater.history.backfill.erasing import begin, in_use, install, is_installed
-from headwater.history.backfill.job import (
-    ReplayJob,
-    ReplayProgress,
-    StoreSource,
-)
 from headwater.history.backfill.replay import (
     check_replayable,
     copied_changes,
@@ -58,6 +54,10 @@ from headwater.history.backfill.replay import (
     replayed_changes,
 )
 from headwater.history.backfill.steps import check_kept, joining, started
+from headwater.history.backfill.task import (
+    ReplayJob,
+    StoreSource,
+)
 from headwater.history.versions import ChangeVersion, change_version, version_of
 from headwater.model.backfills import BackfillProgress, OnProgress, ReplayReport
 from headwater.model.catalog import BackfillState, FeatureVersion
@@ -153,28 +153,25 @@ class BackfillRun:
         upto = await self._engine.backends.groups.positions(group)
         await self._check_kept(folder, since)
         with in_use(folder):
-            await self._fill(folder, upto, since, until)
+            await self._begin(folder)
+            await self._export(folder, self._feature, upto, since)
+            job = ReplayJob(
+                source=self._source,
+                feature=self._feature.name,
+                series=self._feature.series,
+                folder=folder / "replay",
+                files=exported_files(folder),
+                order=self._feature.order,
+                since=since,
+                until=until,
+            )
+            await self._run_handlers(job)
+            await self._check_kept(folder, since)
+            limit = to_micros(until)
+            pages = replayed_changes(job, self._feature)
+            await self._add_history([c for c in page if c.cell.as_of < limit] for page in pages)
+            await self._serve_last(job, self._feature)
         await asyncio.to_thread(rmtree, folder)
-
-    async def _fill(
-        self, folder: Path, upto: Mapping[int, str], since: datetime | None, until: datetime
-    ) -> None:
-        await self._begin(folder)
-        await self._export(folder, self._feature, upto, since)
-        job = ReplayJob(
-            source=self._source,
-            feature=self._feature.name,
-            series=self._feature.series,
-            folder=folder / "replay",
-            files=exported_files(folder),
-            order=self._feature.order,
-            since=since,
-            until=until,
-        )
-        await self._run_handlers(job)
-        await self._check_kept(folder, since)
-        await self._add_history(_before(until, replayed_changes(job, self._feature)))
-        await self._serve_last(job, self._feature)
 
     async def _check_kept(self, folder: Path, since: datetime | None) -> None:
         """Raise an error, and remove the folder, if events or values it needs were pruned."""
@@ -187,13 +184,8 @@ class BackfillRun:
             raise
 
     async def _run_handlers(self, job: ReplayJob) -> None:
-        self.report = await replay(job, self._runner, self._show_replay)
+        self.report = await replay(job, self._runner, self._show)
         self.failures = await shown_failures(self._engine, job)
-
-    def _show_replay(self, progress: ReplayProgress) -> None:
-        self._show(
-            BackfillProgress("replay", progress.events, progress.total, progress.seconds_left)
-        )
 
     async def _export(
         self, folder: Path, feature: FeatureDef, upto: Mapping[int, str], since: datetime | None
@@ -215,7 +207,8 @@ class BackfillRun:
     async def _add_history(self, pages: Iterable[list[Change]]) -> None:
         """Write the results to history; rows that it has already are left out."""
         done, total = 0, self.report.values if self.report else None
-        for changes in _larger(pages):
+        rows = chain.from_iterable(pages)
+        while changes := list(islice(rows, _ROWS_PER_APPEND)):
             self._show(BackfillProgress("install", done, total))
             await self._engine.backends.offline.append(changes)
             done += len(changes)
@@ -254,7 +247,10 @@ class BackfillRun:
             total = began + group.waiting if group else None
 
             async def advance(partition: int, upto: str, total: int | None = total) -> None:
-                await _advance_when_free(member, partition, upto)
+                while not await member.advance(partition, upto, insists=False):
+                    if member.is_contended:
+                        break
+                    await asyncio.sleep(_PAUSE)  # the lease of a run that died expires
                 self._show(BackfillProgress("catch up", member.events, total))
 
             positions = await self._engine.backends.groups.positions(backfill.main_group)
@@ -284,7 +280,8 @@ class BackfillRun:
                         worker.start()
                 await worker.check()
                 await asyncio.sleep(_PAUSE)
-                version = await self._present(version)
+                state = await self._engine.backends.catalog.load()
+                version = self._checked(version_of(state, version.series))
         return version
 
     async def _waits_for_deploy(self, version: FeatureVersion, group: str) -> bool:
@@ -312,11 +309,6 @@ class BackfillRun:
             )
         return bool(workers)
 
-    async def _present(self, version: FeatureVersion) -> FeatureVersion:
-        """Return the version as it is now; raise if the backfill was cancelled."""
-        state = await self._engine.backends.catalog.load()
-        return self._checked(version_of(state, version.series))
-
     async def _change(self, version: FeatureVersion, change: ChangeVersion) -> FeatureVersion:
         series = version.series
         state = await self._engine.catalog.change(
@@ -325,34 +317,10 @@ class BackfillRun:
         return self._checked(version_of(state, series))
 
     def _checked(self, version: FeatureVersion | None) -> FeatureVersion:
+        """Return a version as it is now; raise if the backfill was cancelled."""
         if version is None or version.state == "retired":
             raise BackfillRefusedError(self._feature.name, "this backfill of it was cancelled")
         return version
-
-
-async def _advance_when_free(member: CatchUp, partition: int, upto: str) -> None:
-    while True:
-        if await member.advance(partition, upto, insists=False) or member.is_contended:
-            return
-        await asyncio.sleep(_PAUSE)  # the lease of a run that died expires
-
-
-def _before(until: datetime, pages: Iterable[list[Change]]) -> Iterator[list[Change]]:
-    limit = to_micros(until)
-    for page in pages:
-        yield [change for change in page if change.cell.as_of < limit]
-
-
-def _larger(pages: Iterable[list[Change]]) -> Iterator[list[Change]]:
-    """Yield the same changes in larger pages."""
-    changes: list[Change] = []
-    for page in pages:
-        changes += page
-        if len(changes) >= _ROWS_PER_APPEND:
-            yield changes
-            changes = []
-    if changes:
-        yield changes
 
 
 class _HelpingWorker:

@@ -72,16 +72,13 @@ class Watchdog:
                 log.error("event loop blocked", **self._report(stalled))
                 log.flush()
             if stalled >= self._limit:
-                self._time_out(stalled)
+                if self._owns_process:
+                    log.error("worker exits: event loop blocked", **self._report(stalled))
+                    log.flush()
+                    os._exit(os.EX_SOFTWARE)
+                log.error("event loop still blocked", **self._report(stalled))
+                log.flush()
                 self._has_run.wait()
-
-    def _time_out(self, stalled: float) -> None:
-        if self._owns_process:
-            log.error("worker exits: event loop blocked", **self._report(stalled))
-            log.flush()
-            os._exit(os.EX_SOFTWARE)
-        log.error("event loop still blocked", **self._report(stalled))
-        log.flush()
 
     def _report(self, stalled: float) -> dict[str, Any]:
         """Return the running call and its stack, as fields of a log record."""

@@ -151,7 +151,12 @@ class Worker:
                 running = [settling, *map(group.create_task, helpers)]
                 with watchdog:
                     await self._read(engine, group, versions)
-                    await self._held.finish(engine, self._drain_seconds(engine))
+                    limits = engine.settings.worker
+                    # When too many threads hang, the running batches have to be committed, or the
+                    # next worker would lose as many threads to them. The last call may just have
+                    # begun.
+                    hung = limits.handler_timeout if self._failure else 0.0
+                    await self._held.finish(engine, limits.drain_timeout + hung)
                 if self._draining and versions.noted.is_set():
                     await settling
                 for helper in running:
@@ -259,13 +264,6 @@ class Worker:
             self._outage.recovered("joining")
         finally:
             self._held.end(lane)
-
-    def _drain_seconds(self, engine: Engine) -> float:
-        settings = engine.settings.worker
-        # When too many threads hang, the running batches have to be committed, or the next worker
-        # would lose as many threads to them. The last call may just have begun.
-        hung = settings.handler_timeout if self._failure else 0.0
-        return settings.drain_timeout + hung
 
     async def _next_batches(self, engine: Engine, touches: Touches) -> list[Batch]:
         at_work = self._held.at_work()

@@ -79,7 +79,9 @@ class Commits:
 
     def entities(self, commit: Commit) -> dict[str, EntityProgress]:
         """Return the entities in the middle of their events."""
-        return {} if commit.state is None else _decode_entities(self._read(commit.state))
+        if commit.state is None:
+            return {}
+        return _decode_entities((self.folder / commit.state).read_bytes())
 
     def add(self, number: int, commit: Commit) -> bool:
         """Make a commit durable under its number; return False if there is one."""
@@ -96,7 +98,11 @@ class Commits:
             return False
         finally:
             unnamed.unlink()
-        _sync(self.folder)
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         return True
 
     def show_progress(self, events: int) -> None:
@@ -148,9 +154,6 @@ class Commits:
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("commit-??????.json"))
 
-    def _read(self, name: str) -> bytes:
-        return (self.folder / name).read_bytes()
-
 
 class ResultFile:
     """A file of JSON lines under a random name; it does not exist without a line."""
@@ -180,11 +183,3 @@ class ResultFile:
         if self._file is not None:
             self._file.close()
             self._path.unlink()
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

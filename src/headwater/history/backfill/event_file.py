@@ -40,7 +40,7 @@ class EventFile(msgspec.Struct, frozen=True):
     order: Order = "stream"
 
     def count(self, scratch: Path) -> int:
-        """Return the number of events."""
+        """Return how many events there are."""
         with session(scratch) as duck:
             return int(scalar(duck.run(f"SELECT count(*) {self._rows()}")))
 
@@ -49,7 +49,8 @@ class EventFile(msgspec.Struct, frozen=True):
         """Read the events in the order of the file, after the first ``skip``, in pages."""
         with session(scratch) as duck:
             duck.run("SET threads = 1")  # the rows come in the order of the file
-            rows = duck.run(f"SELECT {_COLUMNS} {self._rows()} {self._sorted()} OFFSET {skip}")
+            order = "ORDER BY bucket, n" if self._is_limited else ""
+            rows = duck.run(f"SELECT {_COLUMNS} {self._rows()} {order} OFFSET {skip}")
 
             def pages() -> Iterator[list[StoredEvent]]:
                 while page := rows.fetchmany(_PAGE):
@@ -72,9 +73,6 @@ class EventFile(msgspec.Struct, frozen=True):
         if self.until is not None:
             conditions.append(f"moment < {to_micros(self.until)}")
         return f"FROM (SELECT *, {moment} AS moment {stored}) WHERE {' AND '.join(conditions)}"
-
-    def _sorted(self) -> str:
-        return "ORDER BY bucket, n" if self._is_limited else ""
 
 
 def _event(

@@ -61,7 +61,7 @@ class PastValues:
         self._rows: dict[str, dict[str, list[_Row]]] = {}
         self._single: dict[tuple[str, str, int], Cell | None] = {}
         self._read: set[tuple[str, str]] = set()
-        self._wanted: dict[str, set[tuple[str, int]]] = {}
+        self._awaited: dict[str, set[tuple[str, int]]] = {}
         self._loading = asyncio.Lock()
 
     def begin_page(self, events: Sequence[StoredEvent], moments: Sequence[int]) -> None:
@@ -122,22 +122,20 @@ class PastValues:
                 if feature.series not in self._rows:
                     self._rows[feature.series] = await self._page_rows(feature)
             return
-        moments = self._wanted.setdefault(feature.series, set())
+        moments = self._awaited.setdefault(feature.series, set())
         moments.add((entity_id, about))
         if (feature.series, entity_id) in self._read:
             moments |= {(entity_id, moment) for moment in self._page.moments}
         self._read.add((feature.series, entity_id))
         async with self._loading:
-            if (feature.series, entity_id, about) not in self._single:
-                await self._load_wanted(feature)
-
-    async def _load_wanted(self, feature: FeatureDef) -> None:
-        """Load the values that handlers wait for, also the ones that came meanwhile."""
-        keys = list(self._wanted.pop(feature.series))
-        points = [Point(entity_id, from_micros(moment)) for entity_id, moment in keys]
-        past_rows = await self._offline.as_of([feature.series], points)
-        for (entity_id, moment), (past,) in zip(keys, past_rows, strict=True):
-            self._single[feature.series, entity_id, moment] = _cell(feature, past)
+            if (feature.series, entity_id, about) in self._single:
+                return
+            # Also the values that other handlers have come to wait for meanwhile.
+            keys = list(self._awaited.pop(feature.series))
+            points = [Point(awaited, from_micros(moment)) for awaited, moment in keys]
+            past_rows = await self._offline.as_of([feature.series], points)
+            for (awaited, moment), (past,) in zip(keys, past_rows, strict=True):
+                self._single[feature.series, awaited, moment] = _cell(feature, past)
 
     async def _page_rows(self, feature: FeatureDef) -> dict[str, list[_Row]]:
         """Return the rows of the page's span, after the last one before it, for each entity."""
@@ -173,11 +171,7 @@ def _span(series: str, page: _Page) -> str:
 
 
 def _moment(micros: int) -> str:
-    return f"TIMESTAMPTZ {text(_iso(from_micros(micros)))}"
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(sep=" ", timespec="microseconds")
+    return f"TIMESTAMPTZ {text(from_micros(micros).isoformat(sep=' ', timespec='microseconds'))}"
 
 
 def _cell(feature: FeatureDef, past: PastValue | None) -> Cell | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -26,16 +26,13 @@ from headwater.core.partitioning import bucket_of
 from headwater.core.sql_literals import texts
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError
-from headwater.history.backfill.job import ReplayJob, ReplayProgress
-from headwater.history.backfill.task import ReplayTask
-from headwater.model.backfills import ReplayReport
+from headwater.history.backfill.task import ReplayJob, ReplayTask
+from headwater.model.backfills import BackfillProgress, OnProgress, ReplayReport
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.values import Cell, Cells
 from headwater.ports import Change
 from headwater.ports.history import VALUE_AS_JSON
 from headwater.ports.runner import Runner
-
-OnReplayed = Callable[[ReplayProgress], None]
 
 _PAGE = 5_000
 _PROGRESS_SECONDS = 0.5
@@ -56,7 +53,7 @@ def check_replayable(feature: FeatureDef) -> None:
 
 
 async def replay(
-    job: ReplayJob, runner: Runner, progress: OnReplayed | None = None
+    job: ReplayJob, runner: Runner, progress: OnProgress | None = None
 ) -> ReplayReport:
     """Replay the events of a job; what an earlier run of it has committed is not repeated.
 
@@ -158,7 +155,7 @@ def _done(tasks: Sequence[ReplayTask]) -> int:
 
 
 @asynccontextmanager
-async def _showing(tasks: list[ReplayTask], progress: OnReplayed | None) -> AsyncIterator[None]:
+async def _showing(tasks: list[ReplayTask], progress: OnProgress | None) -> AsyncIterator[None]:
     """Show the progress of tasks while the code inside runs, and at its end."""
     if progress is None:
         yield
@@ -173,7 +170,7 @@ async def _showing(tasks: list[ReplayTask], progress: OnReplayed | None) -> Asyn
             events = _done(tasks)
             seconds = time.monotonic() - began
             left = seconds / (events - before) * (total - events) if events > before else None
-            progress(ReplayProgress(events, total, left))
+            progress(BackfillProgress("replay", events, total, left))
             await asyncio.sleep(_PROGRESS_SECONDS)
 
     showing = asyncio.create_task(show())
@@ -181,4 +178,4 @@ async def _showing(tasks: list[ReplayTask], progress: OnReplayed | None) -> Asyn
         yield
     finally:
         showing.cancel()
-    progress(ReplayProgress(total, total, 0.0))
+    progress(BackfillProgress("replay", total, total, 0.0))

@@ -1,4 +1,4 @@
-"""One task of a replay: the events of one file, through the present handler."""
+"""A replay and its tasks, values that any process can be sent; each replays one file of events."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from headwater.core.concurrency import run_concurrently
 from headwater.core.partitioning import bucket_of
 from headwater.core.sql_literals import text, texts
 from headwater.declarations.definitions import definition_of
-from headwater.declarations.features import FeatureDef
+from headwater.declarations.features import FeatureDef, Order
 from headwater.declarations.interceptors import Interceptors
 from headwater.errors import BackfillRefusedError, HeadwaterError, ReplayWriteError
 from headwater.features.batch_state import (
@@ -33,7 +34,6 @@ from headwater.features.event_handlers import EventHandlers, dead_letters
 from headwater.features.services import Services
 from headwater.history.backfill.commits import Commit, Commits, EntityProgress, ReplayedValue
 from headwater.history.backfill.event_file import EventFile, StoredEvent
-from headwater.history.backfill.job import ReplayJob
 from headwater.history.backfill.past_values import PastValues
 from headwater.model.backfills import ReplayReport
 from headwater.model.values import Cell, Cells, EntityKey
@@ -45,6 +45,41 @@ _READS = {
     "retrieve": "it would find the documents of today",
     "assemble": "a context is about the present",
 }
+
+
+class StoreSource(Protocol):
+    """A way for any process to open the store; it is pickled."""
+
+    def open(self) -> AbstractAsyncContextManager[Services]:
+        """Load the declarations and open the store in the running event loop."""
+
+
+class ReplayJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay of stored events through the present handler of one feature.
+
+    ``files`` are the files that `OfflineStore.export_events` wrote. All results are kept in
+    ``folder``: running the same job again, after a crash or at the same time in another process,
+    continues from there and gives the same result.
+    """
+
+    source: StoreSource
+    feature: str
+    series: str
+    """The name that the new values are stored under."""
+    definition: str = ""
+    """A hash of the code of the feature; a process that has loaded other code is refused."""
+    folder: Path
+    files: Sequence[Path]
+    order: Order = "stream"
+    """The order of the feature, which decides of which time the value of a late event is."""
+    since: datetime | None = None
+    """With it, events whose values are of before it are left out: values start from those of the
+    served version."""
+    until: datetime | None = None
+    """With it, events whose values are of it or later are left out, and of the new values of an
+    entity only those are kept that are before the first one that it has in ``series``."""
+    snapshot_seconds: float = 30.0
+    """How often results are committed; a process that dies loses at most this much work."""
 
 
 class ReplayTask(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from headwater.model.kinds import ROWS, FeatureName, Moment
 from headwater.store.verbs.verb import LONG_AT_ONCE, Sent, Verbs, verb
 
 if TYPE_CHECKING:
-    from headwater.history.backfill.job import StoreSource
+    from headwater.history.backfill.task import StoreSource
     from headwater.ports.runner import Runner
     from headwater.store.backfills import Backfills
 
