@@ -1,9 +1,9 @@
 """The reference lists every tool, resource and fact, and nothing else."""
 
 from headwater import FeatureStore
+from headwater.mcp.resources import CONTEXT_TEMPLATE, DECLARATIONS, RECORD_TEMPLATE
 from headwater.mcp.results import META_PREFIX, ResultFacts
 from headwater.mcp.tools import StoreTools
-from headwater.mcp.uris import CONTEXT_TEMPLATE, DECLARATIONS, RECORD_TEMPLATE
 from headwater.settings.schema import Settings
 from tests.docs.pages import DOCS, quoted, rows, sections
 

@@ -15,6 +15,8 @@ from headwater.mcp.server import create_server
 from headwater.mcp.transports import STDIO_CALLER
 from headwater.model.callers import Caller, CallerLimits
 from headwater.store.loader import load_store
+from headwater.store.verbs.records import ContextReadVerbs
+from headwater.store.verbs.verb import declared
 from tests.mcp.conftest import as_caller, call, facts, problem
 
 READ_ONLY = {
@@ -107,6 +109,24 @@ async def test_a_context_is_text_for_the_model_with_a_record_that_verifies(
         assert report["ok"] is True
         page, _ = await call(client, "list_contexts", name="support")
         assert [each["context_id"] for each in page["contexts"]] == [found["context_id"]]
+
+
+async def test_a_tool_of_a_verb_takes_all_its_arguments_within_its_bounds(
+    shop: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = declared(ContextReadVerbs.list_contexts)
+    async with as_caller(shop) as client:
+        for question in ("first", "second"):
+            await call(client, "context_support", user_id="ada", question=question)
+        newest, _ = await call(client, "list_contexts")
+        oldest, _ = await call(
+            client, "list_contexts", order="oldest", start="2020-01-01T00:00:00Z"
+        )
+        assert oldest["contexts"] == newest["contexts"][::-1]
+        assert "<= 100" in await problem(client, "list_contexts", limit=101)
+        monkeypatch.setitem(vars(listing), "at_once", 0)
+        text = await problem(client, "list_contexts")
+        assert text.startswith("Too many calls at once: 0 requests run list_contexts")
 
 
 async def test_a_context_by_name_takes_tighter_limits(shop: FeatureStore) -> None:

@@ -6,7 +6,13 @@ import asyncio
 from typing import Any
 
 from headwater.access.errors import SlowCallError, TooManyCallsError
+from headwater.model.problems import UNAVAILABLE, Rule
 from headwater.store.verbs.verb import Arguments, Verb, Verbs, run
+
+CALL_RULES: dict[type[BaseException], Rule] = {
+    TooManyCallsError: Rule(UNAVAILABLE, "too-many-calls", "Too many calls at once"),
+    SlowCallError: Rule(504, "slow-call", "Call took too long", ("seconds",)),
+}
 
 
 class BoundedVerb:

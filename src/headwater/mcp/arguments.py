@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from headwater.model.indexes import MAX_RESULTS, SearchMode
-
 LARGEST_READ = 100
 
 _Name = Annotated[str, Meta(max_length=256)]
@@ -59,31 +57,6 @@ class DeclarationsArguments(_Arguments, frozen=True, kw_only=True):
     ] = None
 
 
-class SearchArguments(_Arguments, frozen=True, kw_only=True):
-    """A search of an index."""
-
-    index: Annotated[_Name, Meta(description="Name of a declared index.")]
-    query: Annotated[str, Meta(description="What to search for, in words.")]
-    top_k: Annotated[int, Meta(ge=1, le=MAX_RESULTS, description="The most chunks to return.")] = 5
-    mode: Annotated[
-        SearchMode, Meta(description="By meaning (vector), by words (text) or by both (hybrid).")
-    ] = "vector"
-    filters: Annotated[
-        dict[str, Any] | None,
-        Meta(description='Metadata that chunks must have, such as {"year": {"$gte": 2020}}.'),
-    ] = None
-    min_score: Annotated[
-        float | None, Meta(description="The smallest cosine between the query and a chunk.")
-    ] = None
-    as_of: Annotated[
-        str | None,
-        Meta(
-            description="Search the contents of a past moment: a time with a time zone, a "
-            "duration before now such as 2h, or a version of the index."
-        ),
-    ] = None
-
-
 class AssembleArguments(_Arguments, frozen=True, kw_only=True):
     """A context, its parameters, and limits that are tighter than the declared ones."""
 
@@ -99,14 +72,6 @@ class AssembleArguments(_Arguments, frozen=True, kw_only=True):
         str | None,
         Meta(description="Largest allowed age of values, such as 5m. Default: as declared."),
     ] = None
-
-
-class ListContextsArguments(_Arguments, frozen=True, kw_only=True):
-    """Which recorded contexts to list."""
-
-    name: Annotated[_Name | None, Meta(description="Only contexts with this name.")] = None
-    limit: Annotated[int, Meta(ge=1, le=LARGEST_READ)] = 20
-    cursor: Annotated[str | None, Meta(description="The next_cursor of the previous page.")] = None
 
 
 class RecordArguments(_Arguments, frozen=True, kw_only=True):

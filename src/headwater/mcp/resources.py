@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote, unquote
 
 import mcp_types as types
 
 from headwater.errors import DamagedRecordError, NotFoundError, RecordDocumentError
 from headwater.mcp.results import ResultFacts, record_facts, to_json
-from headwater.mcp.uris import (
-    CONTEXT_TEMPLATE,
-    DECLARATIONS,
-    RECORD_TEMPLATE,
-    context_uri,
-    reference_in,
-)
 from headwater.model.callers import Caller
 from headwater.model.contexts import RecordSummary
 from headwater.records.document import export
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declarations_of
 
+DECLARATIONS = "headwater://declarations"
+RECORD_TEMPLATE = "headwater://record/{hash}"
+CONTEXT_TEMPLATE = "headwater://context/{id}"
+
+_RECORD = RECORD_TEMPLATE.removesuffix("{hash}")
+_CONTEXT = CONTEXT_TEMPLATE.removesuffix("{id}")
 JSON = "application/json"
 PAGE = 50
 
@@ -120,3 +120,16 @@ def _listed(summary: RecordSummary) -> types.Resource:
         annotations=types.Annotations(last_modified=created),
         _meta=record_facts(summary).meta(),
     )
+
+
+def context_uri(context_id: str) -> str:
+    """Return the address of a recorded context."""
+    return _CONTEXT + quote(context_id, safe="")
+
+
+def reference_in(uri: str) -> tuple[str, str] | None:
+    """Return ``record`` or ``context`` and the reference in an address, or None if it has none."""
+    for kind, prefix in (("record", _RECORD), ("context", _CONTEXT)):
+        if uri.startswith(prefix):
+            return kind, unquote(uri.removeprefix(prefix))
+    return None

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from mcp_types import CallToolResult, ContentBlock, TextContent
 
+from headwater.access.bounded_verbs import CALL_RULES
 from headwater.core.codec import encode_custom
 from headwater.core.json_values import plain
 from headwater.errors.base import RequestError
@@ -18,7 +19,7 @@ from headwater.model.problems import STORE_RULES, Rule, rule_of
 
 META_PREFIX = "headwater/"
 
-_RULES = {**STORE_RULES, RequestError: Rule(403, "refused", "Not allowed")}
+_RULES = {**STORE_RULES, **CALL_RULES, RequestError: Rule(403, "refused", "Not allowed")}
 
 
 class ResultFacts(msgspec.Struct, frozen=True, kw_only=True):

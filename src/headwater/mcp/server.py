@@ -15,7 +15,6 @@ from mcp.shared.exceptions import MCPError
 from headwater.core.logging import log
 from headwater.errors import HeadwaterError, UnknownNameError
 from headwater.errors.base import RequestError
-from headwater.mcp.allowed import may_call
 from headwater.mcp.context_tools import context_tools
 from headwater.mcp.resources import StoreResources
 from headwater.mcp.results import call_result, failed_call, problem_text
@@ -80,7 +79,7 @@ class StoreRequests:
 
     def _allowed(self) -> list[str]:
         caller = _caller()
-        return [tool.name for tool in self._tools.values() if may_call(caller, tool)]
+        return [tool.name for tool in self._tools.values() if tool.is_for(caller)]
 
     async def call_tool(
         self, _: _Request, params: types.CallToolRequestParams

@@ -13,26 +13,23 @@ from msgspec import UNSET
 from headwater.contexts.freshness import judge
 from headwater.core.clock import from_micros
 from headwater.declarations.contexts import overrides
-from headwater.declarations.retrievers import SearchOptions
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import tracking
 from headwater.features.read_tracking import Reads
 from headwater.mcp.arguments import (
+    LARGEST_READ,
     AssembleArguments,
     DeclarationsArguments,
     FeatureArguments,
     FeaturesArguments,
-    ListContextsArguments,
     RecordArguments,
-    SearchArguments,
 )
-from headwater.mcp.assembled import AssembledContext, context_result
+from headwater.mcp.context_tools import AssembledContext, context_result
 from headwater.mcp.results import ResultFacts, ToolResult, record_facts
-from headwater.mcp.schemas import schema_of
-from headwater.mcp.tool import StoreTool, converted
+from headwater.mcp.tool import StoreTool, converted, schema_of, verb_tool
 from headwater.model.callers import AccessScope, current_caller
-from headwater.model.contexts import Check, ContextPage
+from headwater.model.contexts import Check
 from headwater.model.declarations import (
     ContextListing,
     EntityListing,
@@ -41,11 +38,14 @@ from headwater.model.declarations import (
     RetrieverListing,
 )
 from headwater.model.features import EntityRow, FeatureRow, ManyFeatures, OneFeature, Value
-from headwater.model.indexes import SearchHit, SearchHits
-from headwater.model.lineage import ContextLineage, ContextTrace
+from headwater.model.indexes import SearchHits
+from headwater.model.lineage import ContextLineage
 from headwater.model.values import FeatureValue
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declarations_of
+from headwater.store.verbs.indexes import SearchVerbs
+from headwater.store.verbs.records import ContextReadVerbs, RecordVerbs
+from headwater.store.verbs.verb import declared
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,10 +90,23 @@ class StoreTools:
             _tool("Read a feature", "read", self.get_feature, OneFeature),
             _tool("Read features", "read", self.get_features, ManyFeatures),
             _tool("List declarations", "read", self.list_declarations, Declarations),
-            _tool("Search an index", "read", self.search_index, SearchHits),
+            verb_tool(
+                self._store, declared(SearchVerbs.search), "Search an index", _searched_facts
+            ),
             _tool("Assemble a context", "assemble", self.assemble_context, AssembledContext),
-            _tool("List recorded contexts", "records", self.list_contexts, ContextPage),
-            _tool("Explain a context", "records", self.explain_context, ContextTrace),
+            verb_tool(
+                self._store,
+                declared(ContextReadVerbs.list_contexts),
+                "List recorded contexts",
+                lambda _: ResultFacts(),
+                {"limit": (20, LARGEST_READ)},
+            ),
+            verb_tool(
+                self._store.records,
+                declared(RecordVerbs.explain),
+                "Explain a context",
+                record_facts,
+            ),
             _tool("Read the lineage of a context", "records", self.get_lineage, LineageOfContext),
             _tool("Verify a record", "records", self.verify_record, Verification),
         ]
@@ -148,26 +161,6 @@ class StoreTools:
         kinds = [given.kind] if given.kind else Declarations.__struct_fields__
         return ToolResult(value=Declarations(**{kind: getattr(listing, kind) for kind in kinds}))
 
-    async def search_index(self, given: SearchArguments) -> ToolResult:
-        """Search an index of documents by meaning, by words or by both; the best chunks first."""
-        runtime = runtime_of(self._store)
-        definition = runtime.registry.index(given.index)
-        options = SearchOptions(
-            top_k=given.top_k, mode=given.mode, filters=given.filters, min_score=given.min_score
-        )
-        searcher = (await runtime.open()).searcher
-        result = await searcher.run(definition, given.query, options, given.as_of)
-        version = result.version
-        text = None if version is None else version.text
-        as_of = None if version is None else from_micros(version.changed_at)
-        chunks = [
-            msgspec.convert(chunk, SearchHit, from_attributes=True) for chunk in result.chunks
-        ]
-        return ToolResult(
-            value=SearchHits(index=given.index, version=text, chunks=chunks),
-            facts=ResultFacts(as_of=as_of),
-        )
-
     async def assemble_context(self, given: AssembleArguments) -> ToolResult:
         """Assemble a declared context under its token budget, and record it for later proof.
 
@@ -179,18 +172,6 @@ class StoreTools:
             UNSET if given.freshness_sla is None else given.freshness_sla,
         )
         return context_result(await self._store.assemble(given.context, given.params, changed))
-
-    async def list_contexts(self, given: ListContextsArguments) -> ToolResult:
-        """List recorded contexts, the newest first, with their ids and freshness."""
-        page = await self._store.list_contexts(
-            limit=given.limit, name=given.name, cursor=given.cursor
-        )
-        return ToolResult(value=page)
-
-    async def explain_context(self, given: RecordArguments) -> ToolResult:
-        """Explain a recorded context: why each item was kept, cut or dropped, and what it read."""
-        trace = await self._store.records.explain(given.ref)
-        return ToolResult(value=trace, facts=record_facts(trace))
 
     async def get_lineage(self, given: RecordArguments) -> ToolResult:
         """Read the lineage of a recorded context: values, chunks and their ages, and the budget."""
@@ -220,6 +201,12 @@ class StoreTools:
         if report.ok:
             facts = record_facts(await self._store.get_context_at(record.context_id))
         return ToolResult(value=verification, facts=facts)
+
+
+def _searched_facts(hits: SearchHits) -> ResultFacts:
+    if hits.version is None:
+        return ResultFacts()
+    return ResultFacts(as_of=from_micros(int(hits.version.partition(".")[2])))
 
 
 def _shown(value: FeatureValue, now: datetime) -> tuple[Any, ...]:

@@ -31,7 +31,10 @@ MAX_RESULTS = 1_000
 SearchMode = Literal["vector", "text", "hybrid"]
 TopK = Annotated[int, ROWS, Meta(ge=1, description="How many chunks at most.", examples=[3])]
 SearchKind = Annotated[
-    SearchMode, Meta(description="By meaning, by words, or by both.", examples=["vector"])
+    SearchMode,
+    Meta(
+        description="By meaning (vector), by words (text) or by both (hybrid).", examples=["vector"]
+    ),
 ]
 Text = Annotated[str, Meta(examples=["Parcels take two days."])]
 Query = Annotated[

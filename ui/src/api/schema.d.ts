@@ -3884,7 +3884,7 @@ export interface components {
             /** @default null */
             min_score: number | null;
             /**
-             * @description By meaning, by words, or by both.
+             * @description By meaning (vector), by words (text) or by both (hybrid).
              * @default vector
              * @enum {unknown}
              */

@@ -6,6 +6,7 @@ import msgspec
 
 from headwater import errors
 from headwater.access import errors as access_errors
+from headwater.access.bounded_verbs import CALL_RULES
 from headwater.core.logging import log
 from headwater.errors.base import RequestError
 from headwater.errors.hints import shortened
@@ -57,8 +58,7 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.TooManyConnectionsError: Rule(
         UNAVAILABLE, "too-many-connections", "Too many connections"
     ),
-    access_errors.TooManyCallsError: Rule(UNAVAILABLE, "too-many-calls", "Too many calls at once"),
-    access_errors.SlowCallError: Rule(504, "slow-call", "Call took too long", ("seconds",)),
+    **CALL_RULES,
     request_errors.TooManyTailsError: Rule(UNAVAILABLE, "too-many-tails", "Too many live tails"),
     request_errors.BacklogError: Rule(UNAVAILABLE, "backlog", "Event backlog full"),
     **STORE_RULES,

@@ -8,32 +8,9 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 import msgspec
 from msgspec import Meta
 
+from headwater import errors
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
-from headwater.errors import (
-    AmbiguousRefError,
-    ContextFailedError,
-    ContextTimeoutError,
-    DamagedRecordError,
-    DurationError,
-    EmbeddingError,
-    EntityChangedError,
-    FeatureFailedError,
-    FeatureValueError,
-    FreshnessSLAError,
-    ImmutableRecordError,
-    IndexMismatchError,
-    LooserOverrideError,
-    RecordingError,
-    RecordValueError,
-    RerankFailedError,
-    RetrieverFailedError,
-    RetrieverTimeoutError,
-    SignatureError,
-    TokenBudgetError,
-    UnknownContextError,
-    UnknownNameError,
-)
 from headwater.model.admin import Copies, DecidedBy, Everywhere, Pointers, Reason
 from headwater.model.contexts import (
     MOST_BUCKETS,
@@ -63,27 +40,27 @@ from headwater.records.document import RecordDocument, export
 from headwater.records.record import Record
 from headwater.store.verbs.verb import Reply, Sent, Verbs, verb
 
-RECORDED = (UnknownContextError, AmbiguousRefError, DamagedRecordError)
+RECORDED = (errors.UnknownContextError, errors.AmbiguousRefError, errors.DamagedRecordError)
 ASSEMBLING = (
-    UnknownNameError,
-    EntityChangedError,
-    FeatureValueError,
-    FeatureFailedError,
-    ImmutableRecordError,
-    IndexMismatchError,
-    LooserOverrideError,
-    DurationError,
-    RecordValueError,
-    TokenBudgetError,
-    FreshnessSLAError,
-    RetrieverFailedError,
-    RerankFailedError,
-    ContextFailedError,
-    SignatureError,
-    EmbeddingError,
-    RecordingError,
-    RetrieverTimeoutError,
-    ContextTimeoutError,
+    errors.UnknownNameError,
+    errors.EntityChangedError,
+    errors.FeatureValueError,
+    errors.FeatureFailedError,
+    errors.ImmutableRecordError,
+    errors.IndexMismatchError,
+    errors.LooserOverrideError,
+    errors.DurationError,
+    errors.RecordValueError,
+    errors.TokenBudgetError,
+    errors.FreshnessSLAError,
+    errors.RetrieverFailedError,
+    errors.RerankFailedError,
+    errors.ContextFailedError,
+    errors.SignatureError,
+    errors.EmbeddingError,
+    errors.RecordingError,
+    errors.RetrieverTimeoutError,
+    errors.ContextTimeoutError,
 )
 # The timeout of a context may be as long.
 ASSEMBLY_SECONDS = 3_600.0
@@ -179,7 +156,7 @@ class RecordVerbs(Verbs):
         "/v1/contexts/by-provenance",
         scope="records",
         operation="find_contexts",
-        raises=(UnknownNameError,),
+        raises=(errors.UnknownNameError,),
         applies_limits=True,
     )
     async def find(

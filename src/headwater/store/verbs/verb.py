@@ -335,9 +335,14 @@ verb = Verb
 _DECLARED: dict[Callable[..., Any], Verb] = {}
 
 
-async def run(declared: Verb, group: Verbs, arguments: Arguments) -> Any:
+async def run(verb: Verb, group: Verbs, arguments: Arguments) -> Any:
     """Run a verb of a group."""
-    return await group._executor.run(declared, group, arguments)  # noqa: SLF001 - of this module
+    return await group._executor.run(verb, group, arguments)  # noqa: SLF001 - of this module
+
+
+def declared(method: Callable[..., Any]) -> Verb:
+    """Return the declaration of a method that is a verb."""
+    return _DECLARED[method]
 
 
 def verbs_of(group: type[Verbs]) -> list[Verb]:
