@@ -11,7 +11,7 @@ from headwater.client.events import EventCalls, PublishCalls
 from headwater.client.features import FeatureCalls, HistoryCalls
 from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import FailedEvent, Publisher, PublisherOptions
-from headwater.client.server import Request, Server
+from headwater.client.server import Request, Server, ServerVerbs
 from headwater.core.clock import SystemClock
 from headwater.errors import ConfigError
 from headwater.model.callers import CallerReport
@@ -24,12 +24,8 @@ from headwater.store.verbs.admin import AdminVerbs
 from headwater.store.verbs.store import StoreVerbs
 
 
-class ServerAdmin(AdminVerbs):
+class ServerAdmin(ServerVerbs, AdminVerbs):
     """``client.admin``: the verbs of ``store.admin``, and those of the server itself."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
-        self._server = server
 
     async def is_alive(self) -> bool:
         """Return True if the server answers; raise ServerUnreachableError otherwise.
@@ -120,7 +116,7 @@ class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, StoreVerbs):
         # A key of the settings belongs to their server, if they name one.
         is_other = url and defaults.url and url.rstrip("/") != defaults.url.rstrip("/")
         own_key = "" if is_other else defaults.key
-        self._server = Server(
+        server = Server(
             url or defaults.url,
             own_key if key is None else key,
             defaults.timeout if timeout is None else timeout,
@@ -128,12 +124,12 @@ class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, StoreVerbs):
             self.clock,
             transport,
         )
-        super().__init__(self._server)
-        self.bus = EventCalls(self._server)
-        self.records = RecordCalls(self._server, self.settings)
-        self.indexes = IndexCalls(self._server)
-        self.history = HistoryCalls(self._server)
-        self.admin = ServerAdmin(self._server)
+        super().__init__(server)
+        self.bus = EventCalls(server)
+        self.records = RecordCalls(server, self.settings)
+        self.indexes = IndexCalls(server)
+        self.history = HistoryCalls(server)
+        self.admin = ServerAdmin(server)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self.url}>"

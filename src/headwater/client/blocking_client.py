@@ -27,15 +27,15 @@ def iterating(
     @wraps(verb)
     def call(self: Blocking[V], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         pages = verb(self._verbs, *args, **kwargs)
-        while (found := self._loop.run(_next(pages))) is not None:
-            yield found[0]
+        while (item := self._loop.run(_next(pages))) is not None:
+            yield item[0]
 
     return call
 
 
-async def _next(found: AsyncIterator[T]) -> tuple[T] | None:
-    async for each in found:
-        return (each,)
+async def _next(items: AsyncIterator[T]) -> tuple[T] | None:
+    async for item in items:
+        return (item,)
     return None
 
 

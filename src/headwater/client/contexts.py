@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Unpack
 
-from headwater.client.server import Server, sending
+from headwater.client.server import Server, ServerVerbs, sending
 from headwater.core.json_values import plain
 from headwater.errors import UnknownContextError
 from headwater.model.contexts import (
@@ -31,7 +31,7 @@ from headwater.store.verbs.contexts import ContextVerbs
 from headwater.store.verbs.records import RecordVerbs, SoughtContexts
 
 
-class RecordCalls(RecordVerbs):
+class RecordCalls(ServerVerbs, RecordVerbs):
     """``client.records``: search, explain, verify and compare recorded contexts.
 
     ``verify`` and ``diff`` download the records and work on them here, with the signing keys of the
@@ -40,7 +40,6 @@ class RecordCalls(RecordVerbs):
 
     def __init__(self, server: Server, settings: Settings) -> None:
         super().__init__(server)
-        self._server = server
         self._settings = settings
 
     @sending(RecordVerbs.get)
@@ -84,16 +83,16 @@ class RecordCalls(RecordVerbs):
 
     @sending(RecordVerbs.inner)
     async def inner(self, ref: str) -> list[Record]:
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         waiting = [*inner_contexts(await self.get(ref))]
         while waiting:
             context_id = waiting.pop(0).context_id
-            if context_id in found:
+            if context_id in records:
                 continue
             with suppress(UnknownContextError):  # it was pruned, or is not for this key
-                found[context_id] = await self.get(context_id)
-                waiting += inner_contexts(found[context_id])
-        return list(found.values())
+                records[context_id] = await self.get(context_id)
+                waiting += inner_contexts(records[context_id])
+        return list(records.values())
 
 
 async def all_contexts(
@@ -110,10 +109,9 @@ async def all_contexts(
             return
 
 
-class ContextCalls(ContextVerbs):
+class ContextCalls(ServerVerbs, ContextVerbs):
     """The part of a client that assembles contexts and reads recorded ones."""
 
-    _server: Server
     records: RecordCalls
 
     @sending(ContextVerbs.assemble)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from headwater.client.server import Request, Server, sending
+from headwater.client.server import Request, Server, ServerVerbs, sending
 from headwater.core.clock import Clock
 from headwater.errors import CallerLimitError, EventConflict, EventConflictError, EventError
 from headwater.model.events import (
@@ -28,16 +28,12 @@ LARGEST_BODY = 512 * 1024
 _MOST_EVENTS = 1_000
 
 
-class EventCalls(EventVerbs):
+class EventCalls(ServerVerbs, EventVerbs):
     """``client.bus``: publish events that were built beforehand, and read the log of events.
 
     Every event has an id, so a request whose outcome is unknown is sent again, and an event counts
     once.
     """
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
-        self._server = server
 
     @sending(EventVerbs.publish_many)
     async def publish_many(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from headwater.client.server import Server, sending
+from headwater.client.server import Server, ServerVerbs, sending
 from headwater.declarations.feature_handles import (
     Feature,
     FeatureRef,
@@ -36,10 +36,8 @@ Id = TypeVar("Id", str, int)
 _VALUES_AT_ONCE = 5_000
 
 
-class FeatureCalls(FeatureVerbs):
+class FeatureCalls(ServerVerbs, FeatureVerbs):
     """The part of a client that reads feature values."""
-
-    _server: Server
 
     @sending(FeatureVerbs.get_feature)
     async def get_feature(self, name: FeatureRef, entity_id: str | int) -> Any:
@@ -95,12 +93,8 @@ class FeatureCalls(FeatureVerbs):
         return await _tables(self._server).read(**given)
 
 
-class HistoryCalls(HistoryVerbs):
+class HistoryCalls(ServerVerbs, HistoryVerbs):
     """``client.history``: import feature tables, export history to files."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
-        self._server = server
 
     @sending(HistoryVerbs.import_file)
     async def import_file(self, **given: Any) -> ImportReport:

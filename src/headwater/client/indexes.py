@@ -8,7 +8,7 @@ from tempfile import NamedTemporaryFile
 
 import msgspec
 
-from headwater.client.server import Server, sending
+from headwater.client.server import ServerVerbs, sending
 from headwater.core.codec import encode_custom
 from headwater.declarations.indexes import IndexRef, index_name
 from headwater.model.indexes import (
@@ -28,12 +28,8 @@ from headwater.store.verbs.indexes import IndexVerbs
 _BYTES_AT_ONCE = 500_000
 
 
-class IndexCalls(IndexVerbs):
+class IndexCalls(ServerVerbs, IndexVerbs):
     """``client.indexes``: load, describe, rebuild and drop indexes."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
-        self._server = server
 
     @sending(IndexVerbs.load)
     async def load(

@@ -11,7 +11,7 @@ from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
 from types import NoneType
-from typing import Any, BinaryIO, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, BinaryIO, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
@@ -326,6 +326,14 @@ class Server:
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()
+
+
+class ServerVerbs(Verbs):
+    """Verbs of a client that send requests of their own."""
+
+    @property
+    def _server(self) -> Server:
+        return cast("Server", self._executor)
 
 
 def sending(

@@ -200,10 +200,10 @@ def _entities(declared: StoreListing, names: Sequence[str]) -> list[EntityDef]:
     for name in names:
         if name not in features:
             raise UnknownNameError("feature", name, features)
-    used = [entities[entity] for entity in dict.fromkeys(features[name] for name in names)]
+    listed = [entities[entity] for entity in dict.fromkeys(features[name] for name in names)]
     return [
-        EntityDef(each.name, each.id_field, int if each.id_type == "int" else str, _AT_THE_SERVER)
-        for each in used
+        EntityDef(used.name, used.id_field, int if used.id_type == "int" else str, _AT_THE_SERVER)
+        for used in listed
     ]
 
 

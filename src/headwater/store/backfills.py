@@ -98,7 +98,7 @@ class Backfills:
         state = await engine.catalog.change(
             lambda state: switched(state, name, declared, version, now)
         )
-        served, previous = (_served(each, name, declared) for each in (state, before))
+        served, previous = (_served(catalog, name, declared) for catalog in (state, before))
         await remove_folder(engine, served)
         return SwitchReport(name, served.number, previous.number)
 

@@ -167,9 +167,9 @@ def card_of(
     )
 
 
-def _neighbours(graph: Graph, found: Mapping[str, FoundIn]) -> list[Neighbour]:
+def _neighbours(graph: Graph, places: Mapping[str, FoundIn]) -> list[Neighbour]:
     return [
-        Neighbour(node=node, found_in=found[node.id]) for node in graph.nodes if node.id in found
+        Neighbour(node=node, found_in=places[node.id]) for node in graph.nodes if node.id in places
     ]
 
 
@@ -180,10 +180,10 @@ def _reachable(start: str, steps: Iterable[tuple[str, str]]) -> int:
         following.setdefault(source, []).append(target)
     seen, waiting = {start}, [start]
     while waiting:
-        for each in following.get(waiting.pop(), ()):
-            if each not in seen:
-                seen.add(each)
-                waiting.append(each)
+        for node in following.get(waiting.pop(), ()):
+            if node not in seen:
+                seen.add(node)
+                waiting.append(node)
     return len(seen) - 1
 
 

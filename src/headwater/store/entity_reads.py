@@ -44,8 +44,8 @@ async def read_entity(
     ]
     reader = (await runtime.open()).reader
     reads = await asyncio.gather(
-        _read_stored(reader, [each.name for each in features if each.stored], text_id),
-        *(_read(reader, [each.name], text_id) for each in features if not each.stored),
+        _read_stored(reader, [feature.name for feature in features if feature.stored], text_id),
+        *(_read(reader, [feature.name], text_id) for feature in features if not feature.stored),
     )
     outcomes: Outcomes = {name: outcome for read in reads for name, outcome in read.items()}
     now, values = runtime.scope_clock.now(), []

@@ -70,26 +70,26 @@ async def find(runtime: Runtime, text: str, limit: int, caller: Caller | None) -
             f"the text to find has {len(text)} characters; give 1 to {LONGEST_TEXT}"
         )
     names = visible_names(runtime.registry, caller)
-    found, unavailable = declarations_like(runtime.registry, text, names), []
+    matches, unavailable = declarations_like(runtime.registry, text, names), []
     for kind, (scope, lookup) in _LOOKUPS.items():
         if caller is None or caller.may(scope):
             try:
-                found += await lookup(runtime, text, names)
+                matches += await lookup(runtime, text, names)
             except BackendError:
                 unavailable.append(kind)
-    found.sort(key=lambda each: (_MATCHES.index(each.match), len(each.name)))
-    return FoundPage(found=found[:limit], unavailable=unavailable)
+    matches.sort(key=lambda found: (_MATCHES.index(found.match), len(found.name)))
+    return FoundPage(found=matches[:limit], unavailable=unavailable)
 
 
 def declarations_like(registry: Registry, text: str, names: VisibleNames) -> list[Found]:
     """Return the declarations whose names match; if there are none, the most similar one."""
-    found = [
+    matches = [
         _declaration(registry, kind, name, match)
         for kind in _KINDS
         for name in names[kind]
         if (match := match_of(name, text)) is not None
     ]
-    return found or [
+    return matches or [
         _declaration(registry, kind, name, "similar")
         for kind in _KINDS
         if (name := closest(text, names[kind])) is not None
@@ -133,7 +133,7 @@ def _declaration(registry: Registry, kind: DeclarationKind, name: str, match: Ma
 async def _entity_ids(runtime: Runtime, text: str, names: VisibleNames) -> list[Found]:
     """Return the entities with exactly this id that have values."""
     limited = limited_caller()
-    wanted: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for name in names["entity"][:_MOST_LOOKUPS]:
         try:
             text_id = runtime.registry.entity(name).text_id(text)
@@ -141,12 +141,12 @@ async def _entity_ids(runtime: Runtime, text: str, names: VisibleNames) -> list[
                 limited.check_entity(name, text_id)
         except (InvalidInputError, CallerLimitError):
             continue
-        wanted[name] = text_id
+        ids[name] = text_id
     online = (await runtime.open()).backends.online
-    cells = await asyncio.gather(*(online.get(name, [each]) for name, each in wanted.items()))
+    cells = await asyncio.gather(*(online.get(name, [text_id]) for name, text_id in ids.items()))
     return [
-        Found(kind="entity_id", name=wanted[name], match="exact", entity=name)
-        for name, (stored,) in zip(wanted, cells, strict=True)
+        Found(kind="entity_id", name=ids[name], match="exact", entity=name)
+        for name, (stored,) in zip(ids, cells, strict=True)
         if stored
     ]
 
@@ -157,13 +157,13 @@ async def _records(runtime: Runtime, text: str, _: VisibleNames) -> list[Found]:
     return [
         Found(
             kind="record",
-            name=each.context_id,
-            match="exact" if spelled(text) in (each.context_id, each.record_hash) else "prefix",
-            context=each.name,
-            record_hash=each.record_hash,
-            created_at=each.created_at,
+            name=record.context_id,
+            match="exact" if spelled(text) in (record.context_id, record.record_hash) else "prefix",
+            context=record.name,
+            record_hash=record.record_hash,
+            created_at=record.created_at,
         )
-        for each in await recorded.beginning(text, _MOST_RECORDS)
+        for record in await recorded.beginning(text, _MOST_RECORDS)
     ]
 
 
@@ -178,8 +178,8 @@ async def _documents(runtime: Runtime, text: str, names: VisibleNames) -> list[F
     stored = await asyncio.gather(*(vectors.documents(name, [document]) for name in indexes))
     return [
         Found(kind="document", name=document, match="exact", index=name)
-        for name, found in zip(indexes, stored, strict=True)
-        if document in found
+        for name, documents in zip(indexes, stored, strict=True)
+        if document in documents
     ]
 
 

@@ -125,10 +125,10 @@ def _requested(registry: Registry, features: Sequence[FeatureRef]) -> list[Featu
     twice = [name for number, name in enumerate(names) if name in names[:number]]
     if twice:
         raise InvalidInputError(f"feature {twice[0]!r} is named twice; name it once")
-    found = [registry.feature(name) for name in names]
-    for feature in found:
+    definitions = [registry.feature(name) for name in names]
+    for feature in definitions:
         feature.check_stored()
-    return found
+    return definitions
 
 
 async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
