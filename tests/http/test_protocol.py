@@ -12,7 +12,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.declarations.runtime import runtime_of
-from headwater.http.server.connections import ConnectionDeadline, Phase, TimeLimits
+from headwater.http.server.web_server import ConnectionDeadline, Phase, TimeLimits
 from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 
 BODY = b'{"entity_id": "u1"}'

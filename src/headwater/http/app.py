@@ -156,9 +156,9 @@ class App(Router):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path = quoted_path(scope)
-            found = self.tree.find(path)
-            if found is not None:
-                await self._serve(found, path, scope, receive, send)
+            match = self.tree.find(path)
+            if match is not None:
+                await self._serve(match, path, scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
 
@@ -171,7 +171,7 @@ class App(Router):
 
     async def _answer(
         self,
-        found: tuple[Resource, list[str]],
+        match: tuple[Resource, list[str]],
         path: str,
         scope: Scope,
         receive: Receive,
@@ -179,7 +179,7 @@ class App(Router):
     ) -> None:
         """Answer a request and record it."""
         began = time.perf_counter()
-        resource, parameters = found
+        resource, parameters = match
         method: str = scope["method"]
         request_id = self._ids.of(scope["headers"])
         before = current_caller()

@@ -156,7 +156,7 @@ def _as_text(parameter: Parameter, shortest: int) -> Parameter:
     """Return a parameter as text if it needs no checks, so that it is not converted."""
     kind, *checks = get_args(parameter.kind) or (parameter.kind,)
     has_checks = any(
-        (each.min_length or 0) > shortest or each.max_length or each.pattern for each in checks
+        (check.min_length or 0) > shortest or check.max_length or check.pattern for check in checks
     )
     return parameter if has_checks or kind is not str else parameter._replace(kind=str)
 
@@ -183,8 +183,8 @@ class Endpoint:
         self._accepts = route.accepts
         self._is_file = signature.body is UploadedFile
         self._max_body: int = getattr(settings, route.max_bytes)
-        self._path = tuple(_as_text(each, shortest=1) for each in signature.path)
-        self._query = {each.name: _as_text(each, shortest=0) for each in signature.query}
+        self._path = tuple(_as_text(parameter, shortest=1) for parameter in signature.path)
+        self._query = {field.name: _as_text(field, shortest=0) for field in signature.query}
         self._required = frozenset(p.name for p in signature.query if p.required)
         self._has_body = signature.body is not None
         self._headers = signature.headers
@@ -300,8 +300,7 @@ class RouteTree:
 
     def _find_below(self, path: str) -> tuple[Resource, list[str]] | None:
         """Return the resource of all paths below one, and the rest of the path."""
-        return next(
-            ((each, [path[len(root) :]]) for root, each in self._below.items()
-             if path.startswith(root)),
-            None,
-        )  # fmt: skip
+        for root, resource in self._below.items():
+            if path.startswith(root):
+                return resource, [path[len(root) :]]
+        return None
