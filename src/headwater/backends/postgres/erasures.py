@@ -26,6 +26,12 @@ _ADD = f"INSERT INTO _erasures ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5) ON CONFL
 _LAST = "SELECT coalesce(max(revision), 0) FROM _erasures"
 # Waits for the records that are being added, and makes later ones see what is added here.
 _LOCK_RECORDS = "LOCK TABLE _records IN SHARE ROW EXCLUSIVE MODE"
+# Copies may arrive in any order.
+_SAVE_CATALOG = """
+INSERT INTO _catalog (revision, state) VALUES ($1, $2) ON CONFLICT (only_row)
+DO UPDATE SET revision = excluded.revision, state = excluded.state
+WHERE _catalog.revision < excluded.revision
+"""
 
 
 class PostgresErasures:
@@ -93,14 +99,6 @@ async def _add(connection: Connection, tombstone: Tombstone) -> None:
     )
 
 
-# Copies may arrive in any order.
-_SAVE = """
-INSERT INTO _catalog (revision, state) VALUES ($1, $2) ON CONFLICT (only_row)
-DO UPDATE SET revision = excluded.revision, state = excluded.state
-WHERE _catalog.revision < excluded.revision
-"""
-
-
 class CatalogCopy:
     """The newest catalog that was copied; the store whose history this is alone may change it."""
 
@@ -118,7 +116,7 @@ class CatalogCopy:
         async def save(connection: Connection) -> None:
             async with connection.transaction():
                 await self._store.hold(connection, store_id)
-                await connection.execute(_SAVE, *row)
+                await connection.execute(_SAVE_CATALOG, *row)
 
         await self._postgres.run(save)
 

@@ -28,6 +28,7 @@ _ADD = """
 INSERT INTO erasures (digest, erased_at, position, may_return)
 VALUES (?, ?, coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), ?)
 """
+_REVISION = "SELECT revision FROM catalog"
 
 
 class SqliteErasures:
@@ -85,9 +86,6 @@ class SqliteErasures:
 def _secret(db: sqlite3.Connection) -> bytes:
     ((secret,),) = db.execute(_SECRET)
     return bytes.fromhex(secret)
-
-
-_REVISION = "SELECT revision FROM catalog"
 
 
 class SqliteCatalog:

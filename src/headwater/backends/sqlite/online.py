@@ -102,10 +102,10 @@ class SqliteOnlineStore:
             sql, ids = _UNHANDLED_OF_ONE, entity_ids[0]
         else:
             sql, ids = _UNHANDLED, msgspec.json.encode(entity_ids).decode()
-        found: dict[str, frozenset[str]] = {}
+        unhandled: dict[str, frozenset[str]] = {}
         for entity_id, series in self._home.read(sql, {"ids": ids, "group": self._group}):
-            found[entity_id] = found.get(entity_id, _NONE) | {series}
-        return found
+            unhandled[entity_id] = unhandled.get(entity_id, _NONE) | {series}
+        return unhandled
 
     async def get_state(self, key: EntityKey) -> EntityState:
         rows = self._home.read(_VERSIONED, key)

@@ -33,7 +33,9 @@ from headwater.ports import AuditQuery, RecordQuery, StoredRecord, is_storable
 _ALL = StoredRecord.__struct_fields__
 _RECORDS = f"records ({', '.join(_ALL)})"
 _KEYS = "waiting_keys (key, created_at, context_id)"
-_KNOWN = "SELECT context_id, record_hash FROM records WHERE context_id = ? OR record_hash = ?"
+_SAME_ID_OR_HASH = (
+    "SELECT context_id, record_hash FROM records WHERE context_id = ? OR record_hash = ?"
+)
 # The keys determine the order, so that only listed records are read. The newest keys are still in
 # waiting_keys.
 _FIND = f"""
@@ -260,7 +262,7 @@ def _append(erasures: SqliteErasures, items: Sequence[_Append], db: sqlite3.Conn
 
 def _check_same(db: sqlite3.Connection, record: StoredRecord) -> None:
     identity = (record.context_id, record.record_hash)
-    for context_id, record_hash in db.execute(_KNOWN, identity).fetchall():
+    for context_id, record_hash in db.execute(_SAME_ID_OR_HASH, identity).fetchall():
         if (context_id, record_hash) != identity:
             raise ImmutableRecordError(context_id, record_hash, record.record_hash)
 

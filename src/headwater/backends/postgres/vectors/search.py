@@ -207,12 +207,12 @@ def _found(rows: list[asyncpg.Record]) -> list[asyncpg.Record]:
     return sorted((row for row in rows if row[_ID] is not None), key=_RANK)
 
 
-def _hits(rows: Sequence[asyncpg.Record], query: VectorQuery, found: Sequence[Hit]) -> Hits:
+def _hits(rows: Sequence[asyncpg.Record], query: VectorQuery, hits: Sequence[Hit]) -> Hits:
     changed_at = rows[0]["changed_at"] if rows else 0
     least = query.min_score
     return Hits(
         changed_at if query.as_of is None else min(changed_at, query.as_of),
-        [hit for hit in found if least is None or hit.score >= least],
+        [hit for hit in hits if least is None or hit.score >= least],
         is_active=bool(rows) and rows[0]["is_active"],
     )
 

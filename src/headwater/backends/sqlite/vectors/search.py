@@ -245,7 +245,7 @@ def _holding(home: Home, index_id: int, compare: Compare, lowest: int, size: int
 def nearest_vectors(
     blocks: VectorBlocks,
     view: ColumnsView,
-    wanted: NDArray[np.float32],
+    vector: NDArray[np.float32],
     searched: NDArray[np.bool_] | None,
     limit: int,
 ) -> Candidates:
@@ -256,14 +256,14 @@ def nearest_vectors(
         part = None if searched is None else np.flatnonzero(searched[start:stop])
         if part is not None and not len(part):
             continue
-        scores = _products(blocks.vectors(start, stop, view), wanted, part)
+        scores = _products(blocks.vectors(start, stop, view), vector, part)
         if least == -np.inf:
             least = _reached(scores, limit) - _MARGIN
         near = np.flatnonzero(scores >= least)
         if len(near):
             positions = (near if part is None else part[near]) + start
             best, least = _merged(best, Candidates(positions, scores[near]), limit, least)
-    return Candidates(best.positions, _exact_scores(blocks, view, wanted, best.positions))
+    return Candidates(best.positions, _exact_scores(blocks, view, vector, best.positions))
 
 
 def _reached(scores: NDArray[np.float32], limit: int) -> float:
@@ -280,14 +280,14 @@ def _reached(scores: NDArray[np.float32], limit: int) -> float:
 
 
 def _products(
-    vectors: NDArray[np.float32], wanted: NDArray[np.float32], part: Integers | None
+    vectors: NDArray[np.float32], vector: NDArray[np.float32], part: Integers | None
 ) -> NDArray[np.float32]:
     """Return the products of the vectors of a block, or of a part of them, with another one."""
     if part is None:
-        return vectors @ wanted
+        return vectors @ vector
     if len(part) * _SPARSE < len(vectors):
-        return vectors[part] @ wanted
-    return (vectors @ wanted)[part]
+        return vectors[part] @ vector
+    return (vectors @ vector)[part]
 
 
 def _merged(
@@ -304,11 +304,11 @@ def _merged(
 
 
 def _exact_scores(
-    blocks: VectorBlocks, view: ColumnsView, wanted: NDArray[np.float32], positions: Integers
+    blocks: VectorBlocks, view: ColumnsView, vector: NDArray[np.float32], positions: Integers
 ) -> Scores:
     """Return the products of some vectors in double precision, each summed in the same way."""
     scores = np.empty(len(positions))
-    exact = wanted.astype(np.float64)
+    exact = vector.astype(np.float64)
     size = len(view.valid_from)
     for start in {position // blocks.rows * blocks.rows for position in positions.tolist()}:
         stop = min(start + blocks.rows, size)
@@ -319,10 +319,10 @@ def _exact_scores(
 
 
 def read_hits(
-    home: Home, query: VectorQuery, state: GenerationState, found: Candidates
+    home: Home, query: VectorQuery, state: GenerationState, candidates: Candidates
 ) -> list[Hit] | None:
     """Return the best hits, best first; None if chunks were removed during the search."""
-    scores = _best(home, query, state, found)
+    scores = _best(home, query, state, candidates)
     ids = _json([*scores])
     embeddings = dict(home.read(_EMBEDDINGS, (ids,))) if query.with_embeddings else {}
     hits = [
@@ -341,10 +341,10 @@ def read_hits(
 
 
 def _best(
-    home: Home, query: VectorQuery, state: GenerationState, found: Candidates
+    home: Home, query: VectorQuery, state: GenerationState, candidates: Candidates
 ) -> dict[int, float]:
     """Return the ids and scores of the best candidates; of equal ones, by chunk id."""
-    positions, scores = found
+    positions, scores = candidates
     if query.min_score is not None:
         enough = scores >= query.min_score
         positions, scores = positions[enough], scores[enough]
