@@ -144,23 +144,20 @@ def output_facts(fitted: Fitted) -> dict[str, Any]:
     }
 
 
-def item_facts(choice: Choice) -> dict[str, Any]:
-    """Return the fields of an item that a fit decides."""
-    facts = asdict(choice)
-    if choice.decision != "truncated":
-        facts["emitted"] = None
-    return facts
-
-
 def _item(item: ContextItem, choice: Choice) -> crs.Item:
     return crs.Item(
         content=item.content,
+        emitted=choice.emitted if choice.decision == "truncated" else None,
         priority=item.priority,
         required=item.required,
         truncate=item.truncate,
         section=item.section,
         source=_source(item),
-        **item_facts(choice),
+        tokens=choice.tokens,
+        emitted_tokens=choice.emitted_tokens,
+        decision=choice.decision,
+        reason=choice.reason,
+        short_by=choice.short_by,
     )
 
 
@@ -230,9 +227,10 @@ def recorded_value(value: Any) -> Any:
     A feature may have any type that JSON can express; a record restores fewer types.
     """
     json_form = msgspec.to_builtins(value, builtin_types=_RECORDED_TYPES, enc_hook=encode_custom)
-    with suppress(RecordValueError):
-        if json_form != value and from_tagged(to_tagged(value)) == value:
-            return value
+    if json_form != value:
+        with suppress(RecordValueError):
+            if from_tagged(to_tagged(value)) == value:
+                return value
     return json_form
 
 

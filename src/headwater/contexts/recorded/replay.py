@@ -18,11 +18,11 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 from msgspec.inspect import DataclassType, StructType, is_struct_type, type_info
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
-from headwater.contexts.record_builder import item_facts, output_facts
+from headwater.contexts.record_builder import output_facts
 from headwater.contexts.recorded.verification import decode_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
@@ -106,8 +106,14 @@ def reassemble(core: Core, tokenizer_version: str) -> Replay:
 
 def _with_fit(core: Core, fitted: Fitted) -> Core:
     """Return the core with the decisions of another fit."""
-    decided = zip(core.items, fitted.choices, strict=True)
-    items = tuple(replace(item, **item_facts(choice)) for item, choice in decided)
+    decided = [
+        (item, choice.decision == "truncated", asdict(choice))
+        for item, choice in zip(core.items, fitted.choices, strict=True)
+    ]
+    items = tuple(
+        replace(item, **facts | {"emitted": facts["emitted"] if is_cut else None})
+        for item, is_cut, facts in decided
+    )
     new_hash = content_hash(fitted.content)
     output = replace(core.output, content_hash=new_hash, **output_facts(fitted))
     return replace(core, items=items, output=output)
