@@ -14,6 +14,7 @@ from headwater import ContextItem, ServiceEvent, context, feature, retriever
 from headwater.declarations.contexts import ContextFunction
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError, ReplayWriteError
+from headwater.model.callers import Caller, ScopeError, current_caller, set_caller
 from headwater.model.contexts import Mode
 from headwater.testing import ManualClock
 from tests.contexts.recorded.shop import Shop
@@ -27,6 +28,21 @@ async def kept(shop: Shop) -> int:
 
 async def waiting(shop: Shop) -> int:
     return sum(part.waiting for part in await shop.store.admin.lag())
+
+
+@pytest.mark.parametrize("mode", RUNS_AGAIN)
+async def test_a_caller_without_the_scope_of_an_assembly_runs_no_function_again(
+    shop: Shop, mode: Mode
+) -> None:
+    made = await shop.asks()
+    before = current_caller()
+    set_caller(Caller("reader", frozenset({"records"})))
+    try:
+        with pytest.raises(ScopeError, match="'reader' does not have the scope 'assemble'"):
+            await shop.store.replay(made.context_id, mode)
+        assert (await shop.store.replay(made.context_id, "reassemble")).matches is True
+    finally:
+        set_caller(before)
 
 
 # Reads
