@@ -1,20 +1,26 @@
-"""One value over time: the rows of history of one feature and one entity."""
+"""One value over time: its rows of history, and the events behind them."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from headwater.core.clock import MICROSECOND
+from headwater.core.sql_literals import text, texts
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import track_source
 from headwater.features.caller_limits import limited_caller
 from headwater.features.services import Services
-from headwater.history.causes import MOST_CAUSES, CausedRow, events_behind
-from headwater.model.features import HistoricalValue
+from headwater.model.features import CauseEvent, HistoricalValue
+from headwater.ports import HistoryRow, OfflineStore
 
 MOST_ROWS = 10_000
+MOST_CAUSES = 1_000
+
+NOT_EVENTS = frozenset({"set", "computed", "served"})
+"""The causes of values that are not the ids of events."""
 
 
 class ValuePage(NamedTuple):
@@ -22,6 +28,13 @@ class ValuePage(NamedTuple):
 
     values: list[HistoricalValue]
     next_end: datetime | None
+
+
+class CausedRow(NamedTuple):
+    """A row of history and its entity."""
+
+    entity_id: str
+    row: HistoryRow
 
 
 class ValueHistory:
@@ -127,3 +140,37 @@ def check_has_past(feature: FeatureDef) -> None:
             "declare it with log=True to keep the values that are served from now on, or with "
             "derived=True if it depends on nothing but the features that it reads"
         )
+
+
+async def events_behind(
+    offline: OfflineStore, rows: Sequence[CausedRow], event_types: Collection[str]
+) -> list[CauseEvent | None]:
+    """Return the event that caused each row of history, or None if the log does not have it.
+
+    A value is as of the timestamp of its event, so the index of the log on types and timestamps
+    finds the event. Of several entities with the same event id, that of the row comes first: a
+    handler may also write values of another entity.
+    """
+    caused = [written for written in rows if written.row.cause not in NOT_EVENTS]
+    if not caused or not event_types:
+        return [None] * len(rows)
+    moments = sorted({written.row.as_of.astimezone(UTC) for written in caused})
+    timestamps = ", ".join(f"TIMESTAMPTZ {text(moment.isoformat())}" for moment in moments)
+    answer = await offline.query(
+        'SELECT entity_id, event_id, event_type, "timestamp", received_at FROM events '
+        f"WHERE event_type IN ({texts(sorted(event_types))}) "
+        f'AND "timestamp" IN ({timestamps}) '
+        f"AND event_id IN ({texts(sorted({written.row.cause for written in caused}))}) "
+        f"ORDER BY entity_id IN ({texts(sorted({written.entity_id for written in caused}))}) DESC "
+        f"LIMIT {2 * len(caused)}",
+        {},
+    )
+    events: dict[tuple[str, datetime], dict[str, CauseEvent]] = {}
+    for entity_id, *fields in answer.rows:
+        event = CauseEvent(*fields)
+        events.setdefault((event.event_id, event.timestamp), {})[entity_id] = event
+    behind = (events.get((written.row.cause, written.row.as_of), {}) for written in rows)
+    return [
+        of_entity.get(written.entity_id) or next(iter(of_entity.values()), None)
+        for written, of_entity in zip(rows, behind, strict=True)
+    ]

@@ -26,7 +26,7 @@ from headwater.features.caller_limits import limited_caller, requesting_caller
 from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.history.backfill.steps import KEPT_FRESH
-from headwater.history.causes import CausedRow, events_behind
+from headwater.history.one_value import CausedRow, events_behind
 from headwater.model.catalog import CatalogEntry, CatalogState
 from headwater.model.contexts import (
     ContextCauses,

@@ -20,7 +20,8 @@ class HeldPartitions:
 
     def __init__(self) -> None:
         self._worker = ""
-        self._waiting = WaitingReports()
+        self._only_there: list[str] | None = None
+        """The features that only other workers declare, while this one waits because of them."""
         self._claiming = asyncio.Lock()
         self._unanswered: Collection[int] = ()
         self._alive_until = 0.0
@@ -95,8 +96,9 @@ class HeldPartitions:
         await versions.note_current(await leases.current_set(self._worker))
         if not is_noted:
             self.changed.set()
-        here, is_waiting = versions.run_set.declared, self._worker not in living
-        await self._waiting.report(engine, self._worker, here, is_waiting=is_waiting)
+        is_waiting = self._worker not in living
+        if is_waiting != (self._only_there is not None):
+            await self._report(engine, versions.run_set.declared, is_waiting=is_waiting)
         # One partition more than the entities' carries the ticks of SQL features.
         partitions = 0 if versions.other_code else bus.partitions + 1
         assigned = self.assigned = assigned_partitions(self._worker, living, partitions)
@@ -120,6 +122,29 @@ class HeldPartitions:
                 self.lanes[lease.partition] = Lane(lease, size, is_joined=is_joined)
             self._unanswered = ()
             self.changed.set()
+
+    async def _report(self, engine: Engine, here: frozenset[str], *, is_waiting: bool) -> None:
+        """Log that the worker waits because others declare more features, or that it resumes."""
+        if not is_waiting:
+            log.warning(
+                "worker resumes: no others declare more features",
+                worker=self._worker,
+                not_run=self._only_there,
+            )
+            self._only_there = None
+            return
+        there = await engine.backends.leases.current_set(self._worker)
+        ours, theirs = {*map(without_code, here)}, {*map(without_code, there)}
+        changed = ours & {without_code(declaration) for declaration in there - here}
+        self._only_there = sorted(
+            {*theirs - ours, *(f"{declaration} (other code)" for declaration in changed)}
+        )
+        # A feature that only this worker declares is not run while it waits.
+        names = {"only_there": self._only_there, "only_here": sorted(ours - theirs)}
+        if names["only_here"]:
+            log.warning("worker waits: others declare more features", worker=self._worker, **names)
+        else:
+            log.info("worker waits: others declare more features", worker=self._worker, **names)
 
     async def release(self, engine: Engine, lanes: Iterable[Lane]) -> None:
         """Release idle lanes; their next owners may claim them at once."""
@@ -167,37 +192,3 @@ class HeldPartitions:
                 worker=self._worker,
                 error=str(error),
             )
-
-
-class WaitingReports:
-    """Logs that a worker waits because others declare more features, and that it resumes."""
-
-    def __init__(self) -> None:
-        self._only_there: list[str] | None = None
-
-    async def report(
-        self, engine: Engine, worker: str, here: frozenset[str], *, is_waiting: bool
-    ) -> None:
-        """Log it if it has changed."""
-        if is_waiting == (self._only_there is not None):
-            return
-        if not is_waiting:
-            log.warning(
-                "worker resumes: no others declare more features",
-                worker=worker,
-                not_run=self._only_there,
-            )
-            self._only_there = None
-            return
-        there = await engine.backends.leases.current_set(worker)
-        ours, theirs = {*map(without_code, here)}, {*map(without_code, there)}
-        changed = ours & {without_code(declaration) for declaration in there - here}
-        self._only_there = sorted(
-            {*theirs - ours, *(f"{declaration} (other code)" for declaration in changed)}
-        )
-        # A feature that only this worker declares is not run while it waits.
-        names = {"only_there": self._only_there, "only_here": sorted(ours - theirs)}
-        if names["only_here"]:
-            log.warning("worker waits: others declare more features", worker=worker, **names)
-        else:
-            log.info("worker waits: others declare more features", worker=worker, **names)

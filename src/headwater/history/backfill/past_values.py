@@ -14,7 +14,7 @@ from headwater.core.sql_literals import text, texts
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.history.backfill.event_file import StoredEvent
-from headwater.history.causes import NOT_EVENTS
+from headwater.history.one_value import NOT_EVENTS
 from headwater.model.values import Cell
 from headwater.ports import OfflineStore, PastValue, Point
 

@@ -12,8 +12,7 @@ import msgspec
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import quoted
-from headwater.history.causes import MOST_CAUSES
-from headwater.history.one_value import MOST_ROWS
+from headwater.history.one_value import MOST_CAUSES, MOST_ROWS
 from headwater.http.routing.problems import problem_of
 from headwater.http.routing.request_errors import TooManyValuesError
 from headwater.http.routing.route import Route
