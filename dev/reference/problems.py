@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dev.reference.tables import code, table
-from headwater.http.routing.openapi_problems import names_of, problem_help
+from headwater.http.routing.openapi import names_of, problem_help
 from headwater.http.routing.problems import RULES
 from headwater.model.problems import INTERNAL, Rule
 

@@ -13,8 +13,7 @@ from headwater import FeatureStore
 from headwater.http.app import create_app
 from headwater.http.routes.docs_page import page_of
 from headwater.http.routing import request_errors
-from headwater.http.routing.openapi import LINKS, document
-from headwater.http.routing.openapi_problems import names_of, problem_help
+from headwater.http.routing.openapi import LINKS, document, names_of, problem_help
 from headwater.http.routing.problems import RULES
 from headwater.http.routing.request_parsing import Upload, UploadedFile
 from headwater.http.routing.route import signature_of

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from headwater.cli import is_utf8, quote_bytes
-from headwater.cli.commands import Call, declared_store, features_file
+from headwater.cli.commands import CommandCall, declared_store, features_file
 from headwater.cli.output import note
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
@@ -83,7 +83,7 @@ def _fits(value: Any, annotation: Any) -> bool:
 
 
 def hint_at_unknown_names(
-    call: Call,
+    call: CommandCall,
     *,
     feature: str | None = None,
     entity: str | None = None,
@@ -113,7 +113,7 @@ def hint_at_unknown_names(
             note(problems[0])
 
 
-def hint_at_unknown_events(call: Call, events: Iterable[str]) -> None:
+def hint_at_unknown_events(call: CommandCall, events: Iterable[str]) -> None:
     """Print a note for each event type that triggers no feature of the features file."""
     if call.server:
         return

@@ -115,7 +115,7 @@ NO_FILE = FileParameter(None, is_declared=False)
 
 
 @dataclass
-class Call:
+class CommandCall:
     """One run of a command: the store or server that it calls, and how it prints."""
 
     file: Path | None
@@ -263,7 +263,7 @@ class Commands:
 
             def call(*, as_json: bool = False, **given: Any) -> None:
                 file, url, key = (given.pop(name, None) for name in ("file", "url", "key"))
-                function(Call(file, url, key, as_json, source.is_declared), **given)
+                function(CommandCall(file, url, key, as_json, source.is_declared), **given)
 
             _, *own = signature(function, eval_str=True).parameters.values()
             parameters = [_parameter(p, helps.get(p.name)) for p in own]

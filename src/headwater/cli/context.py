@@ -14,7 +14,7 @@ from headwater.cli.commands import (
     STORE,
     AnyStore,
     Before,
-    Call,
+    CommandCall,
     Commands,
     OptionalRef,
     Ref,
@@ -69,7 +69,7 @@ _MARKS = {True: "ok", False: "FAILED", None: "-"}
 
 @context.command(file=DECLARED)
 def assemble(
-    call: Call,
+    call: CommandCall,
     name: str,
     params: list[str] | None = None,
     *,
@@ -119,7 +119,7 @@ def assemble(
 
 
 @context.command(file=DECLARED)
-def declared(call: Call) -> None:
+def declared(call: CommandCall) -> None:
     """List declared contexts and retrievers."""
     listed = call.declarations()
     rows: list[tuple[object, ...]] = [
@@ -155,7 +155,7 @@ def declared(call: Call) -> None:
 
 @context.command()
 def verify(
-    call: Call,
+    call: CommandCall,
     ref: OptionalRef = None,
     *,
     document: Path | None = None,
@@ -193,7 +193,7 @@ def verify(
 
 @context.command()
 def redact(
-    call: Call,
+    call: CommandCall,
     ref: Ref,
     pointers: list[str],
     *,
@@ -244,7 +244,7 @@ def redact(
 
 
 @context.command()
-def show(call: Call, ref: Ref, *, content: bool = False) -> None:
+def show(call: CommandCall, ref: Ref, *, content: bool = False) -> None:
     """Show a context with everything it read.
 
     This includes items, feature values, search results, freshness, cost and text.
@@ -272,7 +272,7 @@ def show(call: Call, ref: Ref, *, content: bool = False) -> None:
 
 @context.command("list")
 def list_contexts(
-    call: Call,
+    call: CommandCall,
     *,
     name: str | None = None,
     freshness_status: FreshnessStatus | None = None,
@@ -309,7 +309,7 @@ def list_contexts(
 
 @context.command()
 def find(
-    call: Call,
+    call: CommandCall,
     *,
     feature: str | None = None,
     entity: str | None = None,
@@ -347,7 +347,7 @@ def find(
 
 @context.command()
 def export(
-    call: Call,
+    call: CommandCall,
     ref: Ref,
     *,
     form: Annotated[Literal["json", "yaml"], typer.Option("--format")] = "json",
@@ -397,7 +397,7 @@ def export(
 
 
 @context.command()
-def diff(call: Call, before: str, after: str) -> None:
+def diff(call: CommandCall, before: str, after: str) -> None:
     """Compare two contexts.
 
     This compares inputs, items, features, search results, rules, tokens and text.
@@ -411,7 +411,7 @@ def diff(call: Call, before: str, after: str) -> None:
 
 
 @context.command(file=DECLARED)
-def replay(call: Call, ref: Ref, *, mode: Mode = "show") -> None:
+def replay(call: CommandCall, ref: Ref, *, mode: Mode = "show") -> None:
     """Assemble a context again. Exit with 1 if it has no text, or reassembling gives another.
 
     Args:

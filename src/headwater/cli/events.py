@@ -20,7 +20,7 @@ from headwater.cli.commands import (
     STORE,
     AnyStore,
     Before,
-    Call,
+    CommandCall,
     Commands,
     Limit,
     Since,
@@ -72,7 +72,7 @@ class InputLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 @events.command()
 def publish(
-    call: Call,
+    call: CommandCall,
     event_type: str,
     entity_id: str | None = None,
     payload: list[str] | None = None,
@@ -142,7 +142,7 @@ def _is_project(file: Path | None) -> bool:
 
 @events.command("list")
 def list_events(
-    call: Call,
+    call: CommandCall,
     *,
     event_type: str | None = None,
     entity_id: str | None = None,
@@ -179,7 +179,7 @@ def list_events(
 
 
 @events.command("show")
-def show_event(call: Call, event_id: str) -> None:
+def show_event(call: CommandCall, event_id: str) -> None:
     """Show an event with its payload and its dead letters.
 
     Entities may use the same event id; then each of their events is shown.
@@ -292,7 +292,7 @@ class Filters(NamedTuple):
 
 @dlq.command("list")
 def list_letters(
-    call: Call,
+    call: CommandCall,
     *,
     feature: OfFeature = None,
     event_type: OfEventType = None,
@@ -324,7 +324,7 @@ def list_letters(
 
 
 @dlq.command("show")
-def show_letter(call: Call, letter_id: str) -> None:
+def show_letter(call: CommandCall, letter_id: str) -> None:
     """Show one dead letter with its event, error and traceback.
 
     Args:
@@ -359,7 +359,7 @@ def show_letter(call: Call, letter_id: str) -> None:
 @dlq.command("redrive", summary="Run dead letters again, each only for the feature that failed.")
 @dlq.command("discard", summary="Delete dead letters, but not their events.")
 def settle(
-    call: Call,
+    call: CommandCall,
     context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", show_default=False)] = None,
     *,

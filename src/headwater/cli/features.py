@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from headwater.cli.commands import DECLARED, AnyStore, Call, Commands, Yes, features_file
+from headwater.cli.commands import DECLARED, AnyStore, CommandCall, Commands, Yes, features_file
 from headwater.cli.output import check_terminal, note, pluralize, print_table, span_text
 from headwater.core.durations import format_duration
 from headwater.declarations.features import FeatureDef
@@ -28,7 +28,7 @@ features = Commands(app, "features", "Read, list, rename and drop features.", fi
 
 
 @features.command()
-def get(call: Call, name: str, entity_ids: list[str]) -> None:
+def get(call: CommandCall, name: str, entity_ids: list[str]) -> None:
     """Read a feature of one or more entities.
 
     Each value is shown with its age and its source.
@@ -77,7 +77,7 @@ def get(call: Call, name: str, entity_ids: list[str]) -> None:
 
 @features.command()
 def history(
-    call: Call,
+    call: CommandCall,
     name: str,
     entity_id: str,
     *,
@@ -108,7 +108,7 @@ def history(
 
 
 @features.command("list")
-def list_features(call: Call) -> None:
+def list_features(call: CommandCall) -> None:
     """List the features of a file, and when each is recomputed."""
     listed = call.declarations()
     plain: list[object] = list(listed.features)
@@ -138,7 +138,7 @@ def list_features(call: Call) -> None:
 
 
 @features.command()
-def versions(call: Call, name: str) -> None:
+def versions(call: CommandCall, name: str) -> None:
     """List the versions of a feature, with the number of their values.
 
     A version begins with a backfill or with a converted type. The series is the name that its
@@ -154,7 +154,7 @@ def versions(call: Call, name: str) -> None:
 
 
 @features.command()
-def rename(call: Call, old: str, new: str) -> None:
+def rename(call: CommandCall, old: str, new: str) -> None:
     """Rename a feature with all its values and its history, while workers run.
 
     Run it before you deploy the new name: processes that declare the old name go on with it.
@@ -175,7 +175,7 @@ def rename(call: Call, old: str, new: str) -> None:
 
 @features.command()
 def drop(
-    call: Call,
+    call: CommandCall,
     name: str,
     *,
     version: Annotated[int | None, typer.Option(metavar="N", min=1)] = None,
@@ -208,11 +208,11 @@ def drop(
         note(f"{_file(call)} still declares {name}: it begins without values.")
 
 
-def _declares(call: Call, name: str) -> bool:
+def _declares(call: CommandCall, name: str) -> bool:
     return name in {feature.name for feature in call.declarations().features}
 
 
-def _file(call: Call) -> str:
+def _file(call: CommandCall) -> str:
     if call.server is None:
         return str(features_file(call.file))
     return f"the features file of {call.server.url}"

@@ -15,7 +15,7 @@ from headwater.cli.commands import (
     DECLARED,
     STORE,
     AnyStore,
-    Call,
+    CommandCall,
     Commands,
     FileParameter,
     Yes,
@@ -99,7 +99,7 @@ Features = Annotated[
 
 
 @history.command(file=STORE)
-def export(call: Call, folder: Path) -> None:
+def export(call: CommandCall, folder: Path) -> None:
     """Write the history of all features to Parquet files; again, add the rows since then.
 
     `headwater history FRAME --exported FOLDER` reads them without loading the database. An export
@@ -117,7 +117,7 @@ def export(call: Call, folder: Path) -> None:
 
 @history.command()
 def read(
-    call: Call,
+    call: CommandCall,
     frame: Path,
     *,
     features: Features,
@@ -161,7 +161,7 @@ def read(
 
 
 def _read_export(
-    call: Call, frame: Path, names: Sequence[str], exported: Path, options: dict[str, Any]
+    call: CommandCall, frame: Path, names: Sequence[str], exported: Path, options: dict[str, Any]
 ) -> Any:
     """Read an export without opening the store, which may be on another machine."""
     if (server := call.server) is not None:
@@ -182,7 +182,7 @@ def _read_export(
 
 @history.command("import")
 def import_(
-    call: Call,
+    call: CommandCall,
     table: Path,
     *,
     features: Features,
@@ -249,7 +249,7 @@ def _names(features: list[str]) -> list[str]:
 
 @backfill.command()
 def run(
-    call: Call,
+    call: CommandCall,
     feature: Feature,
     *,
     since: str | None = None,
@@ -296,7 +296,7 @@ def run(
 
 
 @backfill.command()
-def status(call: Call, feature: Feature) -> None:
+def status(call: CommandCall, feature: Feature) -> None:
     """Show how far the backfill of a feature is, and the events that failed in it."""
     status = call.run(lambda store: store.backfills.status(feature), has_names=True)
 
@@ -325,7 +325,7 @@ def status(call: Call, feature: Feature) -> None:
 
 @backfill.command()
 def compare(
-    call: Call,
+    call: CommandCall,
     feature: Feature,
     *,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of examples.")] = 10,
@@ -369,7 +369,7 @@ def compare(
 
 @backfill.command()
 def switch(
-    call: Call,
+    call: CommandCall,
     feature: Feature,
     *,
     version: Annotated[int | None, typer.Option(min=1)] = None,
@@ -392,7 +392,7 @@ def switch(
 
 
 @backfill.command()
-def cancel(call: Call, feature: Feature, *, yes: Yes = False) -> None:
+def cancel(call: CommandCall, feature: Feature, *, yes: Yes = False) -> None:
     """Give up the backfill of a feature and remove its values; the served version stays."""
     progress = call.run(lambda store: store.backfills.status(feature), has_names=True)
     if not yes:

@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from headwater.cli.arguments import check_utf8, parse_values
-from headwater.cli.commands import DECLARED, AnyStore, Call, Commands, Yes
+from headwater.cli.commands import DECLARED, AnyStore, CommandCall, Commands, Yes
 from headwater.cli.output import (
     ProgressLines,
     bar,
@@ -55,7 +55,7 @@ _SHOWN = 20
 
 @index.command()
 def build(
-    call: Call,
+    call: CommandCall,
     name: Name,
     paths: list[Path],
     *,
@@ -96,7 +96,7 @@ def build(
 
 
 @index.command()
-def status(call: Call, name: str | None = None) -> None:
+def status(call: CommandCall, name: str | None = None) -> None:
     """Show the contents of indexes, how they were built, and how far a rebuild is.
 
     Args:
@@ -127,7 +127,7 @@ def status(call: Call, name: str | None = None) -> None:
 
 @index.command()
 def search(
-    call: Call,
+    call: CommandCall,
     name: Name,
     query: str,
     *,
@@ -173,7 +173,7 @@ def search(
 
 
 @index.command("show")
-def show_document(call: Call, name: Name, document: str) -> None:
+def show_document(call: CommandCall, name: Name, document: str) -> None:
     """Show a document: its version, its metadata and its text.
 
     Args:
@@ -192,7 +192,7 @@ def show_document(call: Call, name: Name, document: str) -> None:
 
 
 @index.command()
-def delete(call: Call, name: Name, documents: list[str]) -> None:
+def delete(call: CommandCall, name: Name, documents: list[str]) -> None:
     """Remove documents from an index.
 
     If one of them does not exist, none is removed.
@@ -216,7 +216,7 @@ def delete(call: Call, name: Name, documents: list[str]) -> None:
 
 
 @index.command()
-def reindex(call: Call, name: Name) -> None:
+def reindex(call: CommandCall, name: Name) -> None:
     """Split and embed all documents as the index is declared now.
 
     Searches read the earlier contents until all documents are done. An interrupted command
@@ -232,7 +232,7 @@ def reindex(call: Call, name: Name) -> None:
 
 
 @index.command()
-def drop(call: Call, name: Name, *, yes: Yes = False) -> None:
+def drop(call: CommandCall, name: Name, *, yes: Yes = False) -> None:
     """Remove an index with all its documents and past versions."""
     stored = _find(call, call.run(lambda store: store.indexes.list()), name)
     documents = pluralize(stored.documents, "document")
@@ -263,7 +263,7 @@ def _conditions(filters: Sequence[str]) -> dict[str, Any]:
     return parse_values(filters, "filter")
 
 
-def _find(call: Call, indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
+def _find(call: CommandCall, indexes: Sequence[IndexStatus], name: str) -> IndexStatus:
     by_name = {index.name: index for index in indexes}
     if name not in by_name:
         with call.named():

@@ -10,7 +10,7 @@ import typer
 from headwater.access.key_format import check_key_name, generate_api_key, hash_of
 from headwater.access.key_ring import has_api_keys
 from headwater.access.keys_file import ApiKey, changing_keys, read_keys
-from headwater.cli.commands import NO_FILE, STORE, Call, Commands, option_names, run
+from headwater.cli.commands import NO_FILE, STORE, CommandCall, Commands, option_names, run
 from headwater.cli.output import EMPTY, note
 from headwater.core.durations import to_timedelta
 from headwater.errors import FieldError, InvalidInputError
@@ -29,7 +29,7 @@ signing = Commands(
 
 @keys.command()
 def create(
-    call: Call,
+    call: CommandCall,
     name: str,
     *,
     scope: list[str],
@@ -91,7 +91,7 @@ def create(
 
 
 @keys.command("list")
-def list_keys(call: Call) -> None:
+def list_keys(call: CommandCall) -> None:
     """List the API keys of the keys file: names, scopes, limits and expiry."""
     path = _path(call.local)
     keys = read_keys(path)
@@ -108,7 +108,7 @@ def list_keys(call: Call) -> None:
 
 
 @keys.command(has_json=False)
-def revoke(call: Call, name: str) -> None:
+def revoke(call: CommandCall, name: str) -> None:
     """Revoke an API key: running servers refuse it within a second or two.
 
     Args:
@@ -186,7 +186,7 @@ def _expiry(key: ApiKey, now: datetime) -> str:
 
 
 @signing.command(file=NO_FILE)
-def generate(call: Call, key_id: str, *, shared: bool = False) -> None:
+def generate(call: CommandCall, key_id: str, *, shared: bool = False) -> None:
     """Print a new key for the setting `signing_key`. Headwater does not store it.
 
     Args:
@@ -203,7 +203,7 @@ def generate(call: Call, key_id: str, *, shared: bool = False) -> None:
 
 
 @signing.command()
-def public(call: Call) -> None:
+def public(call: CommandCall) -> None:
     """Print the public halves of the configured Ed25519 keys, one on each line, for auditors."""
     keys = parse_keyring(call.local.settings.signing_key).keys
     pairs = {key.key_id: public_text(key) for key in keys if isinstance(key, Ed25519Key)}

@@ -18,7 +18,7 @@ from headwater.cli.commands import (
     STORE_ARGUMENT,
     AnyStore,
     Before,
-    Call,
+    CommandCall,
     Commands,
     Since,
     Yes,
@@ -58,7 +58,7 @@ _PRUNED = {"history": "past value", "events": "event", "records": "record"}
 
 
 @groups.command("list")
-def list_groups(call: Call) -> None:
+def list_groups(call: CommandCall) -> None:
     """List the consumer groups with their live workers, waiting events and last commit."""
     listed = call.run(lambda store: store.admin.groups())
     rows = _group_rows(listed, call.store.clock.now())
@@ -67,7 +67,7 @@ def list_groups(call: Call) -> None:
 
 
 @groups.command("drop")
-def drop_group(call: Call, name: str, *, yes: Yes = False) -> None:
+def drop_group(call: CommandCall, name: str, *, yes: Yes = False) -> None:
     """Forget a group without live workers, so that events are no longer kept for it.
 
     Args:
@@ -111,7 +111,7 @@ def _age_ms(since: datetime | None, now: datetime) -> int | None:
 
 @app.command(file=STORE_ARGUMENT)
 def lag(
-    call: Call,
+    call: CommandCall,
     *,
     watch: Annotated[
         bool,
@@ -181,7 +181,7 @@ async def _watch(store: AnyStore) -> None:
 
 
 @app.command(file=DECLARED, has_json=False)
-def refresh(call: Call, name: str) -> None:
+def refresh(call: CommandCall, name: str) -> None:
     """Queue a run of a scheduled feature; the next free worker runs it.
 
     Args:
@@ -192,7 +192,7 @@ def refresh(call: Call, name: str) -> None:
 
 
 @app.command(file=DECLARED_ARGUMENT)
-def rebuild(call: Call, *, adopt: bool = False) -> None:
+def rebuild(call: CommandCall, *, adopt: bool = False) -> None:
     """Restore the online value of every declared feature from history.
 
     Newer online values stay. It is safe to run this while workers are running, and to repeat it.
@@ -223,7 +223,7 @@ def _entities(number: int) -> str:
 
 @app.command(file=DECLARED_ARGUMENT)
 def audit(
-    call: Call,
+    call: CommandCall,
     *,
     limit: Annotated[int, typer.Option(min=1, help="Stop after this many differences.")] = 100,
     records: Annotated[int, typer.Option(min=0)] = 100,
@@ -294,7 +294,7 @@ def _print_served(served: ServedReport) -> None:
 
 @app.command("audit-log", file=STORE)
 def audit_log(
-    call: Call,
+    call: CommandCall,
     *,
     action: str | None = None,
     actor: str | None = None,
@@ -334,7 +334,7 @@ def audit_log(
 
 @app.command(file=STORE)
 def prune(
-    call: Call,
+    call: CommandCall,
     *,
     history: str | None = None,
     events: str | None = None,
@@ -407,7 +407,7 @@ def _pruned_rows(report: PruneReport) -> list[tuple[str, str | None, int]]:
 
 @app.command(file=DECLARED)
 def forget(
-    call: Call,
+    call: CommandCall,
     entity: str,
     entity_id: str,
     *,
@@ -471,7 +471,7 @@ def _print_forgotten(report: ForgetReport) -> None:
 
 
 @app.command()
-def migrate(call: Call) -> None:
+def migrate(call: CommandCall) -> None:
     """Create or update the Postgres tables. Several processes may run this at the same time."""
     settings = load()
     versions = asyncio.run(migrate_backends(settings))

@@ -16,7 +16,7 @@ from typing import get_args
 import typer
 import yaml
 
-from headwater.cli.commands import DECLARED_ARGUMENT, STORE, Call, Commands, features_file
+from headwater.cli.commands import DECLARED_ARGUMENT, STORE, CommandCall, Commands, features_file
 from headwater.cli.output import note, pluralize
 from headwater.core.short_repr import printable_lines
 from headwater.declarations.hidden_inputs import unrepeatable
@@ -48,7 +48,7 @@ _CHECK_WIDTH = 18
 
 
 @app.command(has_json=False)
-def init(call: Call, folder: Path = Path()) -> None:
+def init(call: CommandCall, folder: Path = Path()) -> None:
     """Write a small project: features, settings and a test that runs.
 
     Args:
@@ -76,7 +76,7 @@ def init(call: Call, folder: Path = Path()) -> None:
 
 
 @app.command(file=DECLARED_ARGUMENT)
-def check(call: Call) -> None:
+def check(call: CommandCall) -> None:
     """Check a features file: declarations, references, queries, embedders and settings.
 
     Nothing is read from or written to its store. Exits with 1 and the file and line of the first
@@ -130,20 +130,20 @@ def _warnings(registry: Registry) -> Iterator[str]:
 
 
 @app.command(file=DECLARED_ARGUMENT)
-def graph(call: Call) -> None:
+def graph(call: CommandCall) -> None:
     """Print the declarations of a file, their events and sources, and dependencies, as Mermaid."""
     drawn = call.declarations().graph
     call.show(drawn, drawn.to_mermaid())
 
 
 @metrics.command(has_json=False)
-def dashboard(call: Call) -> None:
+def dashboard(call: CommandCall) -> None:
     """Print the Grafana dashboard as JSON, for its import page."""
     typer.echo(MONITORING.joinpath("dashboard.json").read_text(), nl=False)
 
 
 @metrics.command(has_json=False)
-def alerts(call: Call, *, docs_url: str = "docs") -> None:
+def alerts(call: CommandCall, *, docs_url: str = "docs") -> None:
     """Print the Prometheus alert rules as YAML, for `rule_files`.
 
     Args:
@@ -157,7 +157,7 @@ def alerts(call: Call, *, docs_url: str = "docs") -> None:
 
 
 @config.command("show")
-def show_config(call: Call) -> None:
+def show_config(call: CommandCall) -> None:
     """Show every setting with its value, origin and meaning."""
     settings = list(describe(load_with_origins()))
     rows = [(s.path, s.value, s.origin, s.variable, s.description) for s in settings]
@@ -174,7 +174,7 @@ def show_config(call: Call) -> None:
 
 
 @app.command(file=STORE)
-def doctor(call: Call) -> None:
+def doctor(call: CommandCall) -> None:
     """Examine configuration, installation, servers and workload of a store.
 
     Exits with 0 if all is well, with 1 after warnings and with 2 after errors.
@@ -184,7 +184,7 @@ def doctor(call: Call) -> None:
     raise typer.Exit(_EXIT_CODES[examination.status])
 
 
-async def _examine(call: Call) -> Examination:
+async def _examine(call: CommandCall) -> Examination:
     try:
         store = call.store
     except HeadwaterError as error:

@@ -17,7 +17,7 @@ import typer
 
 from headwater.cli.commands import (
     DECLARED_ARGUMENT,
-    Call,
+    CommandCall,
     Commands,
     features_file,
     new_store_notice,
@@ -52,7 +52,7 @@ _POLL_SECONDS = 0.25
 
 @app.command()
 def serve(
-    call: Call,
+    call: CommandCall,
     *,
     host: str | None = None,
     port: Port = None,
@@ -113,7 +113,7 @@ def serve(
     )
 
 
-def _print_welcome(call: Call, url: str, *, workers: int | None, restarted: bool) -> None:
+def _print_welcome(call: CommandCall, url: str, *, workers: int | None, restarted: bool) -> None:
     if call.as_json:
         print_json_line({"url": url})
         return
@@ -140,7 +140,7 @@ def _print_welcome(call: Call, url: str, *, workers: int | None, restarted: bool
 
 @app.command()
 def ui(
-    call: Call,
+    call: CommandCall,
     *,
     port: Port = None,
     browser: bool = True,
@@ -181,7 +181,7 @@ def show(url: str, *, opens: bool, as_json: bool, has_ui: bool = True) -> None:
 
 
 @app.command()
-def worker(call: Call, *, metrics_port: Port = None, supervisor: Supervisor = None) -> None:
+def worker(call: CommandCall, *, metrics_port: Port = None, supervisor: Supervisor = None) -> None:
     """Handle events and scheduled refreshes for a features file, together with other workers.
 
     On SIGTERM or Ctrl-C it finishes the current work and exits. A second signal ends it at once.
@@ -219,7 +219,9 @@ def worker(call: Call, *, metrics_port: Port = None, supervisor: Supervisor = No
 
 
 @app.command()
-def mcp(call: Call, *, http: bool = False, host: str | None = None, port: Port = None) -> None:
+def mcp(
+    call: CommandCall, *, http: bool = False, host: str | None = None, port: Port = None
+) -> None:
     """Serve features, contexts and records to models, by the Model Context Protocol.
 
     Over stdio, the host that starts this process is the local user and may call everything. Over
@@ -269,7 +271,7 @@ def _mcp_transports() -> ModuleType:
     return transports
 
 
-def _serve_with_reload(call: Call, options: Mapping[str, object]) -> int:
+def _serve_with_reload(call: CommandCall, options: Mapping[str, object]) -> int:
     """Serve a features file until a signal arrives, and return the exit code."""
     file = features_file(call.file)
     serve = [sys.executable, "-m", "headwater", "serve", str(file)]

@@ -2,26 +2,206 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
+import msgspec
 
 from headwater.client.contexts import ContextCalls, RecordCalls
 from headwater.client.events import EventCalls, PublishCalls
-from headwater.client.features import FeatureCalls, HistoryCalls
-from headwater.client.indexes import IndexCalls
 from headwater.client.publisher import FailedEvent, Publisher, PublisherOptions
-from headwater.client.server import Request, Server, ServerVerbs
+from headwater.client.server import Request, Server, ServerVerbs, sending
 from headwater.core.clock import SystemClock
+from headwater.core.codec import encode_custom
+from headwater.declarations.feature_handles import (
+    Feature,
+    FeatureRef,
+    check_sequences,
+    feature_name,
+)
+from headwater.declarations.indexes import IndexRef, index_name
 from headwater.errors import ConfigError
 from headwater.model.callers import CallerReport
 from headwater.model.declarations import Graph, StoreListing
+from headwater.model.features import (
+    FeatureRow,
+    FeaturesBody,
+    HistoricalValue,
+    HistoryOfFeature,
+    ManyFeatures,
+    OneFeature,
+)
 from headwater.model.health import Alive, Examination, Health, Overview, Readiness, Series
-from headwater.model.problems import UNAVAILABLE
+from headwater.model.history import ExportReport, ImportReport
+from headwater.model.indexes import (
+    Document,
+    Documents,
+    DocumentsBody,
+    LoadReport,
+    NewDocument,
+    OnLoaded,
+    RetainedIndex,
+    batches,
+)
+from headwater.model.problems import NDJSON, UNAVAILABLE
+from headwater.model.values import FeatureValue
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from headwater.store.verbs.admin import AdminVerbs
+from headwater.store.verbs.features import FeatureVerbs, HistoryVerbs
+from headwater.store.verbs.indexes import IndexVerbs
 from headwater.store.verbs.store import StoreVerbs
+
+if TYPE_CHECKING:
+    from headwater.client.tables import RemoteTables
+
+Id = TypeVar("Id", str, int)
+
+# Servers limit the values of one request.
+_VALUES_AT_ONCE = 5_000
+
+
+class ReadCalls(ServerVerbs, FeatureVerbs):
+    """The part of a client that reads feature values."""
+
+    @sending(FeatureVerbs.get_feature)
+    async def get_feature(self, name: FeatureRef, entity_id: str | int) -> Any:
+        read = await self._server.get(
+            OneFeature, "/v1/features/{}", feature_name(name), entity_id=entity_id
+        )
+        return _typed(name, read.value)
+
+    @sending(FeatureVerbs.get_features)
+    async def get_features(
+        self, names: Sequence[FeatureRef], entity_ids: Sequence[Id]
+    ) -> dict[Id, dict[str, Any]]:
+        rows = await self.get_feature_values(names, entity_ids)
+        return {
+            entity_id: {name: value.value for name, value in row.items()}
+            for entity_id, row in zip(entity_ids, rows, strict=True)
+        }
+
+    @sending(FeatureVerbs.get_feature_values)
+    async def get_feature_values(
+        self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]
+    ) -> list[FeatureRow]:
+        check_sequences(names, entity_ids)
+        by_name = {feature_name(name): name for name in names}
+        size = max(1, _VALUES_AT_ONCE // max(1, len(by_name)))
+        rows: list[FeatureRow] = []
+        # At least one request, so that the names are checked.
+        for start in range(0, max(1, len(entity_ids)), size):
+            ids = list(map(str, entity_ids[start : start + size]))
+            body = FeaturesBody(entity_ids=ids, features=list(by_name))
+            read = await self._server.post(
+                ManyFeatures, "/v1/features", body=body, is_repeatable=True
+            )
+            rows += [
+                {
+                    name: FeatureValue(_typed(by_name[name], read.value), read.as_of, read.source)
+                    for name, read in row.values.items()
+                }
+                for row in read.rows
+            ]
+        return rows
+
+    @sending(FeatureVerbs.get_feature_history)
+    async def get_feature_history(self, name: FeatureRef, **query: Any) -> list[HistoricalValue]:
+        path = "/v1/features/{}/history"
+        page = await self._server.get(HistoryOfFeature, path, feature_name(name), **query)
+        return [
+            msgspec.structs.replace(past, value=_typed(name, past.value)) for past in page.values
+        ]
+
+    @sending(FeatureVerbs.get_historical_features)
+    async def get_historical_features(self, **given: Any) -> Any:
+        return await _tables(self._server).read(**given)
+
+
+class HistoryCalls(ServerVerbs, HistoryVerbs):
+    """``client.history``: import feature tables, export history to files."""
+
+    @sending(HistoryVerbs.import_file)
+    async def import_file(self, **given: Any) -> ImportReport:
+        return await _tables(self._server).import_file(**given)
+
+    @sending(HistoryVerbs.export)
+    async def export(self, folder: str | Path) -> ExportReport:
+        return await _tables(self._server).export(folder)
+
+
+def _tables(server: Server) -> RemoteTables:
+    from headwater.client import tables  # noqa: PLC0415 - loads DuckDB
+
+    return tables.RemoteTables(server)
+
+
+def _typed(name: FeatureRef, value: Any) -> Any:
+    """Return a value in its feature's type, if a handle names that."""
+    if value is None or not isinstance(name, Feature):
+        return value
+    return name.definition.codec.decode(msgspec.json.encode(value))
+
+
+# Half of the default limit of servers.
+_BYTES_AT_ONCE = 500_000
+
+
+class IndexCalls(ServerVerbs, IndexVerbs):
+    """``client.indexes``: load, describe, rebuild and drop indexes."""
+
+    @sending(IndexVerbs.load)
+    async def load(
+        self, index: IndexRef, documents: Documents, progress: OnLoaded | None
+    ) -> LoadReport:
+        name = index_name(index)
+        total = await self._load(name, [])  # checks the name
+        async for batch in batches(documents):
+            for part in _requests([_new_document(each) for each in batch]):
+                total = total.plus(await self._load(name, part))
+                if progress is not None:
+                    progress(total)
+        return total
+
+    async def _load(self, index: str, documents: Sequence[NewDocument]) -> LoadReport:
+        path, body = "/v1/indexes/{}/documents", DocumentsBody(documents)
+        return await self._server.follow(LoadReport, path, index, body=body, is_repeatable=True)
+
+    @sending(IndexVerbs.retain)
+    async def retain(self, index: IndexRef, document_ids: Collection[str | int]) -> int:
+        with NamedTemporaryFile(prefix="headwater-", suffix=".ndjson") as file:
+            for document_id in document_ids:
+                file.write(msgspec.json.encode(str(document_id)) + b"\n")
+            file.flush()
+            kept = await self._server.upload(
+                RetainedIndex,
+                "/v1/indexes/{}/retain",
+                index_name(index),
+                file=Path(file.name),
+                media_type=NDJSON,
+            )
+        return kept.removed
+
+
+def _new_document(document: Document) -> NewDocument:
+    return NewDocument(id=str(document.id), text=document.text, metadata=dict(document.metadata))
+
+
+def _requests(documents: Sequence[NewDocument]) -> Iterator[Sequence[NewDocument]]:
+    """Yield documents in parts that servers accept; one that is larger is sent alone."""
+    middle = len(documents) // 2
+    if middle and sum(map(_size, documents)) > _BYTES_AT_ONCE:
+        yield from _requests(documents[:middle])
+        yield from _requests(documents[middle:])
+    else:
+        yield documents
+
+
+def _size(document: NewDocument) -> int:
+    return len(msgspec.json.encode(document, enc_hook=encode_custom))
 
 
 class ServerAdmin(ServerVerbs, AdminVerbs):
@@ -73,7 +253,7 @@ class ServerAdmin(ServerVerbs, AdminVerbs):
         return await self._server.get(Series, "/v1/series")
 
 
-class AsyncClient(PublishCalls, FeatureCalls, ContextCalls, StoreVerbs):
+class AsyncClient(PublishCalls, ReadCalls, ContextCalls, StoreVerbs):
     """A Headwater server, with the verbs, arguments, results and errors of a ``FeatureStore``.
 
     Args:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 
 from headwater.contexts.freshness import judge
 from headwater.core.clock import from_micros
@@ -17,14 +17,6 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import tracking
 from headwater.features.read_tracking import Reads
-from headwater.mcp.arguments import (
-    LARGEST_READ,
-    AssembleArguments,
-    DeclarationsArguments,
-    FeatureArguments,
-    FeaturesArguments,
-    RecordArguments,
-)
 from headwater.mcp.context_tools import AssembledContext, context_result
 from headwater.mcp.results import ResultFacts, ToolResult, record_facts
 from headwater.mcp.tool import StoreTool, converted, schema_of, verb_tool
@@ -46,6 +38,78 @@ from headwater.store.listings import declarations_of
 from headwater.store.verbs.indexes import SearchVerbs
 from headwater.store.verbs.records import ContextReadVerbs, RecordVerbs
 from headwater.store.verbs.verb import declared
+
+LARGEST_READ = 100
+
+_Name = Annotated[str, Meta(max_length=256)]
+_EntityId = Annotated[
+    str, Meta(max_length=1024, description="Id of the entity, such as a user id; numbers as text.")
+]
+_Ref = Annotated[
+    str,
+    Meta(
+        max_length=256,
+        description="Context id, record hash, or the first 8 or more characters of a context id.",
+    ),
+]
+
+DeclarationKind = Literal["entities", "features", "indexes", "retrievers", "contexts"]
+
+
+class _Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class FeatureArguments(_Arguments, frozen=True, kw_only=True):
+    """One feature of one entity."""
+
+    feature: Annotated[_Name, Meta(description="Name of a declared feature.")]
+    entity_id: _EntityId
+
+
+class FeaturesArguments(_Arguments, frozen=True, kw_only=True):
+    """Features of one kind of entity, and the entities."""
+
+    features: Annotated[
+        list[_Name],
+        Meta(
+            min_length=1,
+            max_length=LARGEST_READ,
+            description="Names of declared features that belong to the same kind of entity.",
+        ),
+    ]
+    entity_ids: Annotated[list[_EntityId], Meta(min_length=1, max_length=LARGEST_READ)]
+
+
+class DeclarationsArguments(_Arguments, frozen=True, kw_only=True):
+    """The declarations to list."""
+
+    kind: Annotated[
+        DeclarationKind | None, Meta(description="List only these. Default: everything.")
+    ] = None
+
+
+class AssembleArguments(_Arguments, frozen=True, kw_only=True):
+    """A context, its parameters, and limits that are tighter than the declared ones."""
+
+    context: Annotated[_Name, Meta(description="Name of a declared context.")]
+    params: Annotated[
+        dict[str, Any],
+        Meta(description="Parameters of the context; list_declarations describes them."),
+    ] = {}
+    max_tokens: Annotated[int | None, Meta(description="Token budget. Default: as declared.")] = (
+        None
+    )
+    freshness_sla: Annotated[
+        str | None,
+        Meta(description="Largest allowed age of values, such as 5m. Default: as declared."),
+    ] = None
+
+
+class RecordArguments(_Arguments, frozen=True, kw_only=True):
+    """A recorded context."""
+
+    ref: _Ref
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):

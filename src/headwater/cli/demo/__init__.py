@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headwater.cli.commands import Call, Commands
+from headwater.cli.commands import CommandCall, Commands
 from headwater.cli.demo.shop.opening import Filling, trickle, write_shop
 from headwater.cli.demo.tour import TEXTS, DemoServer, Tour, without_ui
 from headwater.cli.output import print_json
@@ -22,7 +22,7 @@ app = Commands()
 
 @app.command()
 def demo(
-    call: Call,
+    call: CommandCall,
     *,
     keep: bool = False,
     days: Annotated[int, typer.Option(min=1, max=28)] = 7,
