@@ -62,6 +62,8 @@ Id = TypeVar("Id", str, int)
 
 # Servers limit the values of one request.
 _VALUES_AT_ONCE = 5_000
+# Half of the default limit of servers.
+_BYTES_AT_ONCE = 500_000
 
 
 class ReadCalls(ServerVerbs, FeatureVerbs):
@@ -144,10 +146,6 @@ def _typed(name: FeatureRef, value: Any) -> Any:
     if value is None or not isinstance(name, Feature):
         return value
     return name.definition.codec.decode(msgspec.json.encode(value))
-
-
-# Half of the default limit of servers.
-_BYTES_AT_ONCE = 500_000
 
 
 class IndexCalls(ServerVerbs, IndexVerbs):
