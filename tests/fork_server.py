@@ -152,6 +152,8 @@ def _serve(listener: socket.socket) -> Order | None:
     while True:
         ready, _, _ = select.select([listener, ended, sys.stdin], [], [])
         if sys.stdin in ready:
+            for pid in links:  # of a run that was killed
+                os.kill(pid, signal.SIGKILL)
             return None
         if ended in ready:
             ended.recv(4096)
