@@ -343,3 +343,19 @@ async def test_a_feature_ordered_by_event_time_keeps_a_late_result_in_history_on
     (row,) = await store.get_feature_values(["city"], ["u1"])
     assert (row["city"].value, row["city"].as_of) == ("Paris", noon)
     assert await past(store, "city") == ["Rome", "Oslo", "Paris"]
+
+
+@pytest.mark.both_environments
+@pytest.mark.parametrize("partial", [False, True])
+async def test_no_id_and_no_filter_settle_no_dead_letter(
+    store: FeatureStore, user: type, *, partial: bool
+) -> None:
+    @feature(entity=user, trigger="buy", max_retries=0)
+    async def fails(user_id: str, event: ServiceEvent) -> int:
+        raise ValueError("no")
+
+    await store.publish("buy", "u1")
+    await store.drain()
+    assert await store.dead_letters.discard(partial=partial) == []
+    assert await store.dead_letters.redrive(partial=partial) == []
+    assert len(await store.dead_letters.list()) == 1

@@ -75,7 +75,7 @@ class Letters:
         """Settle the letters that are named, all or none, or those that a query finds."""
         is_by_id = not any(value is not None for name, value in query.items() if name != "limit")
         letters: Sequence[str] = ids
-        if partial or not is_by_id:
+        if not is_by_id or (partial and ids):  # without ids, a list has all letters
             letters = [letter.id for letter in await self.find(ids=ids or None, **query)]
         gone = {*ids}.difference(letters) if is_by_id else set[str]()
         if letters:
