@@ -11,6 +11,8 @@ from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.logging import Outage
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker.periodic_work import Scheduler
+from headwater.errors import BackendUnavailableError
+from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
 from headwater.features.schedule import next_due
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -355,3 +357,36 @@ async def test_a_schedule_can_be_run_now_and_goes_on_afterwards(
     clock.advance("5m")
     await store.drain()
     assert len(runs) == before + 2
+
+
+async def test_outcomes_that_cannot_be_stored_are_logged_once_and_the_next_one_is_stored(
+    store: FeatureStore,
+    user: type,
+    clock: ManualClock,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    declare_seen(user)
+
+    @feature(entity=user, refresh="1m", materialize=True)
+    async def score(user_id: str) -> int:
+        return 1
+
+    await know(store, "u1")
+    await store.drain()
+
+    async def fail(outcomes: RefreshOutcomes, name: str) -> RefreshOutcome:
+        raise BackendUnavailableError("the server is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RefreshOutcomes, "_read_one", fail)
+        for _ in range(3):
+            clock.advance("1m")
+            await store.drain()
+    assert len(records(capsys.readouterr().err, "outcome of a refresh not stored")) == 1
+    clock.advance("1m")
+    await store.drain()
+    assert len(records(capsys.readouterr().err, "back after an outage")) == 1
+    outcomes = RefreshOutcomes((await runtime_of(store).open()).backends.notes, clock)
+    (outcome,) = (await outcomes.read(["score"])).values()
+    assert outcome.succeeded_at == clock.now()

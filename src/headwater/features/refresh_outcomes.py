@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.core.clock import EPOCH, Clock
-from headwater.core.logging import log
+from headwater.core.logging import Outage
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackendError
 from headwater.ports import Cache, Cached
@@ -61,6 +61,7 @@ class RefreshOutcomes:
         self._successes: dict[str, Success] = {}
         # Partitions run at the same time: a success must see a failure that is being written.
         self._writing = asyncio.Lock()
+        self._outage = Outage("refreshes")
 
     async def write(self, feature: FeatureDef, due: datetime, error: str, began: datetime) -> None:
         """Keep how a run, or a part of it, ended; an empty ``error`` is a success.
@@ -72,13 +73,17 @@ class RefreshOutcomes:
                 await self._write(feature, due, error, began)
         except BackendError as problem:
             # Values and their history do not depend on it; a default counts as older than it is.
-            log.warning("outcome of a refresh not stored", feature=feature.name, error=str(problem))
+            lost = "outcome of a refresh not stored"
+            self._outage.report("warning", lost, problem, feature.name, feature=feature.name)
+        else:
+            self._outage.recovered(feature.name)
 
     async def _write(self, feature: FeatureDef, due: datetime, error: str, began: datetime) -> None:
         name, now = feature.name, self._clock.now()
         is_recent = now - self._succeeded.get(name, EPOCH) < _PAUSE
         if not error and is_recent and feature.sql is None:
             return
+        self._succeeded.pop(name, None)
         before = await self._read_one(name)
         ended = RefreshOutcome(succeeded_at=now)
         if feature.sql is not None:
@@ -88,8 +93,6 @@ class RefreshOutcomes:
             await self._put(name, outcome)
         if outcome.failing_since is None:
             self._succeeded[name] = now
-        else:
-            self._succeeded.pop(name, None)
 
     async def last_success(self, feature: FeatureDef) -> datetime | None:
         """Return when the last run of a query began that succeeded; ask once a second."""
