@@ -1,4 +1,4 @@
-"""A server that runs out of file descriptors refuses connections and goes on."""
+"""Servers without enough file descriptors, or without those of the standard streams."""
 
 import http.client
 import os
@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from tests.cli.conftest import Run, Start, wait_until
+from tests.cli.conftest import Process, Run, Start, wait_until
+from tests.cli.test_serve_processes import children
 from tests.cli.test_serving import ask
+from tests.servers import quiet_port
 
 LIMIT = 128
 IDLE = 200
@@ -149,3 +151,46 @@ def test_a_worker_without_descriptors_retries_until_it_has_some(start: Start) ->
     assert ask(url, "POST", "/ingest/visit", {"entity_id": "u1"})[0] == 202
     wait_until(lambda: ask(url, "GET", "/v1/features/visits?entity_id=u1")[1]["value"] == 1)
     assert server.end().code == 0
+
+
+def without_streams(closed: str, *arguments: str) -> Process:
+    """Start a command with redirections that close some of its standard streams."""
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "headwater"]
+    return Process(subprocess.Popen([*command, *arguments], text=True))
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("closed", "processes"), [("<&-", "2"), ("<&- >&- 2>&-", "1")])
+def test_a_server_without_standard_streams_handles_events_and_stops_in_order(
+    closed: str, processes: str
+) -> None:
+    port = str(quiet_port())
+    options = ("--port", port, "--processes", processes, "--workers", "1")
+    url, server = f"http://127.0.0.1:{port}", without_streams(closed, "serve", *options)
+    try:
+        wait_until(lambda: is_served(url))
+        assert ask(url, "POST", "/ingest/visit", {"entity_id": "u1"})[0] == 202
+        wait_until(lambda: ask(url, "GET", "/v1/features/visits?entity_id=u1")[1]["value"] == 1)
+        for pid in (server.pid, *children(server)):
+            opened = {
+                os.readlink(f"/proc/{pid}/fd/{number}") for number in range(1 + closed.count(" "))
+            }
+            assert opened == {os.devnull}
+        assert server.end().code == 0
+    finally:
+        server.kill()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("closed", "command", "code"),
+    [
+        ("<&-", ["mcp"], 0),
+        ("2>&-", ["check"], 0),
+        ("<&- >&- 2>&-", ["worker", "missing.py"], 1),
+    ],
+)
+def test_commands_without_standard_streams_end_in_order(
+    closed: str, command: list[str], code: int
+) -> None:
+    assert without_streams(closed, *command).end(None).code == code

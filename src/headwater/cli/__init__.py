@@ -51,6 +51,7 @@ VERBS = {
 
 def main() -> None:
     """Run the command; print errors of Headwater as one line instead of a traceback."""
+    _open_standard_streams()
     try:
         app(prog_name="headwater")
     except HeadwaterError as error:
@@ -70,6 +71,22 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         typer.echo(f"error: cannot write the output: {error.strerror}", err=True)
         sys.exit(1)
+
+
+def _open_standard_streams() -> None:
+    """Open the null device in place of each standard stream that the caller has closed.
+
+    Otherwise a file or a socket would get its number, and children would inherit it as theirs.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # A new descriptor has the lowest number that is free.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003
+    sys.stdin = sys.stdin or os.fdopen(0, "r", encoding="utf-8", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
 def is_utf8(argument: str) -> bool:
