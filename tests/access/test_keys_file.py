@@ -92,6 +92,12 @@ def test_a_mistake_in_the_file_is_named(text: str, problem: str, tmp_path: Path)
     assert str(path) in str(raised.value)
 
 
+def test_the_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(f"\ufeff[a]\nhash = '{HASH}'\nscopes = ['read']")
+    assert read_keys(path).keys() == {"a"}
+
+
 def test_generated_keys_are_long_and_differ_and_show_their_name() -> None:
     one, two = generate_api_key("shop_front"), generate_api_key("shop_front")
     assert one != two

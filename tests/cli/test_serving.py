@@ -301,6 +301,13 @@ def test_a_port_in_use_is_an_error(start: Start, run: Run) -> None:
     assert f"port {port} of 127.0.0.1 is in use" in refused.err
 
 
+def test_a_server_that_fails_says_why_and_not_that_it_stopped(home: Path, run: Run) -> None:
+    (home / "headwater.db").write_bytes(b"not a database")
+    failed = run("serve", "--port", "0")
+    assert failed.code == 1
+    assert failed.err.startswith(f"error: the store in {home} is damaged")
+
+
 def test_a_server_prints_its_url_and_a_first_command(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,8 +203,12 @@ def test_a_malformed_file_is_refused_with_its_line(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "headwater.toml").write_bytes(b"home = '\xff'")
-    with pytest.raises(ConfigError, match=r"headwater\.toml cannot be read"):
+    with pytest.raises(ConfigError, match=r"headwater\.toml cannot be read: it is not UTF-8"):
         load({}, tmp_path)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    assert load({}, written(tmp_path, "\ufeffpartitions = 3\n")).partitions == 3
 
 
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:

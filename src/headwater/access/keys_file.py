@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -19,6 +18,7 @@ from msgspec import Meta
 from headwater.access.key_format import check_key_name
 from headwater.errors import ConfigError, InvalidInputError
 from headwater.model.callers import AccessScope, Caller, CallerLimits
+from headwater.settings.loading import read_toml
 
 Moment = Annotated[datetime, Meta(tz=True)]
 Names = Annotated[frozenset[str], Meta(min_length=1)]
@@ -79,13 +79,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def read_keys(path: Path) -> dict[str, ApiKey]:
     """Return the keys of a file by name, or none if it does not exist; raise ConfigError."""
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        # ValueError: invalid TOML, with line and column, or text that is not UTF-8.
-        raise ConfigError(f"keys file {path} cannot be read: {error}") from error
+    tree = read_toml(path, f"keys file {path}")
     keys = {name: _checked(path, name, table) for name, table in tree.items()}
     digests: dict[bytes, str] = {}
     for name, key in keys.items():

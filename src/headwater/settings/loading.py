@@ -78,17 +78,25 @@ def describe(loaded: LoadedSettings) -> Iterator[SettingInfo]:
 
 
 def _from_file(file: Path) -> dict[str, Any]:
-    try:
-        tree = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        # ValueError: invalid TOML, with line and column, or text that is not UTF-8.
-        raise ConfigError(f"{file} cannot be read: {error}") from error
+    tree = read_toml(file, str(file))
     return {
         path: SETTINGS[path].check(value, f"{file}: {path}")
         for path, value in by_path(tree, str(file))
     }
+
+
+def read_toml(file: Path, name: str) -> dict[str, Any]:
+    """Return the tables of a file, or none if it does not exist; raise ConfigError."""
+    try:
+        # Editors of Windows begin a file with a byte-order mark, which TOML does not allow.
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} cannot be read: it is not UTF-8; save it as UTF-8") from error
+    except (OSError, ValueError) as error:
+        # ValueError: invalid TOML, with line and column.
+        raise ConfigError(f"{name} cannot be read: {error}") from error
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:

@@ -133,7 +133,8 @@ async def _serve(
         listener.close()
         app.flush()
         await store.close()
-        log.info("server stopped")
+    # An error is the reason of the end, and the command prints it.
+    log.info("server stopped")
 
 
 async def _run(
