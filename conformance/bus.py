@@ -27,7 +27,7 @@ from conformance.suite import (
 from headwater.errors import LeaseLostError, VersionConflictError
 from headwater.model.admin import ConsumerLag
 from headwater.model.values import ServiceEvent
-from headwater.ports import Lease, Tick
+from headwater.ports import EntityState, Lease, Tick
 
 MINUTE = timedelta(minutes=1)
 CLOCKS_APART = timedelta(seconds=5)
@@ -206,6 +206,15 @@ class BusConformance(DeduplicationConformance):
         with pytest.raises(VersionConflictError):
             await store.bus.commit(outcome(stale, [change()]))
         await self._assert_untouched(store, leases)
+
+    async def test_a_refused_commit_names_the_entities_that_changed(self, store: Opened) -> None:
+        _, stale = await store.take_clicks(2)
+        unchanged = {("Account", "u1"): EntityState(0, {})}
+        batch = msgspec.structs.replace(stale, states={**unchanged, **stale.states})
+        await store.online.put([change(1, feature="other")])
+        with pytest.raises(VersionConflictError) as caught:
+            await store.bus.commit(outcome(batch, [change(entity="Account"), change()]))
+        assert caught.value.changed == {("User", "u1")}
 
     async def test_a_batch_is_committed_only_once(self, store: Opened) -> None:
         _, batch = await store.take_clicks(2)

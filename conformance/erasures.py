@@ -106,8 +106,9 @@ class ErasuresConformance(Suite):
     ) -> None:
         leases, batch = await store.take_clicks(1)
         await _erase(other)
-        with pytest.raises(VersionConflictError):
+        with pytest.raises(VersionConflictError) as caught:
             await store.bus.commit(outcome(batch, [change()]))
+        assert not caught.value.changed
         assert _found(store) is not None
         again = await store.only_batch(leases)
         checked = msgspec.structs.replace(outcome(again), checked=store.erasures.ledger.revision)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,10 +28,11 @@ class LeaseLostError(CommitError):
 
 
 class VersionConflictError(CommitError):
-    """An entity that changed while the batch ran."""
+    """An entity that changed while the batch ran; ``changed`` has each one's name and id."""
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, changed: Iterable[tuple[str, str]] = ()) -> None:
         self.partition = partition
+        self.changed = frozenset(changed)
         super().__init__(f"an entity of partition {partition} changed while its batch ran")
 
 

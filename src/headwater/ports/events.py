@@ -231,8 +231,8 @@ class Bus(Protocol):
         """Commit values, documents, dead letters, follow-ups and the new position atomically.
 
         Raises:
-            LeaseLostError, VersionConflictError: nothing of the outcome was stored; the latter also
-                if an entity was erased since ``checked``.
+            LeaseLostError, VersionConflictError: nothing of the outcome was stored; the latter
+                names the entities that changed, and none if one was erased since ``checked``.
         """
 
     async def wait(self, worker: str, seconds: float) -> bool:

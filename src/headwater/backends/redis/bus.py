@@ -201,8 +201,10 @@ class RedisBus:
             raise LeaseLostError(lease.partition, lease.owner)
         if verdict == b"erased":
             await self._erasures.refresh()
-        if verdict in (b"version", b"erased"):
             raise VersionConflictError(lease.partition)
+        if verdict:
+            keys = list(written.states)
+            raise VersionConflictError(lease.partition, (keys[place] for place in verdict))
         if page is not None:
             self._prefetcher.keep(lease, token, page)
         await self._forward(lease.partition, writes=bool(written.remote), dead=bool(outcome.dead))

@@ -28,7 +28,7 @@ from headwater.errors import LeaseLostError, UnknownDeadLetterError, VersionConf
 from headwater.model.admin import ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
-from headwater.model.values import Cells, ServiceEvent, encode_cells, redriven_id
+from headwater.model.values import Cells, EntityKey, ServiceEvent, encode_cells, redriven_id
 from headwater.ports import (
     Batch,
     DeadLetterQuery,
@@ -54,6 +54,9 @@ _IF_NEXT = (
     "ON CONFLICT (entity, entity_id) DO UPDATE SET state = excluded.state,"
     " version = excluded.version WHERE version = excluded.version - 1"
 )
+_IS_WRITTEN = (
+    "SELECT 1 FROM entities WHERE entity = ? AND entity_id = ? AND version = ? AND state = ?"
+)
 _DEAD_LETTERS = (
     "dead_letters (feature, event_type, entity_id, event, error, traceback, attempts,"
     " partition, seq, first_failed_at, dead_at, consumer_group)"
@@ -67,6 +70,7 @@ _ACCEPTED = "SELECT content FROM seen WHERE event_id = ? AND entity_id = ?"
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _SeenRow = tuple[str, str, int, bytes, int]
 _EventRow = tuple[int | str | bytes | None, ...]
+_StateRow = tuple[str, str, int, int, bytes]
 _UNTRACED_COLUMNS = 8
 _ERASED: bytes | None = b"erased"
 """Stands for the content of an event that is not accepted; no content is this object."""
@@ -256,7 +260,7 @@ class SqliteBus:
                 raise VersionConflictError(lease.partition)
             self._advance(db, lease, last, handled, now)
             if bulk.insert(db, _ENTITIES, states, conflict=_IF_NEXT) != len(states):
-                raise VersionConflictError(lease.partition)
+                raise VersionConflictError(lease.partition, _changed(db, states))
             bulk.insert(db, HISTORY, history)
             bulk.insert(db, _DEAD_LETTERS, dead)
             _insert_events(db, follow_ups)
@@ -287,7 +291,7 @@ class SqliteBus:
         if moved.rowcount != 1:
             raise LeaseLostError(lease.partition, lease.owner)
 
-    def _state_rows(self, outcome: Outcome) -> list[tuple[str, str, int, int, bytes]]:
+    def _state_rows(self, outcome: Outcome) -> list[_StateRow]:
         versions, partitions = outcome.versions, self.partitions
         return [
             (*key, partition_of(key[1], partitions), versions[key] + 1, encode_cells(cells))
@@ -303,6 +307,15 @@ class SqliteBus:
 
     async def backlog(self) -> int:
         return backlog_of(self._home, self._group)
+
+
+def _changed(db: sqlite3.Connection, states: Sequence[_StateRow]) -> list[EntityKey]:
+    """Return the entities of rows that were not written, because they are not the next version."""
+    return [
+        (entity, entity_id)
+        for entity, entity_id, _, version, state in states
+        if not db.execute(_IS_WRITTEN, (entity, entity_id, version, state)).fetchone()
+    ]
 
 
 def _insert(

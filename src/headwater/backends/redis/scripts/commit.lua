@@ -10,7 +10,7 @@
 --       for each new entity: key of the ids, id; for each redriven event: its member among
 --       the events that features could not handle; for each dead letter: JSON, key and member of the same;
 --       for each follow-up: type, entity id, JSON; for each entry of documents: JSON
--- Returns the conflict, 'lease', 'erased' or 'version', or '' if there is none.
+-- Returns the conflict, 'lease', 'erased' or the places of the states that changed, or '' if there is none.
 -- shared: erasures
 -- shared: clock
 
@@ -27,6 +27,7 @@ local states, new = tonumber(ARGV[8]), tonumber(ARGV[9])
 local letters, follow_ups, documents = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local redriven = tonumber(ARGV[14])
 local versions = 15 + 2 * states
+local changed = {}
 -- Lua can pass only a limited number of arguments.
 for first = 0, states - 1, 1000 do
   local keys = {}
@@ -36,12 +37,14 @@ for first = 0, states - 1, 1000 do
   local now = redis.call('MGET', unpack(keys))
   for i = 1, #keys do
     if string.sub(now[i] or '', 1, 16) ~= ARGV[versions + first + i - 1] then
-      return 'version'
-    end
-    if not now[i] and redis.call('EXISTS', keys[i]) == 1 then
+      changed[#changed + 1] = first + i - 1
+    elseif not now[i] and redis.call('EXISTS', keys[i]) == 1 then
       return redis.error_reply('WRONGTYPE ' .. keys[i] .. ' holds something else')
     end
   end
+end
+if #changed > 0 then
+  return changed
 end
 
 -- Keep the position of the stream's group in step; if the group is gone, create it again before
