@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator
 
@@ -88,6 +89,43 @@ async def test_the_event_loop_runs_while_the_model_embeds(
     await begun.wait()
     go.set()
     assert len(await task) == 1
+
+
+async def test_a_query_does_not_wait_for_documents(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, model = threading.Event(), local.local_model()
+
+    class Gated:
+        """The model, in which documents wait until the query has been embedded."""
+
+        embed = staticmethod(model.embed)
+
+        def pieces(self, text: str) -> list[int]:
+            assert not text.startswith("document") or go.wait(60)
+            return model.pieces(text)
+
+    monkeypatch.setattr(local, "local_model", Gated)
+    documents = [f"document {number}" for number in range(4 * (os.cpu_count() or 1))]
+    tasks = [asyncio.ensure_future(embedder.embed([text], "document")) for text in documents]
+    try:
+        async with asyncio.timeout(30):
+            assert len(await embedder.embed(["question"], "query")) == 1
+        assert not any(task.done() for task in tasks)
+    finally:
+        go.set()
+        await asyncio.gather(*tasks)
+
+
+async def test_queries_that_are_embedded_meanwhile_change_no_bit_of_a_document(
+    embedder: Embedder,
+) -> None:
+    documents = [f"Paragraph {number} of a document." for number in range(20)]
+    alone = await embedder.embed(documents, "document")
+    running = asyncio.ensure_future(embedder.embed(documents, "document"))
+    for number in range(4):
+        await embedder.embed([f"question {number}"], "query")
+    assert await running == alone
 
 
 @pytest.mark.parametrize("options", [{"model": "bge"}, {"dimensions": 512}])

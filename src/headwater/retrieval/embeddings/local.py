@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -32,25 +33,32 @@ _MAX_CHARACTERS = 65_536
 
 
 class LocalModel:
-    """MiniLM in threads, so that the event loop is never blocked."""
+    """MiniLM in threads, so that the event loop is never blocked.
+
+    Queries have threads of their own, so that none waits for the batches of a document.
+    """
 
     name = "local/all-MiniLM-L6-v2"
     dimensions = DIMENSIONS
 
     def __init__(self) -> None:
         # A batch is computed in one thread; see single_blas_thread.
-        self._threads = ThreadPoolExecutor(os.cpu_count(), "headwater-embedding")
+        self._threads: dict[TextKind, ThreadPoolExecutor] = {
+            kind: ThreadPoolExecutor(os.cpu_count(), f"headwater-{kind}-embedding")
+            for kind in get_args(TextKind)
+        }
 
     def batches(self, texts: Sequence[str]) -> Iterable[Sequence[str]]:
         return batched(texts, _BATCH)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> list[Embedding]:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._embed, texts)
+        return await loop.run_in_executor(self._threads[kind], self._embed, texts)
 
     def close(self) -> None:
         """End the threads when they have embedded their batches."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _embed(self, texts: Sequence[str]) -> list[Embedding]:
         model = local_model()
