@@ -81,6 +81,24 @@ async def test_waiting_events_and_dead_letters_are_reported(
     assert "open for broken" in found["workload: circuit breakers"].found
 
 
+@pytest.mark.both_environments
+async def test_a_failing_schedule_is_found_without_the_features_file(
+    store: FeatureStore, user: type, settings: Settings
+) -> None:
+    @feature(entity=user, refresh="1h", materialize=True, sql="SELECT * FROM read_csv('none.csv')")
+    def spend(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    await store.drain()
+    async with FeatureStore(settings=settings) as bare:
+        found = await examine(bare)
+    schedules = [each for each in found.findings if each.check == "schedules"]
+    assert [each.severity for each in schedules] == ["warning", "unknown"]
+    assert "spend refresh fails since" in schedules[0].found
+    assert "the query cannot be run" in schedules[0].found
+    assert "--url" in schedules[1].remedy
+    assert "entities" not in {each.check for each in found.findings}
+
+
 async def test_breakers_are_unknown_without_the_workers(home: Path) -> None:
     async with FeatureStore(home=home) as store:
         found = await findings_of(store)

@@ -39,7 +39,7 @@ class Workload(NamedTuple):
     groups: Sequence[ConsumerGroup]
     letters: LetterGroups
     refreshes: Mapping[str, RefreshOutcome]
-    """Of all scheduled features."""
+    """Of all scheduled features, or of all that the store has if none are declared here."""
     misplaced: Sequence[str] = ()
     """What is wrong with features whose values belong to another entity than the declared one."""
     index_key: str = ""
@@ -63,15 +63,18 @@ async def observe(store: FeatureStore, health: Sequence[Health]) -> Workload:
         await engine.recorded.check_index_key()
     except IndexKeyChangedError as error:
         index_key = str(error)
-    scheduled = [feature.name for feature in engine.registry.scheduled()]
+    registry, state = engine.registry, await engine.catalog.follow()
+    # Without a features file, the store alone tells which features there are.
+    scheduled = [feature.name for feature in registry.scheduled()]
+    refreshed = scheduled if registry.entities else list(state.features)
     return Workload(
         at=store.clock.now(),
         health=health,
         lags=await store.admin.lag(),
         groups=await store.admin.groups(),
         letters=await store.dead_letters.groups(),
-        refreshes=await RefreshOutcomes(engine.backends.notes, engine.clock).read(scheduled),
-        misplaced=_misplaced(engine.registry, await engine.catalog.follow()),
+        refreshes=await RefreshOutcomes(engine.backends.notes, engine.clock).read(refreshed),
+        misplaced=_misplaced(registry, state) if registry.entities else [],
         index_key=index_key,
     )
 
@@ -232,22 +235,29 @@ def _add_groups(workload: Workload, report: Findings) -> None:
 
 def _add_schedules(store: FeatureStore, workload: Workload, report: Findings) -> None:
     scheduled = runtime_of(store).registry.scheduled()
+    intervals = {feature.name: feature.refresh for feature in scheduled}
     is_late = False
-    for feature in scheduled:
-        outcome = workload.refreshes.get(feature.name, RefreshOutcome())
-        concern = _late(feature.name, feature.refresh or timedelta(), outcome, workload)
+    for feature, outcome in workload.refreshes.items():
+        concern = _late(feature, intervals.get(feature), outcome, workload)
         if concern is not None:
             is_late = True
             problem = f"{concern.subject} {concern.summary}: {concern.detail}"
-            remedy = f"correct the error, then run `headwater refresh {feature.name}`"
+            remedy = f"correct the error, then run `headwater refresh {feature}`"
             report.concern("warning", "schedules", problem, remedy, concern)
-    if scheduled and not is_late:
-        number = "1 feature is" if len(scheduled) == 1 else f"{len(scheduled)} features are"
+    if workload.refreshes and not intervals:
+        others = "no other" if is_late else "no"
+        report.unknown(
+            "schedules",
+            f"{others} refresh fails; the intervals in the features file say if one is late",
+            "pass --file FILE, or ask a running server: `headwater doctor --url URL`",
+        )
+    elif workload.refreshes and not is_late:
+        number = "1 feature is" if len(intervals) == 1 else f"{len(intervals)} features are"
         report.ok("schedules", f"{number} refreshed in time")
 
 
 def _late(
-    feature: str, interval: timedelta, outcome: RefreshOutcome, workload: Workload
+    feature: str, interval: timedelta | None, outcome: RefreshOutcome, workload: Workload
 ) -> Concern | None:
     page, params = "store", {"card": f"feature:{feature}"}
     if outcome.failing_since is not None:
@@ -260,7 +270,7 @@ def _late(
             since=outcome.succeeded_at or outcome.failing_since,
         )
     seconds = workload.age(outcome.succeeded_at)
-    if seconds <= (_MISSED_RUNS * interval + _GRACE).total_seconds():
+    if interval is None or seconds <= (_MISSED_RUNS * interval + _GRACE).total_seconds():
         return None
     return Concern(
         subject=feature,
