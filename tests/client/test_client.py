@@ -279,10 +279,13 @@ async def test_the_key_of_the_settings_is_sent_to_their_server_only() -> None:
     assert sent == ["Bearer a secret key", "Bearer a secret key", None]
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://localhost", "http://", "http://[::1"])
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "ftp://localhost", "http://", "http://[::1", "http://:hunter2"]
+)
 def test_an_invalid_url_is_refused_with_the_remedy(url: str) -> None:
-    with pytest.raises(ConfigError, match="is not the URL of a server"):
+    with pytest.raises(ConfigError, match="is not the URL of a server") as refused:
         AsyncClient(url)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_client_without_a_url_names_the_setting() -> None:

@@ -409,13 +409,13 @@ async def _chunks(file: Path) -> AsyncIterator[bytes]:
 def _checked(url: str) -> str:
     try:
         parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise ConfigError(f"{mask_address(url)!r} is not the URL of a server: {error}") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    except httpx.InvalidURL:
+        parsed = None  # the error's text may have a part of a password
+    if parsed is None or parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigError(
             f"{mask_address(url)!r} is not the URL of a server; write http://HOST:PORT or "
             "https://HOST, with the path below which the API is mounted, if any"
-        )
+        ) from None
     return url.rstrip("/")
 
 

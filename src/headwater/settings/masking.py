@@ -38,7 +38,8 @@ def mask(secret: str) -> str:
 def mask_address(address: str) -> str:
     """Return a URL, or the keywords of a Postgres server, with everything masked but known parts.
 
-    A password may contain any character, so it ends at the last ``@``.
+    A password may contain any character, so it ends at the last ``@``. Before it, a name alone is
+    that of a user only for Postgres; other servers take tokens there.
     """
     if _KEYWORDS.fullmatch(address):
         return _KEYWORD.sub(_mask_keyword, address)
@@ -46,6 +47,8 @@ def mask_address(address: str) -> str:
     scheme = begin[0] if begin else ""
     credentials, at, rest = address[len(scheme) :].rpartition("@")
     user, colon, _ = credentials.partition(":")
+    if user and not colon and not scheme.lower().startswith("postgres"):
+        user = _MASK
     place, mark, options = rest.partition("?")
     password = colon and colon + _MASK
     shown = "&".join(map(_mask_option, options.split("&"))) if mark else ""

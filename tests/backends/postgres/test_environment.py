@@ -199,6 +199,8 @@ async def test_an_unresponsive_server_is_reported(settings: Settings) -> None:
         ("", "Postgres has no address; set HEADWATER_POSTGRES_URL"),
         ("redis://localhost", "HEADWATER_POSTGRES_URL cannot be used: invalid DSN"),
         ("nonsense", "HEADWATER_POSTGRES_URL cannot be used: invalid DSN"),
+        ("postgresql://me:hun/ter2@localhost/app", "HEADWATER_POSTGRES_URL has an invalid host"),
+        ("postgresql://me:hunter2@[::1/app", "HEADWATER_POSTGRES_URL has an invalid host or port"),
     ],
 )
 async def test_an_invalid_url_is_refused(settings: Settings, url: str, problem: str) -> None:

@@ -159,6 +159,7 @@ async def test_the_error_of_a_missing_key_names_its_variables(
         ),
         ("opnai", {}, "unknown provider 'opnai'; did you mean 'openai'"),
         ("openai", {"base_url": "localhost:11434"}, "not 'localhost:11434'"),
+        ("openai", {"base_url": "https://:hunter2"}, r"not 'https://\*\*\*'"),
     ],
 )
 def test_an_embedder_that_cannot_work_is_refused(

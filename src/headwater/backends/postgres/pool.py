@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import asyncpg
@@ -228,11 +229,26 @@ class Postgres:
 
 
 def address(settings: PostgresSettings) -> str:
-    """Return the URL from the settings; raise ConfigError if there is none."""
+    """Return the URL from the settings; raise ConfigError if there is none, or not a valid one.
+
+    The driver's errors about hosts and ports would show a part of the password.
+    """
     if not settings.url:
         raise ConfigError(
             "Postgres has no address; set HEADWATER_POSTGRES_URL to "
             "postgresql://user:password@host:5432/database"
+        )
+    try:
+        hosts = urlsplit(settings.url).netloc.rpartition("@")[2].split(",")
+        ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
+        is_valid = all(port.isdecimal() or not port for port in ports)
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise ConfigError(
+            "HEADWATER_POSTGRES_URL has an invalid host or port; write it as "
+            "postgresql://user:password@host:5432/database, with special characters of the "
+            "password percent-encoded"
         )
     return settings.url
 

@@ -8,6 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import httpx
+
 from headwater.core.batching import batched
 from headwater.core.clock import Clock
 from headwater.core.logging import log
@@ -155,11 +157,15 @@ class Providers:
         settings = self._settings.embeddings
         is_chosen = settings.provider in (provider, "auto")
         base_url = (is_chosen and settings.base_url) or wire.base_url
-        if not base_url.startswith(("http://", "https://")):
+        try:
+            scheme = httpx.URL(base_url).scheme
+        except httpx.InvalidURL:
+            scheme = ""  # the error's text may have a part of a password
+        if scheme not in ("http", "https"):
             raise ConfigError(
                 f"the address of the provider {provider!r} must be set: embeddings.base_url, such "
                 f"as https://NAME.openai.azure.com, not {mask_address(base_url)!r}"
-            )
+            ) from None
         is_own = wire.base_url in ("", base_url.rstrip("/"))
         keys = {
             "openai": settings.openai_api_key,
