@@ -473,7 +473,18 @@ function readPublic([keyId, ...encoded]) {
     if (error.name !== "InvalidCharacterError") throw error;
   }
   if (bytes.length !== 32) throw new Error(`key '${keyId}' is not the base64 of 32 bytes; ${HOW}`);
+  if (isWeak(bytes)) throw new Error(`key '${keyId}' is a weak public key, with which anyone can make signatures`);
   return [keyId, ed25519Key(bytes)];
+}
+
+// The y, or its negative, of the points of small order; any point has one form, with y below the prime.
+const PRIME = 2n ** 255n - 19n;
+const SMALL_ORDER = [0n, 1n, 0x05fc536d880238b13933c6d305acdfd5f098eff289f4c345b027b2c28f95e826n];
+
+function isWeak(bytes) {
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0"));
+  const y = BigInt(`0x${hex.reverse().join("")}`) % 2n ** 255n; // without the sign of x
+  return y >= PRIME || SMALL_ORDER.includes(y) || SMALL_ORDER.includes(PRIME - y);
 }
 
 function hmacKey(secret) {

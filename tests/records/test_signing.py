@@ -104,6 +104,26 @@ def test_an_invalid_key_is_refused_without_showing_it(text: str, problem: str) -
     assert "hush" not in str(refused.value)
 
 
+PRIME = 2**255 - 19
+ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+WEAK = [0, 1, PRIME - 1, ORDER_8, PRIME - ORDER_8, PRIME, PRIME + 1, PRIME + 3, 2**255 - 1]
+
+
+@pytest.mark.parametrize("sign_of_x", [0, 2**255])
+@pytest.mark.parametrize("y", WEAK)
+def test_a_public_key_with_which_anyone_can_sign_is_refused(y: int, sign_of_x: int) -> None:
+    public = b64encode((y + sign_of_x).to_bytes(32, "little")).decode()
+    with pytest.raises(SigningKeyError, match="1 of 1 is a weak public key"):
+        parse_keyring(f"ed25519-pub:a:{public}")
+
+
+def test_a_signature_that_anyone_can_make_fits_a_weak_public_key() -> None:
+    identity = (1).to_bytes(32, "little")
+    forged = identity + bytes(32)
+    assert Ed25519Key("a", identity).verifies(b"any message", forged)
+    assert Ed25519Key("a", identity).verifies(b"another one", forged)
+
+
 def test_keys_do_not_show_their_secrets() -> None:
     shown = repr(parse_keyring(f"k1:hush of many letters,{ED25519}"))
     assert shown == "Keyring(keys=(HmacKey('k1'), Ed25519Key('auditors', signs=True)))"

@@ -179,6 +179,8 @@ def _parse_ed25519(kind: str, text: str, which: str) -> Ed25519Key:
             key = Ed25519Key(key_id, raw)
     except ValueError as error:
         raise SigningKeyError(which, "is not the base64 of 32 bytes") from error
+    if ed25519.is_weak(key.public):
+        raise SigningKeyError(which, "is a weak public key, with which anyone can make signatures")
     if not key_id:
         raise SigningKeyError(which, "has no key id")
     return key
