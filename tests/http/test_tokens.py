@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -9,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from headwater.access import tokens
+from headwater.core.logging import log
 from headwater.errors import ConfigError
 from headwater.http.app import create_app
 from tests.http.conftest import KEY, MakeStore, client_of, problem_of
@@ -61,6 +63,11 @@ class Issuer:
     def __init__(self, url: str) -> None:
         self.url = url
         self.keys = [jwk(RSA, "rsa"), jwk(EC, "ec"), jwk(ED, "ed")]
+        self.document: bytes | None = None
+        """What is sent instead of the keys."""
+        self.pause: float | None = None
+        """How long the server waits before each byte, until the test is over."""
+        self.waiting = threading.Event()
         self.is_down = False
         self.requests = 0
 
@@ -72,7 +79,14 @@ def issuing() -> Iterator[Issuer]:
             served.requests += 1
             self.send_response(500 if served.is_down else 200)
             self.end_headers()
-            self.wfile.write(json.dumps({"keys": served.keys}).encode())
+            document = served.document or json.dumps({"keys": served.keys}).encode()
+            if served.pause is None:
+                self.wfile.write(document)
+                return
+            with suppress(ConnectionError):  # the client has left
+                for byte in document:
+                    served.waiting.wait(served.pause)
+                    self.wfile.write(bytes([byte]))
 
         def log_message(self, *_: object) -> None:
             """Log nothing."""
@@ -82,6 +96,7 @@ def issuing() -> Iterator[Issuer]:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield served
+        served.waiting.set()
         server.shutdown()
         thread.join()
 
@@ -132,15 +147,16 @@ def forged() -> str:
     return signed_by_hand("HS256", public)
 
 
-def signed_by_hand(algorithm: str, secret: bytes) -> str:
-    def part(data: bytes) -> str:
-        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+def in_base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
+
+def signed_by_hand(algorithm: str, secret: bytes) -> str:
     claims = jwt.decode(token(), options={"verify_signature": False})
     head = json.dumps({"alg": algorithm, "typ": "JWT", "kid": "rsa"}).encode()
-    body = f"{part(head)}.{part(json.dumps(claims).encode())}"
+    body = f"{in_base64(head)}.{in_base64(json.dumps(claims).encode())}"
     mac = hmac.new(secret, body.encode(), hashlib.sha256).digest() if secret else b""
-    return f"{body}.{part(mac)}"
+    return f"{body}.{in_base64(mac)}"
 
 
 @pytest.mark.parametrize(
@@ -215,6 +231,108 @@ async def test_while_the_issuer_is_down_api_keys_work_and_tokens_are_asked_to_re
         assert (await client.get(READ, headers=bearer(token()))).status_code == 200
 
 
+async def test_an_issuer_that_sends_a_byte_now_and_then_is_as_one_that_is_down(
+    make_store: MakeStore, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "_TIMEOUT_SECONDS", 0.2)
+    issuer.pause = 0.01
+    async with client_for(make_store, issuer.url) as client:
+        async with asyncio.timeout(5):
+            response = await client.get(READ, headers=bearer(token()))
+        assert response.status_code == 503
+        assert (await client.get(READ, headers={"X-API-Key": KEY})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"no JSON",
+        b"[" * 100_000,
+        b'{"keys": ' + b"[" * 100_000,
+        b"[]",
+        b'{"keys": {}}',
+        b'{"keys": [null, 1, "RSA", []]}',
+        b'{"keys": [{"kty": ["RSA"], "kid": "rsa"}]}',
+        b'{"keys": [{"kty": "RSA", "kid": "rsa", "n": 5, "e": {}}]}',
+        b'{"keys": [{"kty": "RSA", "kid": ["rsa"]}]}',
+        b'{"keys": [{"kty": "EC", "crv": ["P-256"], "kid": "rsa"}]}',
+        b'{"keys": [{"kty": "oct", "k": "aHVzaA", "kid": "rsa"}]}',
+        b'{"keys": [{"kty": "RSA", "kid": "rsa", "alg": 7}]}',
+        b"\xff",
+    ],
+)
+async def test_a_malformed_document_is_as_an_issuer_that_is_down_and_keys_stay_in_use(
+    document: bytes, make_store: MakeStore, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SECONDS_BETWEEN_FETCHES", "_SECONDS_AFTER_FAILURE"):
+        monkeypatch.setattr(tokens, name, -1.0)
+    issuer.document = document
+    async with client_for(make_store, issuer.url) as client:
+        assert (await client.get(READ, headers=bearer(token()))).status_code == 503
+        issuer.document = None
+        assert (await client.get(READ, headers=bearer(token()))).status_code == 200
+        issuer.document = document
+        assert (await client.get(READ, headers=bearer(token(kid="new")))).status_code == 401
+        assert (await client.get(READ, headers=bearer(token(sub="bob")))).status_code == 200
+
+
+async def test_a_key_that_cannot_be_used_does_not_spoil_the_others(
+    make_store: MakeStore, issuer: Issuer
+) -> None:
+    issuer.keys += [{"kty": "RSA", "n": 5, "kid": "bad"}, {"kty": [], "kid": "worse"}]
+    async with client_for(make_store, issuer.url) as client:
+        assert (await client.get(READ, headers=bearer(token()))).status_code == 200
+        assert (await client.get(READ, headers=bearer(token(kid="bad")))).status_code == 401
+
+
+async def test_a_key_with_which_anyone_can_sign_is_not_used(
+    make_store: MakeStore, issuer: Issuer
+) -> None:
+    identity = (1).to_bytes(32, "little")
+    issuer.keys.append({**jwk(ED, "weak"), "x": in_base64(identity)})
+    head = in_base64(json.dumps({"alg": "EdDSA", "kid": "weak"}).encode())
+    body = token(ED, "ed", "EdDSA", scope="admin").split(".")[1]
+    forged = f"{head}.{body}.{in_base64(identity + bytes(32))}"
+    async with client_for(make_store, issuer.url) as client:
+        assert (await client.get(READ, headers=bearer(token()))).status_code == 200
+        assert (await client.get(READ, headers=bearer(forged))).status_code == 401
+
+
+@pytest.mark.parametrize("claims", [{"exp": 1e400}, {"exp": [1]}, {"nbf": {}}, {"iat": -1e400}])
+async def test_a_token_whose_times_are_not_numbers_is_refused(
+    claims: dict[str, Any], make_store: MakeStore, issuer: Issuer
+) -> None:
+    async with client_for(make_store, issuer.url) as client:
+        assert (await client.get(READ, headers=bearer(token(**claims)))).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://me:hunter2@127.0.0.1:1/keys?token=hunter2",
+        "http://hunter2@127.0.0.1:{port}/keys",
+        "me:hunter2@login.example/keys",
+    ],
+)
+async def test_credentials_of_the_address_of_keys_are_told_to_nobody(
+    source: str, make_store: MakeStore, issuer: Issuer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    issuer.is_down = True
+    log.configure("info", "json")
+    source = source.format(port=httpx.URL(issuer.url).port)
+    async with client_for(make_store, source) as client:
+        response = await client.get(READ, headers=bearer(token()))
+        assert response.status_code == 503
+        assert "hunter2" not in response.text
+        assert "127.0.0.1" not in response.text
+        examination = await client.get("/v1/doctor", headers={"X-API-Key": KEY})
+        assert "oidc.jwks" in examination.text
+        assert "hunter2" not in examination.text
+    logged = capsys.readouterr().err
+    assert "token keys not fetched" in logged
+    assert "hunter2" not in logged
+
+
 async def test_keys_stay_in_use_while_the_issuer_is_down(
     make_store: MakeStore, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +400,9 @@ async def test_a_caller_with_tokens_has_a_rate_limit(make_store: MakeStore, issu
         ({"audience": ""}, r"oidc\.audience is empty"),
         ({"jwks": ""}, r"oidc\.jwks is empty"),
         ({"jwks": "http://login.example/keys"}, "use https"),
+        ({"jwks": "HTTP://me:hunter2@login.example/keys"}, r"//me:\*\*\*@login.example/keys"),
+        ({"jwks": "ftp://me:hunter2@login.example/keys"}, r"//me:\*\*\*@login.example/keys"),
+        ({"jwks": "https://:hunter2/keys"}, "not a valid URL"),
         ({"algorithms": "HS256"}, "HS256"),
         ({"algorithms": "none"}, "none"),
         ({"algorithms": " , "}, "empty"),
@@ -290,5 +411,6 @@ async def test_a_caller_with_tokens_has_a_rate_limit(make_store: MakeStore, issu
 def test_settings_that_cannot_be_safe_are_refused(
     settings: dict[str, str], problem: str, make_store: MakeStore
 ) -> None:
-    with pytest.raises(ConfigError, match=problem):
+    with pytest.raises(ConfigError, match=problem) as refused:
         client_for(make_store, **{"jwks": "https://login.example/keys", **settings})
+    assert "hunter2" not in str(refused.value)

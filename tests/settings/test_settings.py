@@ -296,7 +296,10 @@ def test_the_list_says_where_each_value_was_written(tmp_path: Path) -> None:
             "redis://db/app?user=me&password=hunter2&x=1",
             "redis://db/app?user=me&password=***&x=***",
         ),
-        ("redis://me@db/app", "redis://me@db/app"),
+        ("redis://hunter2@db/app", "redis://***@db/app"),
+        ("https://hunter2@login.example/keys", "https://***@login.example/keys"),
+        ("hunter2@db", "***@db"),
+        ("postgresql://me@db/app", "postgresql://me@db/app"),
         (
             "postgresql://db/app?sslpassword=hunter2&db=1",
             "postgresql://db/app?sslpassword=***&db=1",
@@ -336,11 +339,13 @@ def test_keys_are_masked_wherever_settings_are_printed(tmp_path: Path) -> None:
         "HEADWATER_RECORD_INDEX_KEY": "hunter2",
         "HEADWATER_REDIS_URL": "redis://:hunter2@db",
         "HEADWATER_POSTGRES_URL": "postgresql://me:hunter2@db/app",
+        "HEADWATER_OIDC_JWKS": "https://me:hunter2@login.example/keys?token=hunter2",
     }
     assert listed(tmp_path, environ)["api_key"].value == "***"
     assert listed(tmp_path, {})["api_key"].value == ""
     settings = load(environ, tmp_path)
-    for printed in (settings, settings.redis, settings.postgres, settings.record):
+    groups = (settings.redis, settings.postgres, settings.record, settings.oidc)
+    for printed in (settings, *groups):
         assert "***" in repr(printed)
         assert "hunter2" not in repr(printed)
         assert "hunter2" not in str(printed.__rich_repr__())

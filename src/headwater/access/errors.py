@@ -84,8 +84,8 @@ class SlowCallError(RequestError):
 class TokenKeysUnavailableError(RequestError):
     """A token that cannot be verified, because the keys of its issuer could not be fetched."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self) -> None:
         super().__init__(
-            f"the token cannot be verified, because its issuer's keys could not be read from "
-            f"{source}; retry, or use an API key"
+            "the token cannot be verified, because its issuer's keys could not be read (the "
+            "server's log says why); retry, or use an API key"
         )

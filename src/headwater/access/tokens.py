@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -22,9 +21,13 @@ from headwater.errors import ConfigError, MissingExtraError
 from headwater.model.callers import ALL_SCOPES, Caller, CallerLimits
 from headwater.model.values import LONGEST_NAME
 from headwater.settings.groups import OidcSettings
+from headwater.settings.masking import mask_address
 
 try:
     import jwt
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    from headwater.records.ed25519 import is_weak
 except ModuleNotFoundError as error:
     raise MissingExtraError("the verification of tokens (oidc.issuer)", "oidc") from error
 
@@ -42,7 +45,6 @@ _SECONDS_BETWEEN_FETCHES = 30.0
 _SECONDS_AFTER_FAILURE = 5.0
 _TIMEOUT_SECONDS = 5.0
 _LARGEST_DOCUMENT = 1_048_576
-_KINDS = frozenset({"RSA", "EC", "OKP"})
 
 TokenKey = Mapping[str, Any]
 """A public key as a JWK."""
@@ -56,11 +58,9 @@ class TokenKeys:
     """
 
     def __init__(self, source: str) -> None:
-        self._source = source
-        if source.startswith("http://") and not is_loopback(urlsplit(source).hostname or ""):
-            raise ConfigError(
-                f"oidc.jwks is {source}: keys that arrive without TLS cannot be trusted; use https"
-            )
+        self._url = _url(source)
+        self._path = Path(source)
+        self._shown = mask_address(source)
         self._keys: dict[str | None, TokenKey] | None = None
         self._fetched_at = self._failed_at = -math.inf
         self._fetching: asyncio.Task[None] | None = None
@@ -82,7 +82,7 @@ class TokenKeys:
             await self._fetch(now)
             public_key = self._key(key_id)
         if self._keys is None:
-            raise TokenKeysUnavailableError(self._source)
+            raise TokenKeysUnavailableError
         return public_key
 
     def _key(self, key_id: str | None) -> TokenKey | None:
@@ -105,12 +105,13 @@ class TokenKeys:
 
     async def _load(self) -> None:
         try:
-            keys = _parse(await self._text())
-        except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                keys = _parse(await self._text())
+        except (OSError, ValueError, RecursionError, httpx.HTTPError) as error:
             self._failed_at = time.monotonic()
-            log.warning(
-                "token keys not fetched", source=self._source, error=str(error) or repr(error)
-            )
+            # The text of an error of the system has the name of the file, which may be a URL.
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            log.warning("token keys not fetched", source=self._shown, error=reason or repr(error))
         else:
             self._fetched_at, self._failed_at = time.monotonic(), -math.inf
             if keys != self._keys:
@@ -120,13 +121,14 @@ class TokenKeys:
             self._fetching = None
 
     async def _text(self) -> bytes:
-        if not self._source.startswith(("http://", "https://")):
-            return await asyncio.to_thread(Path(self._source).read_bytes)
+        if self._url is None:
+            return await asyncio.to_thread(self._path.read_bytes)
         async with (
             httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, follow_redirects=False) as client,
-            client.stream("GET", self._source) as response,
+            client.stream("GET", self._url) as response,
         ):
-            response.raise_for_status()
+            if response.status_code != httpx.codes.OK:
+                raise ValueError(f"the server answered {response.status_code}")
             data = b""
             async for part in response.aiter_bytes():
                 data += part
@@ -135,8 +137,24 @@ class TokenKeys:
             return data
 
 
+def _url(source: str) -> httpx.URL | None:
+    """Return the URL of keys, or None for a file; raise ConfigError if they cannot be trusted."""
+    if "://" not in source:
+        return None
+    try:
+        url = httpx.URL(source)
+    except httpx.InvalidURL:  # without its text, which may be a part of a password
+        raise ConfigError("oidc.jwks is not a valid URL; write https://HOST/PATH") from None
+    if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.host)):
+        raise ConfigError(
+            f"oidc.jwks is {mask_address(source)}: keys that arrive without TLS cannot be trusted; "
+            "use https, or the path of a file"
+        )
+    return url
+
+
 def _parse(text: bytes) -> dict[str | None, TokenKey]:
-    """Return the public keys of a JWKS by their ids; symmetric and encryption keys are left out."""
+    """Return the public keys of a JWKS by their ids, without those that verify no signatures."""
     document = json.loads(text)
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
@@ -146,12 +164,23 @@ def _parse(text: bytes) -> dict[str | None, TokenKey]:
         for key in listed
         if isinstance(key, dict)
         and isinstance(key.get("kid"), str | None)
-        and key.get("kty") in _KINDS
         and key.get("use", "sig") == "sig"
+        and _is_usable(key)
     }
     if not keys:
         raise ValueError("it has no public key that verifies signatures")
     return keys
+
+
+def _is_usable(key: TokenKey) -> bool:
+    """Return whether a key is a valid public key of an algorithm that can be allowed."""
+    try:
+        made = jwt.PyJWK(dict(key))
+    except (jwt.PyJWTError, TypeError, ValueError, KeyError):
+        return False
+    if isinstance(made.key, Ed25519PublicKey) and is_weak(made.key.public_bytes_raw()):
+        return False
+    return made.algorithm_name in ALGORITHMS
 
 
 class _Verified(NamedTuple):

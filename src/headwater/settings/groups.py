@@ -286,7 +286,7 @@ class OidcSettings(SettingsGroup, frozen=True):
 
     issuer: Annotated[str, "issuer of accepted tokens, their claim `iss`; empty for no tokens"] = ""
     audience: Annotated[str, "audience that tokens must name in their claim `aud`"] = ""
-    jwks: Annotated[str, "URL or file of the issuer's public keys, a JWKS"] = ""
+    jwks: Annotated[Url, "URL or file of the issuer's public keys, a JWKS"] = ""
     algorithms: Annotated[Text, "accepted signature algorithms, separated by commas"] = (
         "RS256,ES256,EdDSA"
     )
