@@ -73,8 +73,10 @@ class RefreshOutcomes:
                 await self._write(feature, due, error, began)
         except BackendError as problem:
             # Values and their history do not depend on it; a default counts as older than it is.
-            lost = "outcome of a refresh not stored"
-            self._outage.report("warning", lost, problem, feature.name, feature=feature.name)
+            name = feature.name
+            self._outage.report(
+                "warning", "outcome of a refresh not stored", problem, name, feature=name
+            )
         else:
             self._outage.recovered(feature.name)
 
