@@ -120,6 +120,8 @@ def test_an_error_names_the_file_and_line_of_the_declaration(user: type) -> None
         ({"refresh": "5 parsecs"}, "refresh: '5 parsecs' is not a duration"),
         ({"refresh": "-5m"}, "refresh: '-5m' is not a duration"),
         ({"refresh": timedelta(0)}, "is not a duration"),
+        ({"refresh": timedelta(microseconds=1)}, "is out of range; write 100ms to 365000d"),
+        ({"refresh": "365001d"}, "refresh: '365001d' is out of range"),
         ({"ttl": 5}, "ttl: 5 is not a duration"),
         ({"materialize": True}, "materialize needs refresh"),
         ({"sql": "SELECT 1"}, "sql needs refresh"),

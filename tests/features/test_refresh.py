@@ -208,7 +208,7 @@ async def test_a_running_worker_ticks_by_itself(settings: Settings) -> None:
     declare_seen(User)
     runs = 0
 
-    @feature(entity=User, refresh="50ms", materialize=True)
+    @feature(entity=User, refresh="100ms", materialize=True)
     async def score(user_id: str) -> int:
         nonlocal runs
         runs += 1

@@ -20,7 +20,7 @@ _LONGEST_AGE = timedelta(days=365 * 1_000)
 
 
 def parse_duration(text: str) -> int:
-    """Return the milliseconds of a duration such as ``500ms``, ``1.5h`` or ``1d``.
+    """Return the milliseconds of a duration such as ``500ms``, ``1.5h`` or ``1d``; at least one.
 
     >>> parse_duration("1.5h")
     5400000
@@ -32,10 +32,10 @@ def _parse(text: str, units: Mapping[str, int]) -> int:
     match = _PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None or match[2] not in units:
         raise DurationError(text, units)
-    exact = Decimal(match[1]) * units[match[2]]
-    if exact > _LONGEST_MS:
+    milliseconds = (Decimal(match[1]) * units[match[2]]).to_integral_value()
+    if not 0 < milliseconds <= _LONGEST_MS:
         raise DurationError(text, units)
-    return int(exact.to_integral_value())
+    return int(milliseconds)
 
 
 def format_duration(milliseconds: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from functools import partial, wraps
 from types import FrameType, SimpleNamespace
 from typing import (
@@ -26,7 +27,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from headwater.core.codec import Codec
-from headwater.core.durations import Duration
+from headwater.core.durations import Duration, to_timedelta
 from headwater.core.templates import Template, parse_template
 from headwater.declarations.checks import Checks, calling_frame, location_of_frame
 from headwater.declarations.contexts import sla_of
@@ -45,13 +46,17 @@ from headwater.declarations.features import (
 )
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import HasRuntime, runtime_of
-from headwater.errors import DeclarationError, FeatureValueError
+from headwater.errors import DeclarationError, FeatureValueError, InvalidInputError
 from headwater.errors.hints import Location
 from headwater.model.declarations import Mode
 from headwater.model.values import INTERNAL
 
 P = ParamSpec("P")
 C = TypeVar("C", bound=type)
+# Each run is an event in every partition.
+_SHORTEST_INTERVAL = timedelta(milliseconds=100)
+# The next run is in the calendar.
+_LONGEST_INTERVAL = timedelta(days=365 * 1_000)
 
 
 class Declares(Protocol):
@@ -218,7 +223,7 @@ def _declare_feature(
         location=checks.location,
         description=inspect.getdoc(function) or "",
         triggers=triggers,
-        refresh=checks.span("refresh", options.refresh),
+        refresh=checks.span("refresh", options.refresh, _interval),
         max_retries=_max_retries(checks, options.max_retries),
         template=_template(checks, options.template, codec),
         ttl=checks.span("ttl", options.ttl),
@@ -313,6 +318,17 @@ def _mode(options: SimpleNamespace) -> Mode:
     if options.refresh is not None:
         return "scheduled"
     return "on_demand" if options.template is None else "template"
+
+
+def _interval(duration: Duration) -> timedelta:
+    """Return the time between two runs; raise InvalidInputError if it is out of range."""
+    interval = to_timedelta(duration)
+    if not _SHORTEST_INTERVAL <= interval <= _LONGEST_INTERVAL:
+        raise InvalidInputError(
+            f"{duration!r} is out of range; write 100ms to 365000d, or leave out refresh for a "
+            "value that is computed when it is read"
+        )
+    return interval
 
 
 def _triggers(checks: Checks, trigger: str | Iterable[str] | None) -> tuple[str, ...]:

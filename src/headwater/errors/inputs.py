@@ -68,10 +68,8 @@ class DurationError(InvalidInputError, ValueError):
 
     def __init__(self, value: object, units: Iterable[str] = ("ms", "s", "m", "h", "d")) -> None:
         self.value = value
-        remedy = (
-            f"write a number above zero and one of {', '.join(units)}, as in '1.5h', or a timedelta"
-        )
-        super().__init__(f"{quoted(value)} is not a duration; {remedy}")
+        remedy = f"write a number and one of {', '.join(units)}, as in '1.5h', or a timedelta"
+        super().__init__(f"{quoted(value)} is not a duration; {remedy}; the least is 1ms")
 
 
 class EventError(InvalidInputError, ValueError):
