@@ -144,3 +144,23 @@ async def test_a_table_beyond_the_limit_names_the_setting(tmp_path: Path) -> Non
         ) as client:
             with pytest.raises(RequestRefusedError, match=r"raise http\.max_upload_bytes"):
                 await client.get_historical_features(ROWS, ["total_spend"])
+
+
+async def test_imports_exports_and_removals_stand_in_the_log_with_the_name_of_the_key(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    (tmp_path / "past.csv").write_text(
+        "user_id,timestamp,value\nada,2026-01-01T00:00:00Z,3\n", encoding="utf-8"
+    )
+    await client.history.import_file(tmp_path / "past.csv", ["total_spend"])
+    await client.history.export(tmp_path / "exported")
+    await client.unindex("docs", "parcels")
+    await client.indexes.retain("docs", ["returns"])
+    entries = (await client.audit_log()).entries
+    assert {each.actor for each in entries} == {"api_key 1"}
+    assert [(each.action, each.target, each.outcome) for each in reversed(entries)] == [
+        ("history.import_file", "User", "done"),
+        ("history.export", "", "done"),
+        ("unindex", "docs", "done"),
+        ("indexes.retain", "docs", "done"),
+    ]

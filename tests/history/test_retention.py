@@ -262,6 +262,8 @@ async def test_workers_prune_by_night_and_log_the_rows(
         worker.stop()
         await running
         assert await past(store, "amount") == [2]
+        (entry,) = (await store.audit_log(action="admin.prune")).entries
+        assert (entry.target, entry.outcome) == ("nightly", "done")
         pruned = (await (await backends_of(store)).catalog.load()).pruned.history
         # On servers whole months are removed.
         february = datetime(2026, 2, 1, tzinfo=UTC)

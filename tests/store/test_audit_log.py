@@ -63,7 +63,9 @@ async def logged(store: FeatureStore, **query: Any) -> list[tuple[str, str, str]
 
 
 @pytest.mark.both_environments
-async def test_every_administrative_verb_stands_in_the_log(shop: FeatureStore) -> None:
+async def test_every_administrative_verb_stands_in_the_log(
+    shop: FeatureStore, tmp_path: Path
+) -> None:
     for user in ("ada", "bob"):
         await shop.publish("purchase", user)
     await shop.drain()
@@ -73,8 +75,14 @@ async def test_every_administrative_verb_stands_in_the_log(shop: FeatureStore) -
     context = await shop.record_external(name="answer", content="Hello Ada")
     assert context.context_id is not None
     await shop.records.redact(context.context_id, "/output/content", reason="asked by Ada")
+    await shop.index("docs", "ada", "Hello Ada")
+    await shop.unindex("docs", "ada")
+    await shop.indexes.retain("docs", ["parcels", "returns"])
     await shop.indexes.reindex("docs")
     await shop.indexes.drop("docs")
+    (tmp_path / "past.csv").write_text("user_id,timestamp,value\nada,2026-01-01T00:00:00Z,3\n")
+    await shop.history.import_file(tmp_path / "past.csv", ["total"])
+    await shop.history.export(tmp_path / "exported")
     await shop.backfills.run("total", switch=True)
     await shop.backfills.run("total")
     await shop.backfills.cancel("total")
@@ -90,8 +98,12 @@ async def test_every_administrative_verb_stands_in_the_log(shop: FeatureStore) -
         ("dead_letters.discard", "", "done"),
         ("dead_letters.redrive", "", "done"),
         ("records.redact", context.context_id, "done"),
+        ("unindex", "docs", "done"),
+        ("indexes.retain", "docs", "done"),
         ("indexes.reindex", "docs", "done"),
         ("indexes.drop", "docs", "done"),
+        ("history.import_file", "User", "done"),
+        ("history.export", f"{tmp_path / 'exported'}", "done"),
         ("backfills.run", "total", "done"),
         ("backfills.switch", "total", "done"),
         ("backfills.run", "total", "done"),
@@ -105,6 +117,12 @@ async def test_every_administrative_verb_stands_in_the_log(shop: FeatureStore) -
     ]
     (redact,) = (await shop.audit_log(action="records.redact")).entries
     assert redact.parameters == {"pointers": ["/output/content"], "everywhere": False}
+    (unindex,) = (await shop.audit_log(action="unindex")).entries
+    assert unindex.parameters == {"id_sha256": sha256(b"ada").hexdigest()}
+    (retain,) = (await shop.audit_log(action="indexes.retain")).entries
+    assert retain.parameters == {"retained": 2}
+    (imported,) = (await shop.audit_log(action="history.import_file")).entries
+    assert imported.parameters == {"features": ["total"]}
     (redrive,) = (await shop.audit_log(action="dead_letters.redrive")).entries
     assert redrive.parameters == {
         "ids": [second.id],
@@ -120,6 +138,27 @@ async def test_every_administrative_verb_stands_in_the_log(shop: FeatureStore) -
     }
     (discard,) = (await shop.audit_log(action="dead_letters.discard")).entries
     assert [each["event_id"] for each in discard.parameters["letters"]] == [first.event.event_id]
+
+
+@pytest.mark.both_environments
+async def test_what_a_handler_removes_is_in_the_log_of_events_and_not_in_this_one(
+    store: FeatureStore,
+) -> None:
+    Index(store, "docs", embedder="lexical")
+
+    @store.entity
+    class User:
+        user_id: str
+
+    @store.feature(User, trigger="left")
+    async def leave(user_id: str, event: ServiceEvent) -> None:
+        await store.unindex("docs", user_id)
+
+    await store.index("docs", "ada", "Hello Ada")
+    await store.publish("left", "ada")
+    await store.drain()
+    assert await store.indexes.get_document("docs", "ada") is None
+    assert await logged(store) == []
 
 
 async def test_the_actor_is_the_caller_of_a_request_or_the_user_of_the_process(

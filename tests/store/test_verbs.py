@@ -239,6 +239,7 @@ DRIVEN: dict[str, Callable[[FeatureStore, str], Awaitable[Any]]] = {
     "dead_letters.discard": lambda store, letter: store.dead_letters.discard(letter),
     "backfills.run": lambda store, _: store.backfills.run("total_spend"),
     "backfills.cancel": lambda store, _: cancel(store),
+    "unindex": lambda store, _: store.unindex("docs", "parcels"),
     "admin.prune": lambda store, _: store.admin.prune(records="30d"),
     "admin.forget": lambda store, _: store.admin.forget("User", "ada", reason="request 12"),
 }

@@ -14,7 +14,6 @@ from headwater.declarations import context_decorators, feature_decorators, graph
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.graph import draw
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.auditing import audited
 from headwater.features.call_scope import check_not_replaying, loaded_value
 from headwater.model.callers import current_caller
 from headwater.model.declarations import Graph
@@ -122,7 +121,7 @@ class FeatureStore(StoreVerbs):
         >>> (await store.audit_log(action="keys.rotate")).entries[0].outcome
         'done'
         """
-        async with audited(await self._runtime.open(), action, target, **parameters):
+        async with self._runtime.audited(action, target, **parameters):
             yield
 
     async def open(self) -> None:

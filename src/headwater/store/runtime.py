@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from headwater.features.call_scope import (
     check_allowed_in_handler,
     check_not_replaying,
     current_replay,
+    current_scope,
     real_clock,
     track_source,
 )
@@ -81,8 +83,22 @@ class Runtime:
         sent = verb.sent(arguments)
         target = "" if verb.target is None else sent[verb.target]
         notes = {name: sent.get(name, verb.fields[name].absent) for name in verb.notes}
-        async with audited(await self.open(), verb.changes, target, **notes):
+        async with self.audited(verb.changes, target, **notes):
             return await verb.call(group, arguments)
+
+    @asynccontextmanager
+    async def audited(
+        self, action: str, target: str = "", **parameters: Any
+    ) -> AsyncIterator[Engine]:
+        """Log an administrative action before it starts, and its outcome."""
+        engine = await self.open()
+        async with audited(engine, action, target, **parameters):
+            yield engine
+
+    @property
+    def is_in_handler(self) -> bool:
+        """Whether this is a handler, whose effects are those of its event."""
+        return current_scope().transaction is not None
 
     def check_limits(self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
         """Raise CallerLimitError if the caller of the request may not use these entities."""

@@ -91,29 +91,31 @@ class Tables:
         await engine.catalog.follow()
         await engine.catalog.declare()
         definitions = _requested(engine.registry, features)
-        engine.registry.one_entity([feature.name for feature in definitions])
+        names = [feature.name for feature in definitions]
+        entity = engine.registry.one_entity(names)
         for feature in definitions:
             check_stored(feature)
             engine.registry.check_writable(feature)
-        return await import_file(
-            file,
-            definitions,
-            ImportColumns(**columns),
-            engine.backends,
-            now=engine.clock.micros(),
-            latest=engine.clock.now() + engine.settings.ingest.future_tolerance,
-            progress=progress,
-        )
+        async with self._runtime.audited("history.import_file", entity.name, features=names):
+            return await import_file(
+                file,
+                definitions,
+                ImportColumns(**columns),
+                engine.backends,
+                now=engine.clock.micros(),
+                latest=engine.clock.now() + engine.settings.ingest.future_tolerance,
+                progress=progress,
+            )
 
     async def export(self, folder: Path) -> ExportReport:
         """Write the rows of history that a folder does not have yet to files in it."""
-        engine = await self._runtime.open()
-        catalog = engine.catalog.follow
-        await catalog()
-        await engine.catalog.declare()
-        return await HistoryExport(
-            engine.backends.offline, catalog, folder, engine.clock.now()
-        ).run()
+        async with self._runtime.audited("history.export", str(folder)) as engine:
+            catalog = engine.catalog.follow
+            await catalog()
+            await engine.catalog.declare()
+            return await HistoryExport(
+                engine.backends.offline, catalog, folder, engine.clock.now()
+            ).run()
 
 
 def _requested(registry: Registry, features: Sequence[FeatureRef]) -> list[FeatureDef]:

@@ -149,12 +149,14 @@ class History:
         The lines have a Parquet file as ``data``, then the result.
         """
 
+        runtime = runtime_of(self._store)
+
         async def action(report: Reporter) -> SentHistory:
-            engine = await runtime_of(self._store).open()
             with TemporaryDirectory(prefix="headwater-") as folder:
                 file = Path(folder) / "history.parquet"
-                upto = await engine.backends.offline.export_history(file, after=body.after)
-                sent = await report.send_file(file) if upto > body.after else 0
+                async with runtime.audited("history.export", after=body.after) as engine:
+                    upto = await engine.backends.offline.export_history(file, after=body.after)
+                    sent = await report.send_file(file) if upto > body.after else 0
             return SentHistory(sent, upto)
 
         return ProgressResponse(action, private=self._private)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -145,7 +146,7 @@ class SearchVerbs(Verbs):
         scope="ingest",
         operation="remove_document",
         changes="unindex",
-        is_logged=False,
+        audits_itself=True,
         raises=_OF_DOCUMENTS,
         applies_limits=True,
     )
@@ -158,8 +159,15 @@ class SearchVerbs(Verbs):
 
         Inside a handler it is part of the handler's transaction, as `index`.
         """
-        definition = self._runtime.registry.index(index)
-        await (await self._engine()).indexer.unindex(definition, document_id)
+        runtime = self._runtime
+        definition = runtime.registry.index(index)
+        if runtime.is_in_handler:
+            await (await self._engine()).indexer.unindex(definition, document_id)
+            return
+        # The log cannot be redacted, and an id may be personal.
+        digest = sha256(f"{document_id}".encode(errors="replace")).hexdigest()
+        async with runtime.audited("unindex", definition.name, id_sha256=digest) as engine:
+            await engine.indexer.unindex(definition, document_id)
 
     @verb(
         "POST",
@@ -261,8 +269,10 @@ class IndexVerbs(Verbs):
         >>> await store.indexes.retain("docs", ["returns"])
         1
         """
-        definition = self._runtime.changed_index(index, "retain")
-        return await (await self._engine()).indexer.retain(definition, document_ids)
+        runtime, retained = self._runtime, len(document_ids)
+        definition = runtime.changed_index(index, "retain")
+        async with runtime.audited("indexes.retain", definition.name, retained=retained) as engine:
+            return await engine.indexer.retain(definition, document_ids)
 
     @verb(
         "GET",
