@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
@@ -16,6 +17,7 @@ from headwater.backends.copied import CopiedCatalog, CopiedErasures
 from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.memory import MemoryCache
 from headwater.core.clock import Clock
+from headwater.core.logging import Outage
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError, MissingExtraError
 from headwater.model.health import Finding, Findings, Health
 from headwater.ports import Backends, HealthCheck, LogKind, OfflineStore
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from headwater.backends.redis.environment import RedisEnvironment
     from headwater.backends.sqlite.environment import SqliteEnvironment
 
+
+# A probe of Redis waits for so long for the comparison with Postgres, which may be slow.
+_PROOF_SECONDS = 0.5
+_PROOF_PAUSE_SECONDS = 5.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,6 +113,9 @@ class _ServerLifecycle:
     ) -> None:
         self._redis, self._postgres = redis, postgres
         self._catalog, self._erasures = catalog, erasures
+        self._proving: asyncio.Task[None] | None = None
+        self._prove_at = 0.0
+        self._outage = Outage("store")
 
     def checks(self) -> Sequence[HealthCheck]:
         return [
@@ -117,13 +126,35 @@ class _ServerLifecycle:
     async def _redis_health(self) -> Health:
         # A store whose Postgres was unavailable when it was opened is confirmed first.
         with suppress(BackendError):
-            await self.check_store()
+            await self._confirm()
+        await asyncio.wait({self._prove()}, timeout=_PROOF_SECONDS)
         return await self._redis.health()
 
     async def check_values(self) -> None:
+        # Not awaited: reads must not depend on Postgres.
+        if time.monotonic() >= self._prove_at:
+            self._prove()
         await self._redis.check_values()
 
+    def _prove(self) -> asyncio.Task[None]:
+        """Start to compare Redis and Postgres, unless that is being done."""
+        if self._proving is None or self._proving.done():
+            self._prove_at = time.monotonic() + _PROOF_PAUSE_SECONDS
+            self._proving = asyncio.create_task(self._try_to_prove())
+        return self._proving
+
+    async def _try_to_prove(self) -> None:
+        with (
+            self._outage.reporting("error", "store mismatch", "proof"),
+            suppress(BackendUnavailableError),
+        ):
+            await self._postgres.prove()
+
     async def check_store(self) -> None:
+        await self._confirm()
+        await self._redis.check_values()
+
+    async def _confirm(self) -> None:
         if not (await self._redis.outbox.identity()).is_confirmed:
             # While Postgres is unavailable, claims of partitions are refused with the reason.
             with suppress(BackendUnavailableError):
@@ -144,6 +175,9 @@ class _ServerLifecycle:
 
     async def close(self) -> None:
         try:
+            if self._proving is not None:
+                self._proving.cancel()
+                await asyncio.wait({self._proving})
             await self._catalog.close()
             await self._postgres.close()
         finally:

@@ -172,10 +172,14 @@ class StoreMismatchError(BackendError):
 
 
 class StoreLostError(BackendError):
-    """A store that lost its data, or cannot show that it did not: every value is missing."""
+    """A store that lost its data, or cannot show that it did not: its values are missing or old.
 
-    def __init__(self, server: str, problem: str) -> None:
+    ``partitions`` are those that lost data, None for all.
+    """
+
+    def __init__(self, server: str, problem: str, partitions: frozenset[int] | None = None) -> None:
         self.server = server
+        self.partitions = partitions
         super().__init__(problem)
 
 

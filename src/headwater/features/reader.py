@@ -7,13 +7,14 @@ import time
 from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import log
 from headwater.core.metrics import TallyCounter
+from headwater.core.partitioning import partition_of
 from headwater.core.templates import as_text
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
@@ -65,6 +66,7 @@ CACHE = TallyCounter(
 )
 _MISSING = FeatureValue(None, None, "missing")
 _ASK_SECONDS = 1.0
+S = TypeVar("S")
 
 
 class Reader:
@@ -110,6 +112,8 @@ class Reader:
         ids = list(map(plan.entity.text_id, entity_ids))
         now = self._clock.micros()
         packed = await self._online.get_packed(plan.entity.name, ids)
+        if self.loss.known is not None:
+            packed = self.loss.filter(ids, packed, b"{}")
         try:
             return [plan.view.values(state, now) for state in packed]
         except FeatureValueError:
@@ -194,6 +198,8 @@ class Reader:
             cells = await self._online.get(entity, ids)
         if transaction is not None:
             return await transaction.get(entity, ids, plan.kept), transaction.now, evidence
+        if self.loss.known is not None:
+            cells = self.loss.filter(ids, cells, {})
         return cells, self._clock.micros(), evidence
 
     async def _evidence(
@@ -459,12 +465,14 @@ class StoreLoss:
     """Asks the store whether it lost its data before values are read, once a second.
 
     Every value of a lost store is missing, so a read would return defaults that look like facts;
-    while it is lost, every read asks.
+    while it is lost, every read asks. If only some partitions are, because they are older than
+    history, their values count as missing.
     """
 
     def __init__(self, lifecycle: Lifecycle, settings: Settings) -> None:
         self._lifecycle = lifecycle
         self._is_refusing = settings.lost_store == "refuse"
+        self._partitions = settings.partitions
         self._ask_at = 0.0
         self.known: StoreLostError | None = None
         """The loss, if the last answer was that the store lost its data."""
@@ -482,12 +490,22 @@ class StoreLoss:
             await self._lifecycle.check_values()
         except StoreLostError as error:
             self.known, self._ask_at = error, 0.0
-            if self._is_refusing:
+            if self._is_refusing and error.partitions is None:
                 raise
         else:
             # Set after the answer: until then concurrent reads ask too, and no read goes ahead
             # of the answer.
             self.known, self._ask_at = None, time.monotonic() + _ASK_SECONDS
+
+    def filter(self, ids: Sequence[str], states: Sequence[S], missing: S) -> list[S]:
+        """Return the states of entities without those of lost partitions, or refuse to."""
+        lost = self.known and self.known.partitions
+        if not lost:
+            return [*states]
+        is_lost = [partition_of(entity_id, self._partitions) in lost for entity_id in ids]
+        if self.known is not None and self._is_refusing and any(is_lost):
+            raise self.known
+        return [missing if old else state for old, state in zip(is_lost, states, strict=True)]
 
 
 class ReferenceOwner(NamedTuple):

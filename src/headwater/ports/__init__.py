@@ -71,6 +71,7 @@ from headwater.ports.history import (
 )
 from headwater.ports.outbox import (
     CommittedWrites,
+    Mismatch,
     Outbox,
     OutboxBatch,
     OutboxState,

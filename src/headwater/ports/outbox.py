@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -43,6 +43,16 @@ class StoreIdentity(msgspec.Struct, frozen=True):
     store_id: str | None
     """None if the store is gone: the server lost its data while this process had it open."""
     is_confirmed: bool = False
+    behind: frozenset[int] = frozenset()
+    """The partitions that are known to be older than history: the server has an older copy."""
+
+
+class Mismatch(NamedTuple):
+    """Why a partition does not continue the history."""
+
+    problem: str
+    is_behind: bool
+    """Whether history has rows that the partition lacks; otherwise history lacks rows."""
 
 
 class Positions(NamedTuple):
@@ -81,7 +91,13 @@ class Outbox(Protocol):
     async def confirm(self, store_id: str, new_id: str) -> bool:
         """Record that history belongs to a store, and rename it; return False if it is gone.
 
-        Workers are given partitions of a confirmed store only.
+        Workers are given partitions of a confirmed store only. No partition of it is behind.
+        """
+
+    async def mark_behind(self, store_id: str, partitions: Collection[int]) -> None:
+        """Record which partitions of a store are older than history, unless the store is gone.
+
+        Their leases are void, and workers are given none of them.
         """
 
     async def states(self) -> Sequence[OutboxState]:
@@ -90,7 +106,7 @@ class Outbox(Protocol):
     async def has_documents(self) -> bool:
         """Return whether any partition has writes of documents to take."""
 
-    async def mismatch(self, partition: int, taken: Positions) -> str | None:
+    async def mismatch(self, partition: int, taken: Positions) -> Mismatch | None:
         """Return None if these are the last rows settled or still there, otherwise the problem.
 
         In case of a mismatch, the outbox or the history is an older copy, or a copy of the outbox

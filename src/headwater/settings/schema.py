@@ -50,7 +50,8 @@ class Settings(SettingsGroup, frozen=True):
     ] = 16
     lost_store: Annotated[
         Literal["refuse", "defaults"],
-        "reads while the store is known to have lost its data: refuse them, or return defaults",
+        "reads while the store, or a partition of it, is known to have lost data: refuse them, or "
+        "return defaults",
     ] = "refuse"
     api_key: Annotated[Secret, "API key that requests must send; separate several by commas"] = ""
     keys_file: Annotated[

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
@@ -15,6 +16,7 @@ from headwater.ports import (
     CommittedWrites,
     DocumentWrite,
     LogKind,
+    Mismatch,
     OutboxBatch,
     OutboxState,
     Positions,
@@ -78,6 +80,10 @@ class MemoryOutbox:
         self.store = StoreIdentity(new_id, is_confirmed=True)
         return True
 
+    async def mark_behind(self, store_id: str, partitions: Collection[int]) -> None:
+        if store_id == self.store.store_id:
+            self.store = replace(self.store, behind=frozenset(partitions))
+
     def pending(self) -> set[int]:
         return {partition for (_, partition), rows in self.rows.items() if rows}
 
@@ -100,27 +106,28 @@ class MemoryOutbox:
     def _has_documents(self, partition: int) -> bool:
         return any(isinstance(row, CommittedWrites) for _, row in self.rows["history", partition])
 
-    async def mismatch(self, partition: int, taken: Positions) -> str | None:
+    async def mismatch(self, partition: int, taken: Positions) -> Mismatch | None:
         if self.on_mismatch is not None:
             await self.on_mismatch()
         kinds: tuple[LogKind, LogKind] = ("history", "events")
         found = (self._mismatch(k, partition, a) for k, a in zip(kinds, taken, strict=True))
         return next(filter(None, found), None)
 
-    def _mismatch(self, kind: LogKind, partition: int, after: str) -> str | None:
+    def _mismatch(self, kind: LogKind, partition: int, after: str) -> Mismatch | None:
         settled = getattr(self.settled[partition], kind)
         positions = [position for position, _ in self.rows[kind, partition]]
         if after == settled or int(after or 0) in positions:
             return None
-        return f"taken up to {after or 'none'}, settled up to {settled}"
+        problem = f"taken up to {after or 'none'}, settled up to {settled}"
+        return Mismatch(problem, int(after or 0) > int(settled or 0))
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int, *, until: int | None = None
     ) -> OutboxBatch | None:
         start = int(after or 0)
         rows_of_kind = self.rows[kind, partition]
-        if problem := self._mismatch(kind, partition, after):
-            raise StoreMismatchError(problem)
+        if mismatch := self._mismatch(kind, partition, after):
+            raise StoreMismatchError(mismatch.problem)
         end = self._position if until is None else until
         waiting = [entry for entry in rows_of_kind if start < entry[0] <= end]
         found = waiting[: max(limit, self.least)]

@@ -83,11 +83,18 @@ class PostgresEnvironment:
             check_version(await self._version(), self._schema)
             if (identity := await self._identity()) is not None:
                 await self.store_check.compare(identity)
-                await self._consumer.recheck()
+                await self.prove()
             await self._postgres.run(_write_probe)
         except BackendError as error:
             return Health("postgres", ok=False, detail=str(error), needed=False)
         return Health("postgres", ok=True)
+
+    async def prove(self) -> None:
+        """Raise StoreMismatchError unless Redis and Postgres continue each other; mark what is old.
+
+        The proof of the last seconds is not repeated, unless it failed.
+        """
+        await self._consumer.prove()
 
     async def _identity(self) -> StoreIdentity | None:
         try:
@@ -119,6 +126,9 @@ async def open_postgres(settings: Settings, clock: Clock, outbox: Outbox) -> Pos
         undo.push_async_callback(environment.close)
         try:
             await postgres.prepare()
+            await environment.prove()
+        except StoreMismatchError as error:
+            log.error("store mismatch", error=str(error))
         except BackendUnavailableError as error:
             if isinstance(error.__cause__, REFUSED):
                 raise

@@ -31,10 +31,12 @@ from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import (
     CommittedWrites,
     LogKind,
+    Mismatch,
     Outbox,
     OutboxBatch,
     OutboxState,
     Positions,
+    StoreIdentity,
 )
 
 # The server parses the rows: json_array_elements, unlike the JSON operators, accepts U+0000 and
@@ -146,7 +148,6 @@ class OutboxConsumer:
         self._shared_documents = CoalescedTask(
             lambda: self._take_all(wait=True, only_documents=True)
         )
-        self._has_mismatch = False
         self._proven_until = 0.0
         self.complete_until = 0
         """All events that the server of the outbox accepted before this are in history."""
@@ -168,10 +169,17 @@ class OutboxConsumer:
         """Return the last event of each partition that no consumer group needs any more."""
         return await self._outbox.done_events()
 
-    async def recheck(self) -> None:
-        """Raise StoreMismatchError if the last run met an older copy and it is still there."""
-        if self._has_mismatch:
-            await self.take_free()
+    async def prove(self) -> None:
+        """Raise StoreMismatchError unless Redis and Postgres continue each other; mark what is old.
+
+        The proof of the last seconds is not repeated, unless it failed.
+        """
+        if time.monotonic() < self._proven_until:
+            return
+        await self._postgres.prepare()
+        identity, states = await asyncio.gather(self._outbox.identity(), self._outbox.states())
+        if await self._store.compare(identity) is not None:
+            await self._prove(identity, states, ())
 
     async def close(self) -> None:
         await self._shared.close()
@@ -182,7 +190,6 @@ class OutboxConsumer:
         # Concurrently, so that both calls share a round trip.
         identity, states = await asyncio.gather(self._outbox.identity(), self._outbox.states())
         store_id = await self._store.compare(identity)
-        self._has_mismatch = False
         pending = {number: state for number, state in enumerate(states) if state.has_pending}
         with_documents = [number for number, state in pending.items() if state.has_documents]
         others = [] if only_documents else [n for n in pending if n not in with_documents]
@@ -190,8 +197,8 @@ class OutboxConsumer:
         if store_id is None or (not partitions and time.monotonic() < self._proven_until):
             self._copied(states if wait and store_id else (), only_documents=only_documents)
             return
+        await self._prove(identity, states, partitions)
         try:
-            await self._prove(store_id, states, partitions)
             await _all(
                 [
                     self._drain_documents(store_id, with_documents, wait=wait),
@@ -202,7 +209,7 @@ class OutboxConsumer:
                 ]
             )
         except StoreMismatchError:
-            self._has_mismatch = True
+            self._proven_until = 0.0
             raise
         self._copied(states if wait else (), only_documents=only_documents)
 
@@ -219,29 +226,40 @@ class OutboxConsumer:
             )
 
     async def _prove(
-        self, store_id: str, states: Sequence[OutboxState], pending: Sequence[int]
+        self, identity: StoreIdentity, states: Sequence[OutboxState], pending: Sequence[int]
     ) -> None:
         """Raise StoreMismatchError unless every partition continues where history ends.
 
         All of them are checked before rows of one are taken: otherwise, a copy of the outbox would
-        add to the partitions in which nothing has happened since it was copied.
+        add to the partitions in which nothing has happened since it was copied. Those that lack
+        rows of history are marked, so that their values are not read.
         """
         self._proven_until = 0.0
+        store_id = identity.store_id or ""
+        mismatches = await self._mismatches(store_id, states, pending)
+        behind = {partition for partition, found in mismatches.items() if found.is_behind}
+        if behind or identity.behind:
+            await self._outbox.mark_behind(store_id, behind)
+        for mismatch in mismatches.values():
+            raise StoreMismatchError(mismatch.problem)
+        self._proven_until = time.monotonic() + FRESH_SECONDS
+
+    async def _mismatches(
+        self, store_id: str, states: Sequence[OutboxState], pending: Sequence[int]
+    ) -> dict[int, Mismatch]:
+        """Return the partitions that do not continue where history ends."""
         taken = await self._positions(store_id, pending)
         suspects = [n for n, state in enumerate(states) if taken[n] != state.settled]
+        confirmed: dict[int, Mismatch] = {}
         while suspects:
-            mismatches = await asyncio.gather(
-                *(self._outbox.mismatch(n, taken[n]) for n in suspects)
-            )
-            problems = {n: text for n, text in zip(suspects, mismatches, strict=True) if text}
+            answers = await asyncio.gather(*(self._outbox.mismatch(n, taken[n]) for n in suspects))
+            mismatches = {n: found for n, found in zip(suspects, answers, strict=True) if found}
             before = taken
             # Another consumer may have taken and settled more rows since the positions were read.
-            taken = await self._positions(store_id, ()) if problems else taken
-            for partition, problem in problems.items():
-                if taken[partition] == before[partition]:
-                    raise StoreMismatchError(problem)
-            suspects = list(problems)
-        self._proven_until = time.monotonic() + FRESH_SECONDS
+            taken = await self._positions(store_id, ()) if mismatches else taken
+            confirmed |= {n: found for n, found in mismatches.items() if taken[n] == before[n]}
+            suspects = [n for n in mismatches if n not in confirmed]
+        return confirmed
 
     async def _positions(self, store_id: str, added: Sequence[int]) -> defaultdict[int, Positions]:
         """Return how far each partition was taken; add those that are new."""

@@ -16,10 +16,10 @@ from headwater.backends.redis.leases import RedisGroups, RedisLeases
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
-from headwater.backends.redis.store_identity import check_confirmed, create_store, problem_of
+from headwater.backends.redis.store_identity import create_store, loss_of, read_loss
 from headwater.backends.redis.streams import StreamPublisher
 from headwater.core.clock import Clock
-from headwater.errors import BackendError, ConfigError
+from headwater.errors import BackendError, ConfigError, StoreLostError
 from headwater.model.health import Health
 from headwater.settings.schema import Settings
 
@@ -56,16 +56,21 @@ class RedisEnvironment:
         A cluster of which only some servers fail serves the entities of the others.
         """
         try:
-            problem = problem_of(await self.outbox.identity())
-            failures = [] if problem else await self._refused_writes()
+            loss: BackendError | None = loss_of(await self.outbox.identity())
+            failures = [] if loss else await self._refused_writes()
         except BackendError as error:
-            problem, failures = str(error), []
-        if problem:
-            return Health("redis", ok=False, detail=problem)
+            loss, failures = error, []
+        if loss:
+            return Health("redis", ok=False, detail=str(loss), needed=self._is_needed(loss))
         if failures:
             needed = len(failures) == len(self._probe_keys())
             return Health("redis", ok=False, detail=str(failures[0]), needed=needed)
         return Health("redis", ok=True, detail="; ".join(await self._weaknesses()))
+
+    def _is_needed(self, problem: BackendError) -> bool:
+        """Return whether no entity can be served: in a cluster, one server may be an older copy."""
+        is_partial = isinstance(problem, StoreLostError) and problem.partitions is not None
+        return not (is_partial and self.redis.clustered)
 
     def _probe_keys(self) -> list[str]:
         """Return keys that are on all servers."""
@@ -99,8 +104,9 @@ class RedisEnvironment:
         return weaknesses
 
     async def check_values(self) -> None:
-        """Raise StoreLostError if the store is missing or unconfirmed."""
-        await check_confirmed(self.redis, self.keys, _PROBE_SECONDS)
+        """Raise StoreLostError if the store is missing or unconfirmed, or partitions are behind."""
+        if (loss := await read_loss(self.redis, self.keys, _PROBE_SECONDS)) is not None:
+            raise loss
 
     async def create_store(self) -> None:
         """Create the store again if Redis lost it while it was open."""

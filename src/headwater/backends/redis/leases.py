@@ -13,7 +13,7 @@ import msgspec
 from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.keys import SET_ID, Keys
 from headwater.backends.redis.notifications import Notifications
-from headwater.backends.redis.store_identity import check_confirmed
+from headwater.backends.redis.store_identity import read_loss
 from headwater.backends.redis.streams import MILLISECOND, lease_text, received_at
 from headwater.core.clock import from_micros
 from headwater.core.logging import Outage
@@ -163,13 +163,16 @@ class RedisLeases:
         return script_call("extend", [keys.group, keys.lease], *arguments)
 
     async def claim(self, worker: str, partitions: Collection[int]) -> list[Lease]:
-        await check_confirmed(self._redis, self._keys, self._patience)
+        behind = await self._behind(partitions)
         if not self._members[worker].is_current:
             return []
-        claimed = sorted(partitions)
+        claimed = sorted({*partitions} - behind)
         calls = [self._claim(worker, partition) for partition in claimed]
         answers = await self._redis.calls_apart(calls, self._patience)
         self._report_problems(claimed, answers)
+        if await self._behind(partitions) - behind:
+            # Marked meanwhile: the lease may have come after those that were voided.
+            return []
         leases = [
             Lease(partition, worker, answer[0], suspect=bool(answer[1]))
             for partition, answer in zip(claimed, answers, strict=True)
@@ -179,6 +182,19 @@ class RedisLeases:
             self._members[worker].held[lease.partition] = lease
             self._notifications.mark_unknown(lease.partition)
         return leases
+
+    async def _behind(self, partitions: Collection[int]) -> frozenset[int]:
+        """Return the partitions that are behind history; raise StoreLostError if all of these."""
+        loss = await read_loss(self._redis, self._keys, self._patience)
+        if loss is None:
+            return frozenset()
+        if loss.partitions is None or loss.partitions.issuperset(partitions):
+            raise loss
+        for partition in loss.partitions.intersection(partitions):
+            self._outage.report(
+                "error", "partition not claimed", loss, partition, partition=partition
+            )
+        return loss.partitions
 
     def _report_problems(self, partitions: Sequence[int], answers: Sequence[Any]) -> None:
         """Raise the error if no partition could be claimed; if some could not, log theirs."""

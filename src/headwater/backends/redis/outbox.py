@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from hashlib import sha1
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -25,6 +27,7 @@ from headwater.ports import (
     CommittedWrites,
     DocumentWrite,
     LogKind,
+    Mismatch,
     OutboxBatch,
     OutboxState,
     Positions,
@@ -62,6 +65,19 @@ class RedisOutbox:
         call = script_call("confirm", [self._keys.meta], store_id, new_id)
         return bool(await self._redis.call(call))
 
+    async def mark_behind(self, store_id: str, partitions: Collection[int]) -> None:
+        marked = " ".join(map(str, sorted(partitions)))
+        call = script_call("mark_behind", [self._keys.meta], store_id, marked)
+        # The mark first: a worker reads it after its claim, so no lease escapes both.
+        if await self._redis.call(call):
+            parts = [self._keys.parts[partition] for partition in partitions]
+            await self._redis.calls(
+                [
+                    script_call("void_leases", [part.events], part.groups, part.leases)
+                    for part in parts
+                ]
+            )
+
     async def states(self) -> list[OutboxState]:
         answers = await self._redis.calls(
             [
@@ -91,12 +107,12 @@ class RedisOutbox:
         count = max(1, limit // _CHANGES_PER_ENTRY) if is_history else limit
         upto = "" if until is None else until // MILLISECOND
         # Concurrently, so that both calls share a round trip.
-        problem, (entries, more) = await asyncio.gather(
+        mismatch, (entries, more) = await asyncio.gather(
             self._mismatch(kind, partition, after),
             next_entries(self._redis, key, after.partition(_DIGEST)[0], count, upto=upto),
         )
-        if problem is not None:
-            raise StoreMismatchError(problem)
+        if mismatch is not None:
+            raise StoreMismatchError(mismatch.problem)
         if not entries:
             return None
         try:
@@ -114,26 +130,28 @@ class RedisOutbox:
             last_at=received_at(entries[-1][0].decode()),
         )
 
-    async def mismatch(self, partition: int, taken: Positions) -> str | None:
+    async def mismatch(self, partition: int, taken: Positions) -> Mismatch | None:
         history, events = await asyncio.gather(
             self._mismatch("history", partition, taken.history),
             self._mismatch("events", partition, taken.events),
         )
-        return history or events
+        mismatches = [mismatch for mismatch in (history, events) if mismatch is not None]
+        return max(mismatches, key=attrgetter("is_behind"), default=None)
 
-    async def _mismatch(self, kind: LogKind, partition: int, taken: str) -> str | None:
+    async def _mismatch(self, kind: LogKind, partition: int, taken: str) -> Mismatch | None:
         keys = self._keys.parts[partition]
         stream = keys.changes if kind == "history" else keys.events
         call = script_call("last_taken", [stream, keys.outbox], kind, taken)
-        settled = await self._redis.call(call)
+        settled, is_behind = await self._redis.call(call)
         if not settled:
             return None
-        return (
+        problem = (
             f"partition {partition} in Redis does not continue the history in Postgres: Postgres "
             f"took {kind} up to {taken or 'none'}, Redis knows that it took them up to "
             f"{settled.decode()}; Redis or Postgres was restored from an older copy, or this Redis "
             "is a copy of another"
         )
+        return Mismatch(problem, bool(is_behind))
 
     async def settle(self, partition: int, taken: Positions) -> Positions:
         keys = self._keys.parts[partition]

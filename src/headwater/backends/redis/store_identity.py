@@ -55,35 +55,44 @@ async def read_identity(redis: Redis, keys: Keys) -> StoreIdentity:
     return _parse(await redis.call(_reading(keys)), keys)
 
 
-async def check_confirmed(redis: Redis, keys: Keys, patience: float) -> None:
-    """Raise StoreLostError if workers must not be given partitions of the store.
+async def read_loss(redis: Redis, keys: Keys, patience: float) -> StoreLostError | None:
+    """Return why values must not be read and workers be given no partitions, if that is known.
 
     In a cluster, the other servers are not blocked by one that does not answer in time.
     """
     (answer,) = await redis.calls_apart([_reading(keys)], patience)
-    if not isinstance(answer, BackendError) and (problem := problem_of(_parse(answer, keys))):
-        raise StoreLostError("Redis", problem)
+    return None if isinstance(answer, BackendError) else loss_of(_parse(answer, keys))
 
 
-def problem_of(identity: StoreIdentity) -> str | None:
-    """Return why the store cannot be used, and the remedy; None if it can."""
+def loss_of(identity: StoreIdentity) -> StoreLostError | None:
+    """Return why the store, or some partitions of it, cannot be used, and the remedy."""
     if identity.store_id is None:
-        return f"the store is missing from Redis, so reads are refused and workers wait; {_REMEDY}"
-    if not identity.is_confirmed:
-        return (
+        problem = "the store is missing from Redis, so reads are refused and workers wait"
+    elif not identity.is_confirmed:
+        problem = (
             f"Postgres has not confirmed that it holds the history of the store in Redis "
             f"({identity.store_id}), so reads are refused, workers wait and events are kept; if "
-            f"Postgres cannot be reached, this ends when it can be; {_REMEDY}"
+            "Postgres cannot be reached, this ends when it can be"
         )
-    return None
+    elif identity.behind:
+        shown = ", ".join(map(str, sorted(identity.behind)))
+        problem = (
+            f"Redis was restored from an older copy: in partition {shown} Postgres has values or "
+            "events that Redis lacks, so reads of their entities are refused, their workers wait "
+            "and new events are kept; `headwater rebuild --adopt` restores them from Postgres"
+        )
+        return StoreLostError("Redis", problem, identity.behind)
+    else:
+        return None
+    return StoreLostError("Redis", f"{problem}; {_REMEDY}")
 
 
 def _reading(keys: Keys) -> Call:
-    return command(keys.meta, "HMGET", keys.meta, "store", "confirmed", "partitions")
+    return command(keys.meta, "HMGET", keys.meta, "store", "confirmed", "partitions", "behind")
 
 
 def _parse(answer: list[bytes | None], keys: Keys) -> StoreIdentity:
-    store_id, confirmed, partitions = answer
+    store_id, confirmed, partitions, behind = answer
     if store_id is None or partitions is None:
         return StoreIdentity(None)
     if int(partitions) != keys.partitions:
@@ -92,4 +101,8 @@ def _parse(answer: list[bytes | None], keys: Keys) -> StoreIdentity:
             f"process had it open with {keys.partitions}; restart it with "
             f"HEADWATER_PARTITIONS={int(partitions)}"
         )
-    return StoreIdentity(store_id.decode(), is_confirmed=confirmed is not None)
+    return StoreIdentity(
+        store_id.decode(),
+        is_confirmed=confirmed is not None,
+        behind=frozenset(map(int, (behind or b"").split())),
+    )

@@ -1,0 +1,217 @@
+"""A Redis that was restored from an older copy serves no value that Postgres has a newer one of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, context, entity, feature
+from headwater.backends import connect
+from headwater.backends.postgres import outbox_consumer
+from headwater.backends.redis.client import Redis
+from headwater.backends.redis.keys import Keys
+from headwater.core.partitioning import partition_of
+from headwater.declarations.runtime import runtime_of
+from headwater.engine.worker.worker import Worker
+from headwater.errors import StoreLostError
+from headwater.http.app import create_app
+from headwater.settings.schema import Settings
+from tests.backends.redis.older_copies import copied, restored
+from tests.engine.support import backlog, until
+
+Shop = Callable[..., Awaitable[FeatureStore]]
+OTHER = "u2"
+"""A user of another partition than u1."""
+
+
+@pytest.fixture
+async def redis(settings: Settings) -> AsyncIterator[Redis]:
+    client = Redis(settings.redis.url, timeout=60, connect_timeout=60)
+    await client.open()
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def keys(settings: Settings) -> Keys:
+    assert partition_of("u1", settings.partitions) != partition_of(OTHER, settings.partitions)
+    return Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
+
+
+@pytest.fixture
+async def shop(settings: Settings) -> AsyncIterator[Shop]:
+    """Open the store as another process would."""
+    async with AsyncExitStack() as opened:
+
+        async def open_one(**changes: object) -> FeatureStore:
+            store = FeatureStore(settings=settings.replace(**changes))
+
+            @entity(store)
+            class User:
+                user_id: str
+
+            @feature(entity=User, trigger="buy", default=0, max_retries=0)
+            async def total(user_id: str, event: ServiceEvent) -> int:
+                before = await store.get_feature("total", user_id)
+                return int(before + event.payload["amount"])
+
+            @context(store)
+            async def greeting(user_id: str) -> str:
+                return f"{await store.get_feature('total', user_id)} spent"
+
+            return await opened.enter_async_context(store)
+
+        yield open_one
+
+
+async def buy(store: FeatureStore, amount: int, user_id: str = "u1") -> None:
+    """Let a user buy something, and copy it to Postgres."""
+    await store.publish("buy", user_id, {"amount": amount})
+    await store.drain()
+    await (await runtime_of(store).open()).backends.offline.maintain()
+
+
+@asynccontextmanager
+async def working(store: FeatureStore) -> AsyncIterator[None]:
+    """Let a worker run meanwhile."""
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    yield
+    worker.stop()
+    await running
+
+
+async def has_total(store: FeatureStore, total: int, user_id: str = "u1") -> bool:
+    return bool(await store.get_feature("total", user_id) == total)
+
+
+async def is_refused(store: FeatureStore, user_id: str = "u1") -> bool:
+    try:
+        await store.get_feature("total", user_id)
+    except StoreLostError:
+        return True
+    return False
+
+
+async def test_a_process_that_opens_a_restored_store_refuses_its_reads_contexts_and_work(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    copy = await copied(redis, keys)
+    await buy(store, 2)
+    await store.close()
+    await restored(redis, keys, copy)
+    again = await shop()
+    assert await is_refused(again)
+    with pytest.raises(StoreLostError, match="`headwater rebuild --adopt` restores them"):
+        await again.assemble("greeting", {"user_id": "u1"})
+    await again.publish("buy", "u1", {"amount": 10})
+    with pytest.raises(StoreLostError, match="their workers wait and new events are kept"):
+        await again.drain()
+    (in_redis, in_postgres) = await again.admin.health()
+    assert "restored from an older copy" in in_redis.detail
+    assert "headwater rebuild --adopt" in in_postgres.detail
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(create_app(again)), base_url="http://localhost"
+    ) as client:
+        read = await client.get("/v1/features/total?entity_id=u1")
+        assert (read.status_code, read.json()["type"]) == (503, "urn:headwater:problem:store-lost")
+        ready = (await client.get("/readyz")).json()
+    # A cluster of which only one server was restored serves the entities of the others.
+    assert ready["status"] == ("degraded" if redis.clustered else "not ready")
+    await again.admin.rebuild(adopt=True)
+    assert await again.get_feature("total", "u1") == 7
+    await again.drain()
+    assert await again.get_feature("total", "u1") == 17
+    assert (await again.assemble("greeting", {"user_id": "u1"})).freshness_status == "guaranteed"
+    assert [part.ok for part in await again.admin.health()] == [True, True]
+
+
+async def test_of_a_restored_partition_alone_reads_are_refused_and_workers_stop(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    copy = await copied(redis, keys)
+    await buy(store, 2)
+    await buy(store, 3, OTHER)
+    await restored(redis, keys, copy, partition_of("u1", keys.partitions))
+    again = await shop()
+    assert await is_refused(again)
+    assert await again.get_feature("total", OTHER) == 3
+    async with working(again):
+        await again.publish("buy", OTHER, {"amount": 1})
+        await again.publish("buy", "u1", {"amount": 10})
+
+        await until(lambda: has_total(again, 4, OTHER))
+        assert await backlog(again) == 1
+        await again.admin.rebuild(adopt=True)
+        await until(lambda: has_total(again, 17))
+    assert (await again.admin.audit()).differences == []
+
+
+async def test_a_worker_whose_lease_is_in_the_copy_stops_when_the_restore_is_noticed(
+    shop: Shop, redis: Redis, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "_PROOF_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(outbox_consumer, "FRESH_SECONDS", 0.0)
+    store, server = await shop(), await shop()
+    async with working(store):
+        await store.publish("buy", "u1", {"amount": 5})
+        await until(lambda: has_total(store, 5))
+        await (await runtime_of(store).open()).backends.offline.maintain()
+        copy = await copied(redis, keys)
+        await store.publish("buy", "u1", {"amount": 2})
+        await until(lambda: has_total(store, 7))
+        await (await runtime_of(store).open()).backends.offline.maintain()
+        await restored(redis, keys, copy)
+        # Reads compare both servers in the background, also where no worker runs.
+        await until(lambda: is_refused(server))
+        assert await is_refused(store)
+        await server.publish("buy", "u1", {"amount": 10})
+        await server.admin.rebuild(adopt=True)
+        await until(lambda: has_total(store, 17))
+    assert (await server.admin.audit()).differences == []
+
+
+async def test_those_who_prefer_defaults_get_no_old_value_and_no_guarantee(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    copy = await copied(redis, keys)
+    await buy(store, 2)
+    await restored(redis, keys, copy)
+    again = await shop(lost_store="defaults")
+    (row,) = await again.get_feature_values(["total"], ["u1"])
+    assert (row["total"].value, row["total"].source) == (0, "default")
+    assert await again.get_feature("total", "u1") == 0
+    made = await again.assemble("greeting", {"user_id": "u1"})
+    assert made.freshness_status == "degraded"
+    assert [(broken.kind, broken.reason) for broken in made.freshness_violations] == [
+        ("store", "lost")
+    ]
+
+
+async def test_a_copy_that_was_exchanged_for_the_newest_one_is_served_again(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    older = await copied(redis, keys)
+    await buy(store, 2)
+    newest = await copied(redis, keys)
+    partition = partition_of("u1", keys.partitions)
+    await restored(redis, keys, older, partition)
+    again = await shop()
+    assert await is_refused(again)
+    await restored(redis, keys, newest, partition)
+    await again.admin.health()
+    assert await again.get_feature("total", "u1") == 7
+    await buy(again, 1)
+    assert await again.get_feature("total", "u1") == 8
