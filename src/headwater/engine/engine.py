@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import get_args
@@ -16,6 +17,7 @@ from headwater.contexts.assembler import Assembler
 from headwater.contexts.recorded import RecordedContexts, check_signing
 from headwater.core.clock import Clock
 from headwater.core.encodings import choose_library
+from headwater.core.logging import log
 from headwater.core.thread_offload import Offload, ThreadState
 from headwater.core.tracing import Tracer
 from headwater.declarations import graph
@@ -25,6 +27,7 @@ from headwater.engine.auditing import AuditReader
 from headwater.engine.event_log import EventLog
 from headwater.engine.letters import Letters
 from headwater.engine.tracing import Tracing
+from headwater.errors import HeadwaterError
 from headwater.features.conversions import conversions
 from headwater.features.event_handlers import EventHandlers
 from headwater.features.followed_catalog import FollowedCatalog
@@ -59,6 +62,8 @@ THREADS = Gauge(
     ["state"],
 )
 
+_WARM_UP_SECONDS = 30.0
+
 
 class Engine(Services, frozen=True):
     """An open store: the services, and the parts that its verbs and workers call."""
@@ -80,6 +85,22 @@ class Engine(Services, frozen=True):
     events: EventLog
     letters: Letters
     tracer: Tracer | None
+
+    async def warm_up(self) -> None:
+        """Do what makes the first request slow: load tokenizers and models, open connections.
+
+        What cannot be done now is logged, and done by the first request that needs it. Raise
+        `ConfigError` if the settings make recording impossible.
+        """
+        await self.assembler.warm_up()
+        try:
+            async with asyncio.timeout(_WARM_UP_SECONDS):
+                if self.registry.contexts:
+                    await self.backends.records.index_key()  # over the connection of the records
+                for index in self.registry.all_indexes().values():
+                    await self.searcher.warm_up(index)
+        except (HeadwaterError, TimeoutError) as error:
+            log.warning("the first requests will be slow", error=str(error) or "timed out")
 
     async def close(self) -> None:
         """Close the threads and the backends."""

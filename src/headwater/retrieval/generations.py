@@ -76,6 +76,14 @@ class Generations:
             self._warn(index, built, self.declared(index))
         return embedder
 
+    async def warm_up(self, index: IndexDef, built: IndexSpec) -> None:
+        """Load the model of a generation's embedder, if it is one of this process."""
+        embedder = self.embedder(index, built)
+        if embedder.name.startswith("local/"):
+            await embedder.embed(
+                ["a document, because embeddings of queries are cached"], "document"
+            )
+
     def _warn(self, index: IndexDef, built: IndexSpec, declared: IndexSpec) -> None:
         if built == declared or (index.name, built) in self._warned:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -60,6 +61,20 @@ class Searcher:
         self._generations = generations
         self._last_versions: dict[str, IndexVersion] = {}
         """The generation of each index that the last search read."""
+
+    async def warm_up(self, index: IndexDef) -> None:
+        """Load what the first search of an index needs: modules, vectors, a model in this process.
+
+        No provider and no function is called.
+        """
+        version = await self._vectors.version(index.name)
+        spec = self._generations.declared(index) if version is None else version.spec
+        await self._generations.warm_up(index, spec)
+        if version is not None:
+            query = VectorQuery(index=index.name, generation=version.generation, limit=1)
+            unit = struct.pack(f"<{spec.dimensions}f", 1.0, *[0.0] * (spec.dimensions - 1))
+            await self._vectors.nearest(replace(query, embedding=unit))
+            await self._vectors.matching(replace(query, terms=("a",)))
 
     async def _run(
         self, index: IndexDef, query: str, options: SearchOptions, as_of: AsOf | None = None
