@@ -170,6 +170,9 @@ class _ServerLifecycle:
             await self._erasures.restore()
             yield
 
+    async def check_files(self) -> None:
+        """Do nothing: servers check what they store."""
+
     async def scrub(self) -> None:
         """Do nothing: the files belong to the servers."""
 

@@ -231,8 +231,9 @@ def audit(
     """Compare the online value of every declared feature with the latest value in history.
 
     Also compare the values that recorded contexts got with those that history gives as known at
-    that moment. Exit with 1 if values differ. It is safe to run this while workers are running: a
-    difference counts only if it is still there after a second read.
+    that moment. Files of history that changed are an error. Exit with 1 if values differ. It is
+    safe to run this while workers are running: a difference counts only if it is still there after
+    a second read.
 
     Args:
         records: Compare the values of this many recorded contexts; 0 for none.

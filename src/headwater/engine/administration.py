@@ -57,6 +57,7 @@ class Administration:
         """Compare online values and those of recorded contexts with history."""
         track_source(*EVERYTHING)
         engine = self._engine
+        await engine.backends.lifecycle.check_files()
         report = await engine.reconciler.audit(limit, progress)
         catalog = await engine.catalog.follow()
         served = await ServedAudit(engine, engine.reader).compare(records, limit, catalog)

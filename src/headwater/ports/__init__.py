@@ -78,7 +78,7 @@ from headwater.ports.outbox import (
     Positions,
     StoreIdentity,
 )
-from headwater.ports.recent import RecentHistory, Segment, Snapshot
+from headwater.ports.recent import FileChecksum, RecentHistory, Segment, Snapshot
 from headwater.ports.records import (
     HASH_PREFIX,
     Cache,

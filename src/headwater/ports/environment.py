@@ -42,6 +42,12 @@ class Lifecycle(Protocol):
     async def check_store(self) -> None:
         """Raise if workers must not run: the store lost its data, or history is another store's."""
 
+    async def check_files(self) -> None:
+        """Raise HomeError if a file of this process's own making has other bytes than were written.
+
+        It reads every byte. Servers check what they store by themselves.
+        """
+
     def restoring(self, *, adopt: bool) -> AbstractAsyncContextManager[None]:
         """Let online values be restored from history, and let workers run when that is done.
 

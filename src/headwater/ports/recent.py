@@ -16,6 +16,14 @@ from headwater.ports.erasures import Ledger
 from headwater.ports.history import EventFilter, LogKind
 
 
+class FileChecksum(msgspec.Struct, frozen=True):
+    """The size of a file, and SHA-256 digests of its last bytes and of all its bytes."""
+
+    size: int
+    ending: bytes
+    digest: bytes
+
+
 class Segment(msgspec.Struct, frozen=True):
     """A file of rows that were moved out of the tail; retired once merged into another file."""
 
@@ -25,6 +33,8 @@ class Segment(msgspec.Struct, frozen=True):
     buckets: tuple[int, int] = (0, BUCKETS - 1)
     """The first and the last bucket whose entities may be in it."""
     retired_at: datetime | None = None
+    checksum: FileChecksum | None = None
+    """None until the file is written."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -73,6 +83,13 @@ class RecentHistory(Protocol):
 
     def manifest(self) -> list[Segment]:
         """Return all segments, including retired ones."""
+
+    def announce(self, segment: Segment, now: datetime) -> None:
+        """Note a segment whose file is about to be written, as a retired one until it is added.
+
+        So the file of a writer that dies is removed like that of a merged segment, and no file is
+        removed that this store did not write.
+        """
 
     def add(self, segment: Segment, *, upto: int = 0) -> None:
         """Add a segment and remove its rows from the tail, in one transaction."""

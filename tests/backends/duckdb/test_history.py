@@ -322,12 +322,16 @@ async def test_a_segment_writer_killed_at_any_step_leaves_every_row_once(
 
 async def test_the_files_of_a_dead_segment_writer_are_removed(parts: Embedded) -> None:
     await parts.online.put(series(3))
+    for name in ("history-x.parquet", "history-y.parquet"):
+        parts.tail.announce(Segment(name, "history", 0), parts.clock.now())
     (parts.home.segments / "history-x.parquet").write_bytes(b"renamed, not in the manifest")
     (parts.home.segments / "history-y.parquet.unfinished").write_bytes(b"half")
     (parts.home.scratch / "left").mkdir()
     assert await values(parts) == [0, 1, 2]
+    parts.clock.advance(GRACE)
     await parts.history.maintain()
     assert parts.segment_files() == set()
+    assert parts.tail.manifest() == []
     assert list(parts.home.scratch.iterdir()) == []
 
 

@@ -99,7 +99,6 @@ class SegmentWriter:
     def _clean_up(self) -> None:
         sweep(self._scratch)
         manifest = self._tail.manifest()
-        self._folder.remove_all_but(segment.name for segment in manifest)
         before = self._clock.now() - self._grace
         expired = [s.name for s in manifest if s.retired_at is not None and s.retired_at <= before]
         self._folder.remove(expired)
@@ -137,7 +136,7 @@ class SegmentWriter:
             if not changes:
                 return 0
             features = sorted({change.feature for change in changes})
-            open_recent(duck, HISTORY, self._tail, self._folder.path, features=features)
+            open_recent(duck, HISTORY, self._tail, self._folder, features=features)
             duck.load_rows("imported", _imported(changes), HISTORY.columns)
             duck.run(_FRESH.format(features=texts(features)))
             count: int = scalar(duck.run("SELECT count(*) FROM fresh"))
@@ -158,7 +157,7 @@ class SegmentWriter:
 
     def _prune_history(self, before: datetime, *, dry_run: bool) -> int:
         with session(self._scratch) as duck:
-            open_recent(duck, HISTORY, self._tail, self._folder.path)
+            open_recent(duck, HISTORY, self._tail, self._folder)
             moment = _literal(before)
             duck.run(_KEPT.format(moment=moment))
             return self._remove_history(duck, _OLD_HISTORY.format(moment=moment), dry_run=dry_run)
@@ -172,7 +171,7 @@ class SegmentWriter:
     def drop(self, series: str) -> int:
         """Remove all rows of a series; return their number."""
         with self._folder.lock(wait=True), session(self._scratch) as duck:
-            open_recent(duck, HISTORY, self._tail, self._folder.path, features=[series])
+            open_recent(duck, HISTORY, self._tail, self._folder, features=[series])
             return self._remove_history(duck, f"feature = {text(series)}", dry_run=False)
 
     def forget(
@@ -187,7 +186,7 @@ class SegmentWriter:
             ]
         )
         with self._folder.lock(wait=True), session(self._scratch) as duck:
-            open_recent(duck, HISTORY, self._tail, self._folder.path, entity_ids=[entity_id])
+            open_recent(duck, HISTORY, self._tail, self._folder, entity_ids=[entity_id])
             recent = self._tail.forget_events(entity_id, keep, dry_run=dry_run)
             return Pruned(
                 history=self._remove_history(duck, values, dry_run=dry_run),

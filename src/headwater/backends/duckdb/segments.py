@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import asdict
 
+from headwater.backends.segment_files import checksum_of, damage_of, damaged_error
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import Session, column_types, parquet, scalar
 from headwater.core.partitioning import BUCKETS
@@ -111,9 +112,9 @@ def name_row(span: NamedSpan) -> dict[str, str | int | None]:
     return {**asdict(span), "since": to_micros(span.since), "until": until}
 
 
-def open_log(session: Session, log: SegmentLog, snapshot: Snapshot, folder: Path) -> None:
+def open_log(session: Session, log: SegmentLog, snapshot: Snapshot, folder: SegmentFolder) -> None:
     """Create a view of segments and tail, ``headwater.history`` or ``headwater.events``."""
-    files = [folder / segment.name for segment in snapshot.segments]
+    files = folder.files(snapshot.segments)
     open_rows(session, log, files, snapshot.tail, longest=snapshot.longest)
 
 
@@ -121,7 +122,7 @@ def open_recent(
     session: Session,
     log: SegmentLog,
     tail: RecentHistory,
-    folder: Path,
+    folder: SegmentFolder,
     *,
     features: Sequence[str] = (),
     entity_ids: Sequence[str] = (),
@@ -153,10 +154,37 @@ _UNFINISHED = ".unfinished"
 
 
 class SegmentFolder:
-    """Parquet files, which are complete and durable when they get their final name."""
+    """Parquet files, which are complete and durable when they get their final name.
 
-    def __init__(self, path: Path) -> None:
+    ``announce`` is called with each new segment before its file is written.
+    """
+
+    def __init__(self, path: Path, announce: Callable[[Segment], None] = lambda _: None) -> None:
         self.path = path
+        self._announce = announce
+        self._checked: dict[str, tuple[int, ...]] = {}
+
+    def files(self, segments: Iterable[Segment], *, is_whole: bool = False) -> list[Path]:
+        """Return the files of segments; raise HomeError if one is not the file that was written.
+
+        The end of a file is read when this process sees the file for the first time, all of it only
+        with ``is_whole``. Opening a missing file is left to its reader.
+        """
+        return [self._file(segment, is_whole=is_whole) for segment in segments]
+
+    def _file(self, segment: Segment, *, is_whole: bool) -> Path:
+        file = self.path / segment.name
+        try:
+            status = file.stat()
+            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if is_whole or self._checked.get(segment.name) != seen:
+                damage = damage_of(self.path, segment, is_whole=is_whole)
+                if damage is not None:
+                    raise damaged_error(self.path, [damage])
+                self._checked[segment.name] = seen
+        except FileNotFoundError:
+            pass
+        return file
 
     @contextmanager
     def lock(self, *, wait: bool) -> Iterator[bool]:
@@ -177,8 +205,10 @@ class SegmentFolder:
     ) -> Segment:
         """Write the rows of a query, all of a range of buckets, as a new segment."""
         name = self.new_name(log, buckets)
-        count = write_parquet(session, f"{rows} ORDER BY {log.order}", self.path / name)
-        return Segment(name, log.kind, count, buckets)
+        self._announce(Segment(name, log.kind, 0, buckets))
+        file = self.path / name
+        count = write_parquet(session, f"{rows} ORDER BY {log.order}", file)
+        return Segment(name, log.kind, count, buckets, checksum=checksum_of(file))
 
     def new_name(self, log: SegmentLog, buckets: tuple[int, int] = ALL_BUCKETS) -> str:
         """Return the name of a new segment."""
@@ -187,7 +217,8 @@ class SegmentFolder:
 
     def merge(self, session: Session, log: SegmentLog, merge: SegmentMerge) -> list[Segment]:
         """Write the rows of several segments as new ones."""
-        rows = parquet([self.path / segment.name for segment in merge.segments])
+        # Damage that was copied would have a valid checksum.
+        rows = parquet(self.files(merge.segments, is_whole=True))
         written = [
             self.write(
                 session, log, f"{rows} WHERE bucket BETWEEN {first} AND {last}", (first, last)
@@ -199,7 +230,7 @@ class SegmentFolder:
 
     def count(self, session: Session, segment: Segment, condition: str) -> int:
         """Return how many rows of a segment meet a condition."""
-        rows = parquet([self.path / segment.name])
+        rows = parquet(self.files([segment]))
         count: int = scalar(session.run(f"SELECT count(*) FROM ({rows}) WHERE {condition}"))
         return count
 
@@ -209,12 +240,13 @@ class SegmentFolder:
         """Write a segment again without the rows that meet a condition; none if these are all."""
         if count == segment.rows:
             return []
-        rows = f"{parquet([self.path / segment.name])} WHERE NOT ({condition})"
+        rows = f"{parquet(self.files([segment], is_whole=True))} WHERE NOT ({condition})"
         return [self.write(session, log, rows, segment.buckets)]
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
+            (self.path / (name + _UNFINISHED)).unlink(missing_ok=True)
 
     def remove_all_but(self, known: Iterable[str]) -> None:
         """Remove the files of a writer that died before its segment was in the manifest."""

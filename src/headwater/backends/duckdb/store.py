@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
@@ -31,6 +31,7 @@ from headwater.backends.duckdb.segments import (
     write_parquet,
 )
 from headwater.backends.duckdb.sources import add_source
+from headwater.backends.segment_files import damage_in, damaged_error
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.duckdb_session import Session, headline, scalar, session
 from headwater.core.partitioning import BUCKETS
@@ -160,7 +161,7 @@ class DuckdbOfflineStore:
         self._runner = runner
         self._folder = folder
         self._scratch = scratch
-        self._files = SegmentFolder(folder)
+        self._files = SegmentFolder(folder, lambda new: tail.announce(new, clock.now()))
         self._writer = SegmentWriter(tail, self._files, scratch, clock, settings)
 
     async def append(self, changes: Sequence[Change]) -> int:
@@ -185,7 +186,7 @@ class DuckdbOfflineStore:
     ) -> list[tuple[Any, ...]]:
         entity_ids = {point.entity_id for point in points}
         few = sorted(entity_ids) if len(entity_ids) <= _MAX_ENTITIES else ()
-        open_recent(duck, HISTORY, self._tail, self._folder, features=features, entity_ids=few)
+        open_recent(duck, HISTORY, self._tail, self._files, features=features, entity_ids=few)
         rows = [
             _PointRow(n, point.entity_id, to_micros(point.at)) for n, point in enumerate(points)
         ]
@@ -200,7 +201,7 @@ class DuckdbOfflineStore:
         self, entity: str, *, after: str, limit: int
     ) -> list[tuple[str, dict[str, PastValue]]]:
         def select(duck: Session) -> list[tuple[Any, ...]]:
-            open_recent(duck, HISTORY, self._tail, self._folder)
+            open_recent(duck, HISTORY, self._tail, self._files)
             sql = _LATEST.format(entity=text(entity), after=text(after), limit=limit)
             return duck.run(sql).fetchall()
 
@@ -221,7 +222,7 @@ class DuckdbOfflineStore:
     ) -> list[HistoryRow]:
         def select(duck: Session) -> list[tuple[Any, ...]]:
             open_recent(
-                duck, HISTORY, self._tail, self._folder, features=[series], entity_ids=[entity_id]
+                duck, HISTORY, self._tail, self._files, features=[series], entity_ids=[entity_id]
             )
             sql = _ROWS.format(
                 series=text(series),
@@ -242,7 +243,7 @@ class DuckdbOfflineStore:
             # Numbers that an import has reserved are used before it releases the lock.
             with self._files.lock(wait=True):
                 snapshot = self._tail.snapshot(duck.folder, ["history"])["history"]
-            open_log(duck, HISTORY, snapshot, self._folder)
+            open_log(duck, HISTORY, snapshot, self._files)
             return export_history(duck, file, after)
 
         return await self._run(self._read, export)
@@ -257,7 +258,7 @@ class DuckdbOfflineStore:
         files: int,
     ) -> list[Path]:
         def export(duck: Session) -> list[Path]:
-            open_recent(duck, EVENTS, self._tail, self._folder)
+            open_recent(duck, EVENTS, self._tail, self._files)
             return export_events(duck, folder, event_types, upto, since=since, files=files)
 
         return await self._run(self._read, export)
@@ -284,7 +285,7 @@ class DuckdbOfflineStore:
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:
-        with self._translated():
+        async with self._translated():
             source = partial(self._source, query)
             await answer_frame(
                 query, answer, source, self._runner, self._scratch, progress, self._missing
@@ -293,6 +294,7 @@ class DuckdbOfflineStore:
     def _source(self, query: FrameQuery, folder: Path) -> FrameSource:
         series = sorted({column.series for column in query.columns})
         snapshot = self._tail.snapshot(folder, ["history"], features=series)["history"]
+        self._files.files(snapshot.segments)
         return FrameSource(self._folder, snapshot.segments, snapshot.tail, snapshot.longest)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
@@ -314,7 +316,7 @@ class DuckdbOfflineStore:
             kinds = [VIEWS[name][0] for name in views]
             snapshots = self._tail.snapshot(duck.folder, kinds)
             for name, kind in zip(views, kinds, strict=True):
-                open_log(duck, LOGS[kind], snapshots[kind], self._folder)
+                open_log(duck, LOGS[kind], snapshots[kind], self._files)
                 duck.run(VIEWS[name][1])
         if mentioned(sql, [FEATURE_NAMES]):
             duck.run("CREATE SCHEMA IF NOT EXISTS headwater")
@@ -326,11 +328,10 @@ class DuckdbOfflineStore:
         try:
             return use(duck.connection.sql(sql))
         except duckdb.Error as error:
-            # A file of the store failed, not one that only the query names.
+            # A file of the store failed, not one that only the query names. DuckDB has no class for
+            # some errors of damaged files.
             own = (str(self._folder), str(self._scratch))
-            if isinstance(error, duckdb.OperationalError) and any(
-                folder in str(error) for folder in own
-            ):
+            if type(error) is duckdb.Error or any(folder in str(error) for folder in own):
                 raise
             raise InvalidInputError(f"the query cannot be run: {headline(error)}") from error
 
@@ -352,15 +353,17 @@ class DuckdbOfflineStore:
         )
 
     async def _run(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        with self._translated():
+        async with self._translated():
             return await asyncio.to_thread(work, *args, **named)
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _translated(self) -> AsyncIterator[None]:
         """Raise Headwater's errors in place of DuckDB's and the system's."""
         try:
             yield
         except duckdb.Error as error:
+            if damage := await asyncio.to_thread(self._damage):
+                raise damaged_error(self._folder, damage) from error
             raise BackendError(
                 f"the history in {self._folder} failed: {headline(error)}"
             ) from error
@@ -370,6 +373,10 @@ class DuckdbOfflineStore:
                 f"failed: {error.strerror}",
                 "check its free space and permissions; acknowledged writes are safe",
             ) from error
+
+    def _damage(self) -> list[str]:
+        live = [segment for segment in self._tail.manifest() if segment.retired_at is None]
+        return damage_in(self._folder, live, is_whole=True)
 
 
 def _moment(moment: datetime | None, otherwise: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+from headwater.backends.segment_files import damage_in, damaged_error
 from headwater.backends.sqlite.bus import SqliteBus, SqliteDeadLetters
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.erasures import SqliteCatalog, SqliteErasures
@@ -71,6 +72,18 @@ class SqliteEnvironment:
 
     async def check_store(self) -> None:
         """Do nothing: values and history are in one folder and cannot be lost separately."""
+
+    async def check_files(self) -> None:
+        """Raise HomeError if a segment is not the file that was written."""
+
+        def check() -> None:
+            with self.home.translated():
+                live = [s for s in self.tail.manifest() if s.retired_at is None]
+                damage = damage_in(self.home.segments, live, is_whole=True)
+            if damage:
+                raise damaged_error(self.home.segments, damage)
+
+        await asyncio.to_thread(check)
 
     @asynccontextmanager
     async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:

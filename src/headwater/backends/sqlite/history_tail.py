@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.home import Home
@@ -25,6 +26,7 @@ from headwater.model.values import INTERNAL, ServiceEvent
 from headwater.ports import (
     MOST_SKIPPED,
     EventFilter,
+    FileChecksum,
     Ledger,
     LogKind,
     Segment,
@@ -155,7 +157,7 @@ class SqliteRecentHistory:
             for (line,) in db.execute(sql, arguments):
                 longest = max(longest, len(line))
                 lines.write(line + b"\n")
-        live = [s for s in _manifest(db) if s.kind == kind and s.retired_at is None]
+        live = [s for s in read_manifest(db) if s.kind == kind and s.retired_at is None]
         return Snapshot(live, file, longest)
 
     def bound(self, kind: LogKind, rows: int) -> int | None:
@@ -179,7 +181,11 @@ class SqliteRecentHistory:
 
     def manifest(self) -> list[Segment]:
         with self._reading() as db:
-            return _manifest(db)
+            return read_manifest(db)
+
+    def announce(self, segment: Segment, now: datetime) -> None:
+        with self._writing() as db:
+            _insert(db, msgspec.structs.replace(segment, retired_at=now))
 
     def add(self, segment: Segment, *, upto: int = 0) -> None:
         with self._writing() as db:
@@ -291,10 +297,13 @@ class SqliteRecentHistory:
             db.execute("COMMIT")
 
 
-def _manifest(db: sqlite3.Connection) -> list[Segment]:
-    rows = db.execute(
-        "SELECT name, kind, rows, first_bucket, last_bucket, retired_at FROM segments ORDER BY name"
-    )
+_SEGMENTS = """
+SELECT name, kind, rows, first_bucket, last_bucket, retired_at, size, ending, digest FROM segments
+"""
+
+
+def read_manifest(db: sqlite3.Connection) -> list[Segment]:
+    """Return all segments, including retired ones and those that are being written."""
     return [
         Segment(
             name,
@@ -302,15 +311,20 @@ def _manifest(db: sqlite3.Connection) -> list[Segment]:
             count,
             buckets=(first, last),
             retired_at=None if retired_at is None else from_micros(retired_at),
+            checksum=None if size is None else FileChecksum(size, ending, digest),
         )
-        for name, kind, count, first, last, retired_at in rows
+        for name, kind, count, first, last, retired_at, size, ending, digest in db.execute(
+            f"{_SEGMENTS} ORDER BY name"
+        )
     ]
 
 
 def _insert(db: sqlite3.Connection, segment: Segment) -> None:
+    retired_at = None if segment.retired_at is None else to_micros(segment.retired_at)
+    checksum = (None,) * 3 if segment.checksum is None else astuple(segment.checksum)
     db.execute(
-        "INSERT INTO segments (name, kind, rows, first_bucket, last_bucket) VALUES (?, ?, ?, ?, ?)",
-        (segment.name, segment.kind, segment.rows, *segment.buckets),
+        "REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (segment.name, segment.kind, segment.rows, *segment.buckets, retired_at, *checksum),
     )
 
 

@@ -25,12 +25,18 @@ from headwater.errors import (
     StoreLostError,
 )
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 """The version of schema.sql; raise it with every change of the tables."""
 
 CHECKPOINT_BYTES = 8 << 20
 BUSY_SECONDS = 30.0
 COUNT_BYTES = 8
+
+LOST_DATABASE = (
+    "restore the whole folder from a backup; to start anew without these files, move the folder "
+    "away, or set HEADWATER_HOME to another one"
+)
+"""The remedy for a home whose database is gone."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -60,6 +66,20 @@ def _mode_of(path: Path) -> int:
         return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:
         return 0
+
+
+def _size_of(path: Path) -> int:
+    """Return the size of a file; 0 if it does not exist."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def remains_of(home: Path) -> list[str]:
+    """Return the files of a home that only its database can have named, the first ones first."""
+    files = [*home.glob("segments/*.parquet"), *home.glob("vectors/*.vectors")]
+    return sorted(str(file.relative_to(home)) for file in files)
 
 
 def _try_to_set_mode(path: Path, mode: int) -> None:
@@ -133,8 +153,13 @@ class Home:
         self._opened: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Create the folder and the tables if needed; refuse tables of another version."""
+        """Create the folder and the tables if needed; refuse tables of another version.
+
+        No database is created beside the files of one that is gone.
+        """
         try:
+            if not _size_of(self.database):
+                self._check_not_lost()
             folders = (self.segments, self.workers, self.scratch, self.vectors)
             for folder in (self.path, *folders):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -152,6 +177,21 @@ class Home:
             self._ensure_schema(connection)
             self._check_partitions(connection)
         self._opened = _file_id(self._database)
+
+    def _check_not_lost(self) -> None:
+        log = self.database.with_name(f"{self.database.name}-wal")
+        remains = [*([log.name] if _size_of(log) else ()), *remains_of(self.path)]
+        # Looked at again: another process may have created it, and then these files.
+        if remains and not _size_of(self.database):
+            raise self._lost_database(remains)
+
+    def _lost_database(self, remains: Sequence[str]) -> HomeError:
+        return HomeError(
+            str(self.path),
+            f"has no tables in {self.database.name}, but {len(remains)} files of a store, such as "
+            f"{remains[0]}",
+            f"{LOST_DATABASE}; nothing was changed",
+        )
 
     def _make_private(self, folders: Sequence[Path]) -> None:
         """Take the rights of other users from files and folders that existed with wider ones."""
@@ -176,6 +216,8 @@ class Home:
                 f"was made by {other} Headwater (schema {version}; this one uses {SCHEMA_VERSION})",
                 f"{remedy}, or set HEADWATER_HOME to another folder; nothing was changed",
             )
+        if version == 0 and (remains := remains_of(self.path)):
+            raise self._lost_database(remains)
         connection.execute("PRAGMA journal_mode = WAL")
         if version == 0:
             connection.executescript(

@@ -8,7 +8,14 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from headwater.backends.sqlite.home import CHECKPOINT_BYTES, SCHEMA_VERSION
+from headwater.backends.segment_files import damage_in
+from headwater.backends.sqlite.history_tail import read_manifest
+from headwater.backends.sqlite.home import (
+    CHECKPOINT_BYTES,
+    LOST_DATABASE,
+    SCHEMA_VERSION,
+    remains_of,
+)
 from headwater.model.health import Finding, Findings
 from headwater.settings.schema import Settings
 
@@ -17,6 +24,7 @@ _GIBIBYTE = 1 << 30
 _LOW_BYTES = 2 * _GIBIBYTE
 _TOO_LOW_BYTES = 200 * _MEBIBYTE
 _LARGE_WAL = 8 * CHECKPOINT_BYTES
+_SHOWN = 5
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs")
 
 
@@ -34,7 +42,7 @@ def inspect(settings: Settings) -> list[Finding]:
         return findings.all
     try:
         _inspect_folder(home, findings)
-        _inspect_database(home / "headwater.db", findings)
+        _inspect_database(home, findings)
     except (OSError, sqlite3.Error) as error:
         findings.error("home", f"cannot be read: {error}", "run as the user who owns the folder")
     return findings.all
@@ -70,6 +78,30 @@ def _inspect_folder(home: Path, findings: Findings) -> None:
         )
 
 
+def _inspect_segments(folder: Path, connection: sqlite3.Connection, findings: Findings) -> None:
+    # Listed before the manifest is read: a segment is in the manifest before it has a file.
+    files = {file.name for file in folder.glob("*.parquet")}
+    manifest = read_manifest(connection)
+    live = [segment for segment in manifest if segment.retired_at is None]
+    if damage := damage_in(folder, live, is_whole=False):
+        findings.error(
+            "segments",
+            f"{len(damage)} of {len(live)} files are not the ones that were written: "
+            f"{', '.join(damage[:_SHOWN])}",
+            "stop all processes and restore these files from a backup of the same folder",
+        )
+    else:
+        findings.ok("segments", f"{len(live)} files have their size and their end as written")
+    if strays := sorted(files.difference(segment.name for segment in manifest)):
+        findings.warning(
+            "other segments",
+            f"{len(strays)} files were not written by this database, such as {strays[0]}; they "
+            "are neither read nor removed",
+            "if an older or another database was put into this folder, restore the right one; "
+            "otherwise move these files away",
+        )
+
+
 def _file_system(path: Path) -> str:
     """Return the type of the file system of a folder, or an empty text if it is unknown."""
     try:
@@ -81,17 +113,21 @@ def _file_system(path: Path) -> str:
     return max(within, key=lambda mount: len(mount[0]), default=("", ""))[1]
 
 
-def _inspect_database(database: Path, findings: Findings) -> None:
+def _inspect_database(home: Path, findings: Findings) -> None:
+    database = home / "headwater.db"
     if not database.exists():
+        remains = len(remains_of(home))
         findings.error(
             "database",
-            "the folder has no headwater.db",
-            "restore the folder from a backup, or set HEADWATER_HOME to the folder of the store",
+            f"the folder has no headwater.db, and {remains} files of history and vectors",
+            LOST_DATABASE,
         )
         return
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if version == SCHEMA_VERSION:
+            _inspect_segments(home / "segments", connection, findings)
     if version != SCHEMA_VERSION:
         findings.error(
             "migrations",

@@ -135,14 +135,18 @@ CREATE TABLE erasures (
 
 -- The Parquet files with the rows moved out of history and events, and the range of buckets that
 -- their entities are in. A retired segment was merged into others and is unlinked when no reader
--- can be using it.
+-- can be using it. A segment is also retired until its file is written; then it has the size of the
+-- file, and the SHA-256 of its last 64 KiB and of all its bytes.
 CREATE TABLE segments (
     name         TEXT PRIMARY KEY,
     kind         TEXT NOT NULL,
     rows         INTEGER NOT NULL,
     first_bucket INTEGER NOT NULL,
     last_bucket  INTEGER NOT NULL,
-    retired_at   INTEGER
+    retired_at   INTEGER,
+    size         INTEGER,
+    ending       BLOB,
+    digest       BLOB
 ) WITHOUT ROWID;
 
 -- Records of contexts, byte for byte. Small columns come first, so that listing records does not
