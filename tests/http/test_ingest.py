@@ -1,5 +1,6 @@
 """Events over HTTP: one event, or a batch as a whole."""
 
+import gzip
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.http.conftest import MakeStore, client_of, problem_of, wait_until
 
 PURCHASE = {"event_type": "purchase", "entity_id": "u1", "payload": {"amount": 10}}
 NDJSON = {"Content-Type": "application/x-ndjson"}
+GZIP = {"Content-Encoding": "gzip"}
 
 
 async def spent(store: FeatureStore, user_id: str = "u1") -> float | None:
@@ -191,6 +193,85 @@ async def test_a_body_of_another_type_is_refused(
     response = await client.post(path, content=b"{}", headers={"Content-Type": media_type})
     assert response.status_code == 415
     assert "application/json" in problem_of(response)["detail"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", " GZip ", "identity", ""])
+async def test_bodies_may_be_compressed(
+    encoding: str, store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    one = {"entity_id": "u1", "payload": {"amount": 10}}
+    for path, body in (("/ingest", [PURCHASE] * 100), ("/ingest/purchase", one)):
+        data = msgspec.json.encode(body)
+        data = gzip.compress(data) if "zip" in encoding.lower() else data
+        response = await client.post(path, content=data, headers={"Content-Encoding": encoding})
+        assert response.status_code == 202
+    assert await spent(store) == 1_010
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "zstd", "gzip, gzip", "x"])
+async def test_a_body_that_is_compressed_otherwise_is_refused(
+    encoding: str, client: httpx.AsyncClient
+) -> None:
+    response = await client.post("/ingest", content=b"[]", headers={"Content-Encoding": encoding})
+    assert response.status_code == 415
+    assert response.headers["accept-encoding"] == "gzip"
+    problem = problem_of(response)
+    assert problem["type"].endswith(":content-encoding")
+    assert problem["detail"].endswith("is not accepted; use gzip or none")
+
+
+async def test_files_are_not_decompressed(client: httpx.AsyncClient) -> None:
+    headers = GZIP | {"Content-Type": "text/csv"}
+    url = "/v1/history/read?features=total_spend"
+    response = await client.post(url, content=gzip.compress(b"user_id\n"), headers=headers)
+    assert response.status_code == 415
+    assert response.headers["accept-encoding"] == "identity"
+
+
+async def test_a_compressed_body_is_limited_by_its_size_after_decompression(
+    make_store: MakeStore,
+) -> None:
+    spaces = b"[" + b" " * 998 + b"]"
+    bomb = gzip.compress(b" " * 100_000_000)
+    async with client_of(make_store(http={"max_body_bytes": 1_000})) as client:
+        fits = await client.post("/ingest", content=gzip.compress(spaces), headers=GZIP)
+        assert fits.status_code == 202
+        assert fits.json() == {"events": []}
+        for body in (gzip.compress(b" " + spaces), bomb[:1_000]):
+            refused = await client.post("/ingest", content=body, headers=GZIP)
+            assert refused.status_code == 413
+            assert (
+                "the decompressed body is larger than 1000 bytes" in problem_of(refused)["detail"]
+            )
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"[]", "the body is not gzip"),
+        (b"", "the body ends before its gzip stream does"),
+        (gzip.compress(b"[]")[:-1], "the body ends before its gzip stream does"),
+        (gzip.compress(b"[]") + b"x", "the body goes on after the end of its gzip stream"),
+        (gzip.compress(b"[]") * 2, "the body goes on after the end of its gzip stream"),
+        (gzip.compress(b"[]")[:-8] + bytes(8), "the body is not gzip"),
+    ],
+)
+async def test_a_damaged_compressed_body_is_a_bad_request(
+    body: bytes, problem: str, client: httpx.AsyncClient
+) -> None:
+    response = await client.post("/ingest", content=body, headers=GZIP)
+    assert response.status_code == 400
+    assert problem in problem_of(response)["detail"]
+
+
+@pytest.mark.parametrize("headers", [NDJSON, {}])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_lines_may_begin_with_a_byte_order_mark(
+    headers: dict[str, str], count: int, store: FeatureStore, client: httpx.AsyncClient
+) -> None:
+    body = b"\xef\xbb\xbf" + (msgspec.json.encode(PURCHASE) + b"\n") * count
+    assert (await client.post("/ingest", content=body, headers=headers)).status_code == 202
+    assert await spent(store) == 10 * count
 
 
 async def test_a_json_array_is_a_batch(store: FeatureStore, client: httpx.AsyncClient) -> None:

@@ -162,6 +162,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "url-too-long": 414,
         "headers-too-large": 431,
         "media-type": 415,
+        "content-encoding": 415,
         "invalid-input": 422,
         "looser-override": 422,
         "invalid-duration": 422,

@@ -53,11 +53,16 @@ _NOT_OF_EVERY_ROUTE = (
     request_errors.MethodError,
     request_errors.TooLargeError,
     request_errors.MediaTypeError,
+    request_errors.EncodingError,
     request_errors.TooManyValuesError,
     request_errors.DisconnectedError,
     request_errors.BacklogError,
 )
-_OF_BODIES = (request_errors.TooLargeError, request_errors.MediaTypeError)
+_OF_BODIES = (
+    request_errors.TooLargeError,
+    request_errors.MediaTypeError,
+    request_errors.EncodingError,
+)
 _OF_THE_STORE = (
     errors.InvalidInputError,
     errors.CallerLimitError,

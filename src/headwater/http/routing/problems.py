@@ -40,6 +40,7 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.TooLargeError: Rule(413, "too-large", "Body too large", ("limit",)),
     request_errors.UrlTooLongError: Rule(414, "url-too-long", "URL too long", ("limit",)),
     request_errors.MediaTypeError: Rule(415, "media-type", "Unsupported media type"),
+    request_errors.EncodingError: Rule(415, "content-encoding", "Unsupported content encoding"),
     request_errors.TooManyValuesError: Rule(
         422, "too-many-values", "Too many values at once", ("limit",)
     ),

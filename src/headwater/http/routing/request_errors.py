@@ -10,6 +10,7 @@ HeadwaterError
     ├── UrlTooLongError         the URL exceeds the limit
     ├── HeadTooLargeError       the headers exceed the limits
     ├── MediaTypeError          the route does not accept the body's media type
+    ├── EncodingError           the route does not accept how the body is compressed
     ├── TooManyValuesError      the request is for more values than one may read at once
     ├── DisconnectedError       the client closed its connection before the response
     ├── TooManyConnectionsError  the server has as many open connections as it may have
@@ -77,10 +78,12 @@ class HeadTooLargeError(RequestError):
 class TooLargeError(RequestError):
     """A body larger than ``http.max_body_bytes``, or a file than ``http.max_upload_bytes``."""
 
-    def __init__(self, limit: int, setting: str = "http.max_body_bytes") -> None:
+    def __init__(
+        self, limit: int, setting: str = "http.max_body_bytes", what: str = "the body"
+    ) -> None:
         self.limit = limit
         super().__init__(
-            f"the body is larger than {limit} bytes; send less at once, or raise {setting}"
+            f"{what} is larger than {limit} bytes; send less at once, or raise {setting}"
         )
 
 
@@ -90,6 +93,17 @@ class MediaTypeError(RequestError):
     def __init__(self, media_type: str, accepted: Sequence[str]) -> None:
         super().__init__(
             f"Content-Type {quoted(media_type)} is not accepted; use {' or '.join(accepted)}"
+        )
+
+
+class EncodingError(RequestError):
+    """A body whose ``Content-Encoding`` the route does not accept."""
+
+    def __init__(self, encoding: str, accepted: str) -> None:
+        use = "none" if accepted == "identity" else f"{accepted} or none"
+        super().__init__(
+            f"Content-Encoding {quoted(encoding)} is not accepted; use {use}",
+            accept_encoding=accepted,
         )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +21,7 @@ from headwater.errors import BackendError, FieldError, InvalidInputError
 from headwater.errors.hints import nearest, quoted
 from headwater.http.routing.request_errors import (
     REFUSAL,
+    EncodingError,
     MalformedError,
     MediaTypeError,
     TooLargeError,
@@ -125,15 +128,22 @@ async def read_upload(
 ) -> Upload:
     """Read the body; raise if its media type is not accepted or it exceeds the limit."""
     too_large = TooLargeError(limit)
-    media_type = _check_head(scope, accepted, too_large)
-    parts: list[bytes] = []
-    await _receive_parts(parts.append, scope, receive, too_large)
-    return Upload(b"".join(parts), media_type)
-
-
-def _check_head(scope: Scope, accepted: Sequence[str], too_large: TooLargeError) -> str:
-    """Return the media type of a body; raise if it, or the length, is not accepted."""
     headers: dict[bytes, bytes] = dict(scope["headers"])
+    media_type = _check_head(headers, accepted, too_large)
+    if _encoding(headers, "gzip") == "gzip":
+        unpacked = _Unpacked(limit)
+        await _receive_parts(unpacked.add, scope, receive, too_large)
+        parts = unpacked.end()
+    else:
+        parts = []
+        await _receive_parts(parts.append, scope, receive, too_large)
+    return Upload(b"".join(parts).removeprefix(BOM_UTF8), media_type)
+
+
+def _check_head(
+    headers: Mapping[bytes, bytes], accepted: Sequence[str], too_large: TooLargeError
+) -> str:
+    """Return the media type of a body; raise if it, or the length, is not accepted."""
     declared = headers.get(b"content-type", b"").decode("latin-1")
     media_type = declared.partition(";")[0].strip().lower()
     if media_type and media_type not in accepted:
@@ -147,12 +157,53 @@ def _check_head(scope: Scope, accepted: Sequence[str], too_large: TooLargeError)
     return media_type
 
 
+def _encoding(headers: Mapping[bytes, bytes], accepted: str) -> str:
+    """Return how a body is compressed; raise EncodingError if this is not accepted."""
+    if b"content-encoding" not in headers:
+        return ""
+    encoding = headers[b"content-encoding"].decode("latin-1").strip().lower()
+    if encoding not in ("", "identity", accepted):
+        raise EncodingError(encoding, accepted)
+    return encoding
+
+
+class _Unpacked:
+    """A body that is decompressed as it arrives, and never further than the limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = self._room = limit
+        self._parts: list[bytes] = []
+        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)  # in the format of gzip
+
+    def add(self, part: bytes) -> None:
+        """Decompress a part; raise if the body is too large or not one gzip stream."""
+        try:
+            data = self._stream.decompress(part, self._room + 1)
+        except zlib.error as error:
+            raise MalformedError(f"the body is not gzip: {error}") from error
+        self._room -= len(data)
+        if self._room < 0:
+            raise TooLargeError(self._limit, what="the decompressed body")
+        if self._stream.unused_data:
+            raise MalformedError("the body goes on after the end of its gzip stream")
+        self._parts.append(data)
+
+    def end(self) -> list[bytes]:
+        """Return the parts; raise MalformedError if the stream is not complete."""
+        if not self._stream.eof:
+            raise MalformedError("the body ends before its gzip stream does")
+        return self._parts
+
+
 async def receive_file(
     scope: Scope, receive: Receive, accepted: Sequence[str], limit: int
 ) -> UploadedFile:
     """Write the body to a file; raise if its media type is not accepted or it is too large."""
     too_large = TooLargeError(limit, "http.max_upload_bytes")
-    media_type = _check_head(scope, accepted, too_large)
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    media_type = _check_head(headers, accepted, too_large)
+    # A small one, decompressed, could fill the disk.
+    _encoding(headers, "identity")
     if not media_type:
         raise MediaTypeError(media_type, accepted)
     try:
