@@ -9,7 +9,17 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature, retriever
+from headwater import (
+    Context,
+    ContextItem,
+    FeatureStore,
+    Index,
+    ServiceEvent,
+    context,
+    entity,
+    feature,
+    retriever,
+)
 from headwater.backends.connect import connect
 from headwater.cli.context_export import bundle
 from headwater.client.async_client import AsyncClient
@@ -69,6 +79,22 @@ def declare_contexts(store: FeatureStore) -> None:
     @context(store)
     async def comparison(user_id: str, other: str) -> str:
         return f"{await greeting(user_id)} {await greeting(other)}"
+
+    @context(store)
+    async def failing(user_id: str, other: str) -> str:
+        raise ValueError(f"no {await comparison(user_id, other)}")
+
+    kept: list[Context] = []
+
+    @context(store)
+    async def keeping(user_id: str) -> str:
+        kept.append(await greeting(user_id))
+        return "kept"
+
+    @context(store)
+    async def quoting(user_id: str, other: str) -> list[ContextItem]:
+        await keeping(other)
+        return [ContextItem(kept[-1].content, source=kept[-1])]
 
     @context(store)
     async def ranking(user_id: str) -> str:
@@ -256,6 +282,32 @@ async def test_a_context_is_refused_if_it_reads_something_outside_of_the_limits(
     assert (response.status_code == 200) is is_allowed, response.text
     recorded = [each.name for each in (await store.list_contexts()).contexts]
     assert (name in recorded) is is_allowed
+    # Nor those of the contexts inside.
+    assert bool(recorded) is is_allowed
+
+
+async def test_records_of_contexts_inside_are_stored_with_an_allowed_one_and_with_a_failed_one(
+    store: FeatureStore,
+) -> None:
+    async with with_key(store, tenant="acme-") as client:
+        params = {"user_id": "acme-1", "other": "acme-2"}
+        made = await client.post("/v1/contexts/comparison", json={"params": params})
+        assert len(await store.records.inner(made.json()["context_id"])) == 2
+        for user, count in (("acme-3", 4), ("bell-1", 4)):
+            body = {"params": {"user_id": "acme-1", "other": user}}
+            response = await client.post("/v1/contexts/failing", json=body)
+            assert response.status_code == 500
+            assert len((await store.list_contexts(name="greeting")).contexts) == count
+
+
+async def test_a_context_made_inside_another_one_may_be_the_source_of_an_item(
+    store: FeatureStore,
+) -> None:
+    async with with_key(store, tenant="acme-") as client:
+        for user, status in (("acme-1", 200), ("bell-1", 403)):
+            body = {"params": {"user_id": "acme-1", "other": user}}
+            response = await client.post("/v1/contexts/quoting", json=body)
+            assert response.status_code == status, response.text
 
 
 @pytest.mark.parametrize("include_content", [True, False])

@@ -24,6 +24,7 @@ from headwater.core.tokens import Tokenizer, tokenizer_for
 from headwater.declarations.contexts import ContextDef, Limit, reference
 from headwater.declarations.items import ContextItem
 from headwater.errors import (
+    CallerLimitError,
     ContextFailedError,
     ContextTimeoutError,
     FreshnessSLAError,
@@ -34,7 +35,7 @@ from headwater.errors import (
 )
 from headwater.features.call_scope import calling, current_reads, current_scope, tracking
 from headwater.features.caller_limits import LimitedCaller, limited_caller
-from headwater.features.read_tracking import OnFailure, Reads, TrackedContext
+from headwater.features.read_tracking import HeldRecord, OnFailure, Reads, TrackedContext
 from headwater.features.reader import Reader, ReferenceOwner, References
 from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
@@ -46,6 +47,7 @@ from headwater.model.values import Part, TrackedFeature
 from headwater.records.core import Core
 from headwater.records.ids import new_context_id
 from headwater.records.projection import live_context, violations_of
+from headwater.records.record import Record
 from headwater.settings.kinds import rates_of
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -95,13 +97,17 @@ class Assembler:
             raise ContextFailedError(definition.name, error) from error
 
     async def _run_bound(self, bound: inspect.BoundArguments, request: AssemblyRequest) -> Context:
-        reads, revision = Reads(), self._erasures.ledger.revision
-        limited = limited_caller()
+        revision, limited = self._erasures.ledger.revision, limited_caller()
+        reads = Reads(holds=True) if limited else Reads(current_scope().reads)
         if limited is not None:
             entities = self._registry.entities.values()
             limited.check_context(request.definition.name, entities, request.inputs)
         with OnFailure(lambda: current_reads().track_all(reads)):
-            result = await self._assemble(bound, request, reads, limited)
+            try:
+                result = await self._assemble(bound, request, reads, limited)
+            finally:
+                if limited is not None:
+                    await _release(reads, limited)
             context_id = new_context_id(to_micros(result.created_at) // 1_000)
             core = build_core(result, context_id, self._settings.env, caller_name())
             if core.freshness.status == "refused":
@@ -117,7 +123,7 @@ class Assembler:
         """Record that a strict context was refused, and return the error."""
         record, recorded = self._recorder.seal(core), False
         with suppress(RecordingError):  # there is no context to hold back
-            recorded = await self._recorder.store(core, record, reads.provenance, since)
+            recorded = await self._store(core, record, reads, since)
         refusal = FreshnessSLAError(
             core.context.name, violations_of(core), core.context_id if recorded else None
         )
@@ -128,11 +134,19 @@ class Assembler:
         """Seal and store the record."""
         record = self._recorder.seal(core)
         try:
-            recorded = await self._recorder.store(core, record, reads.provenance, since)
+            recorded = await self._store(core, record, reads, since)
         except RecordingError as unrecorded:
             self._counted(unrecorded)
             raise
         return live_context(record, core, recorded=recorded)
+
+    async def _store(self, core: Core, record: Record, reads: Reads, since: int) -> bool:
+        """Store a record, or hold it; return False if that failed."""
+        store = partial(self._recorder.store, core, record, reads.provenance, since)
+        if reads.held is None:
+            return await store()
+        reads.held[core.context_id] = HeldRecord(reads.provenance, store)
+        return True
 
     def _is_invalid_id(self, error: HeadwaterError, request: AssemblyRequest) -> bool:
         """Return True if an error says that an argument is not a valid id of its entity."""
@@ -262,7 +276,23 @@ class Assembler:
             if isinstance(source, Context) and source.context_id not in context_ids:
                 context_ids.add(source.context_id)
                 reads.track_context(_tracked(source))
-                reads.provenance |= await self._recorder.inherited(source.context_id)
+                held = (reads.held or {}).get(source.context_id)
+                stored = self._recorder.inherited
+                reads.provenance |= held.provenance if held else await stored(source.context_id)
+
+
+async def _release(reads: Reads, limited: LimitedCaller) -> None:
+    """Store the records of contexts inside, unless the caller may not have what was read.
+
+    A function may have used them for something else before it failed.
+    """
+    held = reads.release()
+    try:
+        limited.check_provenance(reads.provenance)
+    except CallerLimitError:
+        return
+    for record in held:
+        await record.store()
 
 
 async def _fit(

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -67,6 +76,13 @@ class TrackedContext(NamedTuple):
     """Whether a search inside failed."""
     broken_sla_ms: int | None = None
     """The shortest SLA of its own that a value or a search inside does not meet."""
+
+
+class HeldRecord(NamedTuple):
+    """The record of a context that was assembled inside, and how it is stored."""
+
+    provenance: Set[Part]
+    store: Callable[[], Awaitable[object]]
 
 
 class Moments:
@@ -134,13 +150,25 @@ def judged(read: TrackedFeature) -> Iterator[tuple[TrackedFeature, int | None]]:
 class Reads:
     """The reads of one function, one by one; each run of a function has its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, outer: Reads | None = None, *, holds: bool = False) -> None:
+        self._outer = outer
+        self._held: dict[str, HeldRecord] | None = {} if holds else None
         self.features: list[TrackedFeature] = []
         self.retrievals: list[TrackedRetrieval] = []
         self.contexts: list[TrackedContext] = []
         self.provenance: set[Part] = set()
         self._values: dict[tuple[str, str], FeatureValue] = {}
         self._failed: dict[Hashable, TrackedFeature | TrackedRetrieval] = {}
+
+    @property
+    def held(self) -> dict[str, HeldRecord] | None:
+        """The records of contexts inside that wait until the outermost one is allowed."""
+        return self._held if self._outer is None else self._outer.held
+
+    def release(self) -> Iterable[HeldRecord]:
+        """Return the held records; later ones are stored at once."""
+        held, self._held = self._held or {}, None
+        return held.values()
 
     def track_feature(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
         """Track a feature's value; if it was read before, only if it has changed."""
