@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -10,9 +11,12 @@ from starlette.types import Scope
 
 from headwater.access.errors import ForeignRequestError
 
-# A proxy adds one of these, so the request comes from elsewhere.
-_FORWARDED = frozenset({b"forwarded", b"via", b"x-real-ip"})
-_FORWARDED_PREFIX = b"x-forwarded-"
+# A proxy or a CDN adds one of these, so the request comes from elsewhere: X-Forwarded-For,
+# CF-Connecting-IP, True-Client-IP, Fastly-Client-IP, X-Azure-ClientIP and many more.
+_OF_PROXIES = re.compile(
+    rb".*forwarded.*|.*[-_]ip(v6)?|.*clientip|via|cdn-loop|cf-ray|x-envoy-external-address"
+    rb"|x-original-(host|url)|x-amz-cf-id|x-amzn-trace-id"
+)
 _OWN_SITE = (b"same-origin", b"none")
 
 
@@ -46,12 +50,17 @@ def check_local(scope: Scope) -> None:
             has_origin = has_origin or name == b"origin"
         elif name == b"sec-fetch-site":
             site = value
-        elif name in _FORWARDED or name.startswith(_FORWARDED_PREFIX):
+        elif _is_of_proxy(name):
             raise ForeignRequestError(f"the header {name.decode()}", value.decode("latin-1"))
     # Images, forms and links of other sites have no Origin. One that names this machine is that of
     # a page which another local server has sent.
     if site not in _OWN_SITE and not has_origin:
         raise ForeignRequestError("the header sec-fetch-site", site.decode("latin-1"))
+
+
+@lru_cache(256)
+def _is_of_proxy(header: bytes) -> bool:
+    return _OF_PROXIES.fullmatch(header) is not None
 
 
 @lru_cache(256)
