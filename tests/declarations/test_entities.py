@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -37,6 +38,21 @@ def test_an_entity_may_have_a_name_of_its_own(store: FeatureStore) -> None:
         user_id: str
 
     assert list(runtime_of(store).registry.entities) == ["Customer"]
+
+
+@pytest.mark.parametrize("name", ["A:b", "", "two words", "a-b", "a" * 1_000, "A\0"])
+def test_an_entity_whose_name_is_not_an_identifier_is_refused(
+    store: FeatureStore, name: str
+) -> None:
+    message = f"entity name {name!r} is not an identifier"
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+
+        @store.entity(name=name)
+        class User:
+            user_id: str
+
+    with pytest.raises(DeclarationError, match="'A:b' is not an identifier"):
+        store.entity(type("A:b", (), {"__annotations__": {"user_id": str}}))
 
 
 def test_an_entity_without_an_id_field_is_refused_with_file_and_line(store: FeatureStore) -> None:

@@ -73,10 +73,13 @@ class Checks(Declaration):
         super().__init__(decorator.__name__, name, location)
         spec = inspect.getfullargspec(decorator)
         self.check_options(unknown, spec.args + spec.kwonlyargs)
-        if not str(name).isidentifier() or len(name) > LONGEST_NAME:
-            raise DeclarationError(
-                f"{decorator.__name__} name {name!r} is not an identifier", location
-            )
+        check_identifier(decorator.__name__, name, location)
+
+
+def check_identifier(kind: str, name: str, location: Location) -> None:
+    """Raise DeclarationError if a declared name is not an identifier, or too long."""
+    if not str(name).isidentifier() or len(name) > LONGEST_NAME:
+        raise DeclarationError(f"{kind} name {name!r} is not an identifier", location)
 
 
 def location_of_frame(frame: FrameType | None) -> Location:

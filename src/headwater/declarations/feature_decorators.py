@@ -29,7 +29,12 @@ import msgspec
 from headwater.core.codec import Codec
 from headwater.core.durations import Duration, to_timedelta
 from headwater.core.templates import Template, parse_template
-from headwater.declarations.checks import Checks, calling_frame, location_of_frame
+from headwater.declarations.checks import (
+    Checks,
+    calling_frame,
+    check_identifier,
+    location_of_frame,
+)
 from headwater.declarations.contexts import sla_of
 from headwater.declarations.definitions import remember_source
 from headwater.declarations.feature_handles import (
@@ -106,7 +111,8 @@ def entity(
 
     def declare(cls: C) -> C:
         id_field, id_type = _id_field(cls, location, caller)
-        declared = EntityDef(name or cls.__name__, id_field, id_type, location)
+        declared = EntityDef(cls.__name__ if name is None else name, id_field, id_type, location)
+        check_identifier("entity", declared.name, location)
         runtime_of(store).registry.add_entity(declared)
         _entities[cls] = DeclaredEntity(store, declared)
         return cls
