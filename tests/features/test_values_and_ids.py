@@ -215,6 +215,26 @@ async def test_an_id_that_no_event_can_have_is_refused(
         await store.set_feature("total", entity_id, 1)
 
 
+@pytest.mark.both_environments
+async def test_an_id_with_a_joiner_is_another_one_than_without_it(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    @feature(entity=user, trigger="buy", default=0)
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        return int(await store.get_feature("total", user_id)) + 1
+
+    spelled = "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627"
+    for entity_id in (spelled, spelled, spelled.replace("\u200c", "")):
+        await store.publish("buy", entity_id)
+    await store.drain()
+    assert await store.get_feature("total", spelled) == 2
+    rows = [{"user_id": spelled, "timestamp": clock.now()}]
+    frame = await store.get_historical_features(rows, ["total"])
+    assert [row["total"] for row in frame] == [2]
+    await store.admin.forget("User", spelled, reason="asked")
+    assert await store.get_feature("total", spelled.replace("\u200c", "")) == 1
+
+
 async def test_one_entity_with_an_old_type_does_not_fail_a_read_of_many(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

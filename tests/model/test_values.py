@@ -93,6 +93,44 @@ def test_an_id_may_be_any_printable_text(entity_id: str) -> None:
     assert ServiceEvent("purchase", entity_id).entity_id == entity_id
 
 
+@pytest.mark.parametrize(
+    "entity_id",
+    [
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\u0dc1\u0dca\u200d\u0dbb\u0dd3",
+        "\u0d28\u0d4d\u200d",
+    ],
+    ids=["Persian", "Sinhala", "Malayalam"],
+)
+def test_an_id_may_have_joiners_where_a_spelling_has_them(entity_id: str) -> None:
+    assert ServiceEvent(entity_id, entity_id, event_id=entity_id).entity_id == entity_id
+
+
+@pytest.mark.parametrize(
+    "entity_id",
+    [
+        *("ad\u200ca", "ad\u200da", "\u200cada", "\U0001f469\u200d\U0001f4bb"),
+        *(
+            "\u0645\u06cc\u200c",
+            "\u0645\u06cc\u200c\u200c\u062e",
+            "\u0645\u06cc\u200d\u062e",
+            "\u06f1\u200c\u06f2",
+        ),
+        *(
+            "\u0dca\u200d\u200d",
+            "\u200b",
+            "\u200e\u0645",
+            "\u0645\u2060\u06cc",
+            "\ufeffada",
+            "\u00ad",
+        ),
+    ],
+)
+def test_an_id_has_no_character_that_cannot_be_seen(entity_id: str) -> None:
+    with pytest.raises(EventError, match="entity_id contains characters that cannot be printed"):
+        ServiceEvent("purchase", entity_id)
+
+
 @pytest.mark.parametrize("payload", [None, [], "x", 5])
 def test_a_payload_that_is_not_an_object_is_refused(payload: Any) -> None:
     with pytest.raises(EventError, match="payload must be an object"):

@@ -27,7 +27,7 @@ from rich.text import Text
 from headwater.core.codec import encode_custom
 from headwater.core.durations import format_duration
 from headwater.core.json_values import plain
-from headwater.core.short_repr import printable
+from headwater.core.short_repr import is_printable, printable
 from headwater.errors import InvalidInputError
 from headwater.model.problems import OnStep
 
@@ -165,7 +165,7 @@ def cell_text(value: object) -> str:
     builtin = msgspec.to_builtins(plain(value), enc_hook=encode_custom)
     if builtin is None or builtin == "":
         return EMPTY
-    if isinstance(builtin, str) and builtin.isprintable():
+    if isinstance(builtin, str) and is_printable(builtin):
         return builtin
     # JSON escapes some control characters only.
     return printable(msgspec.json.encode(builtin).decode())

@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.core.clock import MICROSECOND
 from headwater.core.codec import Codec
+from headwater.core.short_repr import is_printable
 from headwater.core.templates import Template
 from headwater.errors import (
     EntityChangedError,
@@ -57,7 +58,7 @@ class EntityDef(msgspec.Struct, frozen=True):
             raise InvalidInputError(
                 f"{self.id_field} must be {expected}, not the {kind} {reprlib.repr(entity_id)}"
             )
-        if not 0 < len(entity_id) <= LONGEST_ID or not entity_id.isprintable():
+        if not 0 < len(entity_id) <= LONGEST_ID or not is_printable(entity_id):
             # The limits of the ids of events.
             raise InvalidInputError(
                 f"{self.id_field} must be printable text of 1 to {LONGEST_ID} characters, not "

@@ -10,6 +10,7 @@ from typing import Any
 
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import Session, scalar
+from headwater.core.short_repr import ARABIC, JOINERS, NON_JOINER, VIRAMAS
 from headwater.declarations.features import EntityDef
 from headwater.errors import InvalidInputError
 from headwater.history.frames.entity_frame import Spine, TimeRemedies
@@ -24,8 +25,14 @@ _INTEGERS = frozenset(
 _NUMBERS = _INTEGERS | {"FLOAT", "DOUBLE"}
 # The characters that str.isprintable refuses, except unassigned ones.
 _UNPRINTABLE = r"[\p{C}\p{Zl}\p{Zp}]|[^\P{Zs} ]"
-_INVALID_TEXT = (
-    f"length(value) NOT BETWEEN 1 AND {LONGEST_ID} OR regexp_matches(value, '{_UNPRINTABLE}')"
+# Texts with joiners, as `is_printable` accepts them; RE2 cannot look around a character.
+_SPELLED = (
+    f"([{ARABIC}]({NON_JOINER}?[{ARABIC}])*|[{VIRAMAS}][{JOINERS}]?"
+    r"|[^\p{C}\p{Zl}\p{Zp}\p{Zs}]| )*"
+)
+INVALID_TEXT = (
+    f"length(value) NOT BETWEEN 1 AND {LONGEST_ID} OR (regexp_matches(value, '{_UNPRINTABLE}')"
+    f" AND NOT regexp_full_match(value, '{_SPELLED}'))"
 )
 _INVALID_NUMBER = "NOT regexp_full_match(value, '0|-?[1-9][0-9]*')"
 
@@ -106,7 +113,7 @@ def _check_ids(duck: Session, column: str, entity: EntityDef) -> None:
     check, expected = (
         (_INVALID_NUMBER, "a whole number such as 7")
         if entity.id_type is int
-        else (_INVALID_TEXT, f"printable text of 1 to {LONGEST_ID} characters")
+        else (INVALID_TEXT, f"printable text of 1 to {LONGEST_ID} characters")
     )
     misfit = _first(duck, f"CAST({column} AS VARCHAR)", check)
     if misfit is not None:

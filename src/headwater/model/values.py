@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 from uuid_utils import uuid7
 
 from headwater.core.clock import Clock, from_micros, to_micros
-from headwater.core.short_repr import short_repr
+from headwater.core.short_repr import is_printable, short_repr
 from headwater.core.tracing import is_traceparent
 from headwater.errors import EventError, InvalidInputError
 
@@ -197,7 +197,7 @@ def _check_text(field: str, text: object, longest: int) -> None:
         raise EventError(f"{field} must be a non-empty text")
     if len(text) > longest:
         raise EventError(f"{field} is longer than {longest} characters")
-    if not text.isprintable():
+    if not is_printable(text):
         raise EventError(f"{field} contains characters that cannot be printed")
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.core.short_repr import is_printable
 from headwater.errors import InvalidInputError
 from headwater.model.values import LONGEST_ID, check_utf8, is_whole_number
 from headwater.settings.groups import IndexSettings
@@ -47,7 +48,7 @@ def checked_id(document_id: object) -> str:
             f"{type(document_id).__name__} {reprlib.repr(document_id)}"
         )
     # The limits of the ids of entities.
-    if not 0 < len(document_id) <= LONGEST_ID or not document_id.isprintable():
+    if not 0 < len(document_id) <= LONGEST_ID or not is_printable(document_id):
         raise InvalidInputError(
             f"the id of a document is printable text of 1 to {LONGEST_ID} characters, not "
             f"{reprlib.repr(document_id)}"
