@@ -50,6 +50,7 @@ PROMISED: list[tuple[str, str, Any, int, set[str]]] = [
     ("GET", "/v1/context/{id}", None, 200, {"context_id", "record_hash", "lineage"}),
     ("GET", "/v1/context/{id}/lineage", None, 200, {"features", "retrievers"}),
     ("GET", "/context/{id}/explain", None, 200, {"context_id"}),
+    ("GET", "/v1/context/{id}/explain", None, 200, {"context_id"}),
     ("GET", "/v1/features/total_spend?entity_id=ada", None, 200, {"feature", "entity_id", *VALUE}),
     ("POST", "/v1/features", MANY, 200, {"entity", "rows"}),
     ("POST", "/api/features/get", MANY, 200, {"entity", "rows"}),

@@ -70,6 +70,8 @@ def create_app(
     hour, tails = LastHour(store), OpenTails()
     routes = routes_of(store, metrics, tails, processes, hour)
     app = App(store, Guard(store.settings), metrics, routes, mounts, hour, tails.stop)
+    # All other routes of a context begin with /v1.
+    app.tree.alias("/v1/context/{id}/explain", "/context/{id}/explain")
     add_web_ui(app.tree, ui_folder)
     return app
 

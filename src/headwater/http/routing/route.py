@@ -274,6 +274,10 @@ class RouteTree:
         if method == "GET":
             node.endpoints["HEAD"] = endpoint
 
+    def alias(self, path: str, other: str) -> None:
+        """Answer requests for a path as those for another, which the documentation has."""
+        self._node(path).endpoints = self._node(other).endpoints
+
     def _node(self, path: str) -> Resource:
         node = self._root
         for segment in path[1:].split("/") if path != _ROOT else ():
