@@ -293,6 +293,22 @@ def test_a_mistake_while_reloading_waits_for_the_next_change(folder: Path, start
     assert server.end(signal.SIGINT).code == 0
 
 
+def test_a_server_keeps_the_last_good_file_while_a_changed_one_has_a_mistake(
+    folder: Path, start: Start
+) -> None:
+    features, path = folder / "features.py", "/v1/features/shout?entity_id=u1"
+    right = features.read_text()
+    server = start("serve", "--reload", "--port", "0")
+    url = server.next_line()["url"]
+    features.write_text("1 / 0\n")
+    said = server.errors_until("The server goes on without this change")
+    assert "features.py:1: ZeroDivisionError" in said
+    assert ask(url, "GET", path)[1]["value"] == "U1!"
+    features.write_text(right.replace('"!"', '"?"'))
+    assert ask(server.next_line()["url"], "GET", path)[1]["value"] == "U1?"
+    assert server.end().code == 0
+
+
 def test_a_port_in_use_is_an_error(start: Start, run: Run) -> None:
     url = start("serve", "--workers", "0", "--port", "0").next_line()["url"]
     port = str(urlsplit(url).port)

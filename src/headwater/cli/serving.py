@@ -272,9 +272,14 @@ def _mcp_transports() -> ModuleType:
 
 
 def _serve_with_reload(call: CommandCall, options: Mapping[str, object]) -> int:
-    """Serve a features file until a signal arrives, and return the exit code."""
+    """Serve a features file until a signal arrives, and return the exit code.
+
+    A server that runs is replaced only if the changed file can be loaded.
+    """
     file = features_file(call.file)
-    serve = [sys.executable, "-m", "headwater", "serve", str(file)]
+    # `graph` loads the file and checks its references, and `serve` accepts more than `check` does.
+    load, serve = ([sys.executable, "-m", "headwater", verb, str(file)]
+                   for verb in ("graph", "serve"))  # fmt: skip
     serve += [f"{name}={value}" for name, value in options.items() if value is not None]
     command = serve = [*serve, "--json"] if call.as_json else serve
     received: list[int] = []
@@ -285,18 +290,31 @@ def _serve_with_reload(call: CommandCall, options: Mapping[str, object]) -> int:
         seen = _modified_times(folder)
         # In its own session, so that a signal reaches it only through this process.
         child = subprocess.Popen(command, start_new_session=True)
-        has_ended = False
-        while not received and _modified_times(folder) == seen:
+        has_ended = is_replaceable = False
+        while not received and not is_replaceable:
             time.sleep(_POLL_SECONDS)
             if not has_ended and child.poll() is not None:
                 has_ended = True
                 note(f"The server exited with {child.returncode}; waiting for a file to change.")
+            if (changed := _modified_times(folder)) != seen:
+                seen, is_replaceable = changed, has_ended or _succeeds(load, received)
+                if not is_replaceable and not received:
+                    note("The server goes on without this change; waiting for the next one.")
         code = _stop(child, received)
         if received:
             return code
         note("A file changed; restarting.")
         if not has_ended:
             command = [*serve, "--restarted"]
+
+
+def _succeeds(command: Sequence[str], received: Sequence[int]) -> bool:
+    """Return whether a command succeeds before a signal arrives; its errors are shown."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    while child.poll() is None and not received:
+        time.sleep(_POLL_SECONDS)
+    child.kill()
+    return child.wait() == 0
 
 
 def _stop(child: subprocess.Popen[bytes], received: Sequence[int]) -> int:
