@@ -41,6 +41,13 @@ class CopiedCatalog:
         state = await self._catalog.load()
         if state.revision == 0:
             state = await self._restored(state)
+        elif state.revision < self._last_revision:
+            # A change would be of another catalog than the copy, and could take its revision.
+            raise BackendUnavailableError(
+                f"the catalog of features in Redis went back from revision {self._last_revision} "
+                f"to {state.revision}: Redis was restored from an older copy; run `headwater "
+                "rebuild --adopt`, or, if Postgres was restored as well, restart this process"
+            )
         elif 0 < self._last_revision < state.revision:
             # The process that changed it may have died before it made the copy.
             self._uncopied = state

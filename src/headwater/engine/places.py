@@ -177,7 +177,8 @@ def _cached(*beginnings: str) -> tuple[str, ...]:
     )
 
 
-# In the order of an erasure. What is computed before the end of an erasure may be made of the
+# In the order of an erasure. The step of history also copies to Postgres that values were removed,
+# so it follows them. What is computed before the end of an erasure may be made of the
 # entity, so the caches come late; the last step removes what the others left in files.
 PLACES = (
     Place(
@@ -221,6 +222,16 @@ PLACES = (
         private="hashed",
     ),
     Place(
+        name="current values",
+        keeps="the values of each entity, also of on-demand features with a `ttl`",
+        where=("sqlite:entities", "redis:entity:*", "redis:ids:*"),
+        erased="removed with the id",
+        erase=_erase_values,
+        pruned="never; computed values end with their `ttl`",
+        exported="`headwater features get`",
+        private="clear",
+    ),
+    Place(
         name="history",
         keeps="every value that a feature had",
         where=(
@@ -262,16 +273,6 @@ PLACES = (
         erase=_erase_backfill_folders,
         pruned="when the version is switched or cancelled",
         exported="–",
-        private="clear",
-    ),
-    Place(
-        name="current values",
-        keeps="the values of each entity, also of on-demand features with a `ttl`",
-        where=("sqlite:entities", "redis:entity:*", "redis:ids:*"),
-        erased="removed with the id",
-        erase=_erase_values,
-        pruned="never; computed values end with their `ttl`",
-        exported="`headwater features get`",
         private="clear",
     ),
     Place(

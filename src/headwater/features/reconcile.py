@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.core.batching import batched
 from headwater.core.clock import Clock, from_micros, to_micros
@@ -17,7 +18,7 @@ from headwater.features.cells import history_cell, is_same_value
 from headwater.model.admin import AuditReport, Difference, RebuildReport, StoredValue
 from headwater.model.problems import OnStep
 from headwater.model.values import Cell, Cells
-from headwater.ports import Backends, PastValue, Point
+from headwater.ports import Backends, DeadLetterQuery, PastValue, Point
 
 _PAGE = 5_000
 _BATCH = 500
@@ -79,17 +80,19 @@ class Reconciler:
         self._online = backends.online
         self._offline = backends.offline
         self._erasures = backends.erasures
+        self._dead_letters = backends.dead_letters
         self._clock = clock
 
     async def rebuild(self, progress: OnStep | None = None) -> RebuildReport:
         """Write the last values of history online, except where the online value is newer.
 
-        Expired values are left out: no read would return them. Values of erased entities, which an
-        older copy of the online store may have, are removed.
+        Expired values are left out: no read would return them. Values and dead letters of erased
+        entities, which an older copy of the online store may have, are removed.
         """
         stored = self._stored_features()
         for entity in stored:
             await self._remove_erased(entity)
+        await self._discard_erased()
         counter = _Counter(progress, await self._count(stored) if progress else 0)
         for entity, features in stored.items():
             after = ""
@@ -113,6 +116,22 @@ class Reconciler:
                 if ledger.admitted_cells((entity, entity_id), cells) != cells:
                     await self._online.forget(entity, entity_id)
             after = ids[-1]
+
+    async def _discard_erased(self) -> None:
+        """Discard the dead letters of erased entities."""
+        ledger = await self._erasures.refresh()
+        if not ledger.revision:
+            return
+        query = DeadLetterQuery(limit=_PAGE)
+        while letters := await self._dead_letters.letters(query):
+            erased = [
+                letter.id
+                for letter in letters
+                if ledger.voiding(letter.event, self._registry.subjects, letter.position)
+            ]
+            if erased:
+                await self._dead_letters.discard(erased)
+            query = replace(query, after=letters[-1].id)
 
     async def audit(self, limit: int, progress: OnStep | None = None) -> AuditReport:
         """Compare the online values with the last ones of history, up to ``limit`` differences.

@@ -45,6 +45,8 @@ class StoreIdentity(msgspec.Struct, frozen=True):
     is_confirmed: bool = False
     behind: frozenset[int] = frozenset()
     """The partitions that are known to be older than history: the server has an older copy."""
+    catalog: int = 0
+    """The revision of the catalog of features, of which history has a copy."""
 
 
 class Mismatch(NamedTuple):

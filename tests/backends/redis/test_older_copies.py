@@ -17,7 +17,7 @@ from headwater.backends.redis.keys import Keys
 from headwater.core.partitioning import partition_of
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker.worker import Worker
-from headwater.errors import StoreLostError
+from headwater.errors import BackendUnavailableError, StoreLostError
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.backends.redis.older_copies import copied, restored
@@ -215,3 +215,63 @@ async def test_a_copy_that_was_exchanged_for_the_newest_one_is_served_again(
     assert await again.get_feature("total", "u1") == 7
     await buy(again, 1)
     assert await again.get_feature("total", "u1") == 8
+
+
+async def test_an_entity_that_was_forgotten_after_the_copy_does_not_come_back(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    await store.publish("buy", "u1", {"amount": "a secret"})
+    await store.drain()
+    assert len(await store.dead_letters.list()) == 1
+    copy = await copied(redis, keys)
+    await store.admin.forget("User", "u1", reason="asked for it")
+    await restored(redis, keys, copy)
+    again = await shop()
+    assert await is_refused(again)
+    await again.admin.rebuild(adopt=True)
+    assert await again.get_feature("total", "u1") == 0
+    assert await again.dead_letters.list() == []
+    assert await backlog(again) == 0
+    assert (await again.admin.audit()).differences == []
+
+
+async def test_values_that_were_restored_from_history_after_the_copy_are_missed(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    backends = (await runtime_of(store).open()).backends
+    await backends.online.forget("User", "u1")
+    copy = await copied(redis, keys)
+    await store.admin.rebuild()
+    await backends.offline.maintain()
+    await restored(redis, keys, copy)
+    again = await shop()
+    assert await is_refused(again)
+    await again.admin.rebuild(adopt=True)
+    assert await again.get_feature("total", "u1") == 5
+
+
+async def test_a_copy_from_before_a_switch_of_versions_is_refused_and_gets_the_catalog_back(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store, running = await shop(), await shop()
+    await buy(store, 5)
+    copy = await copied(redis, keys)
+    await store.catalog.rename("total", "spent")
+    await running.admin.lag()
+    await (await runtime_of(running).open()).catalog.follow()
+    await restored(redis, keys, copy)
+    again = await shop()
+    (in_redis, in_postgres) = await again.admin.health()
+    assert "versions of features that Redis lacks" in in_redis.detail
+    assert "the catalog of features in Redis has the revision" in in_postgres.detail
+    assert await is_refused(again)
+    # A process that knows the newer catalog neither goes back nor writes over it.
+    catalog = (await runtime_of(running).open()).backends.catalog
+    with pytest.raises(BackendUnavailableError, match="went back from revision"):
+        await catalog.load()
+    await again.admin.rebuild(adopt=True)
+    assert "spent" in {entry.feature for entry in (await catalog.load()).features.values()}

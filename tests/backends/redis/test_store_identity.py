@@ -20,6 +20,7 @@ from headwater.errors import BackendError, StoreLostError, StoreMismatchError
 from headwater.model.values import Cells
 from headwater.ports import Point
 from headwater.settings.schema import Settings
+from tests.backends.redis.older_copies import copied
 from tests.engine.support import past, query, until
 from tests.servers import restartable_postgres
 
@@ -337,17 +338,6 @@ async def test_a_new_store_that_was_shown_anothers_tables_is_well_with_its_own(
 
 
 # Older copies
-
-
-async def copied(redis: Redis, keys: Keys) -> dict[str, bytes]:
-    """Return a snapshot of the store with its user u1."""
-    names = [keys.meta]
-    for part in keys.parts:
-        prefixes = {part.entity, part.ids}
-        names += [name for name in vars(part).values() if name not in prefixes]
-        names += part.state(("User", "u1"))
-    dumps = await redis.calls([command(name, "DUMP", name) for name in names])
-    return {name: dump for name, dump in zip(names, dumps, strict=True) if dump is not None}
 
 
 async def restored(redis: Redis, copy: dict[str, bytes]) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from heapq import merge
 from operator import attrgetter
@@ -236,7 +236,17 @@ class OutboxConsumer:
         """
         self._proven_until = 0.0
         store_id = identity.store_id or ""
-        mismatches = await self._mismatches(store_id, states, pending)
+        taken, catalog = await self._positions(store_id, pending)
+        mismatches = await self._mismatches(store_id, states, taken)
+        if catalog > identity.catalog:
+            # The catalog is changed in Redis first, so it was changed since, or it is older.
+            revision = (await self._outbox.identity()).catalog
+            problem = (
+                f"the catalog of features in Redis has the revision {revision}, and Postgres has a "
+                f"copy of {catalog}; Redis was restored from an older copy"
+            )
+            if catalog > revision:
+                mismatches = dict.fromkeys(range(len(states)), Mismatch(problem, is_behind=True))
         behind = {partition for partition, found in mismatches.items() if found.is_behind}
         if behind or identity.behind:
             await self._outbox.mark_behind(store_id, behind)
@@ -245,10 +255,9 @@ class OutboxConsumer:
         self._proven_until = time.monotonic() + FRESH_SECONDS
 
     async def _mismatches(
-        self, store_id: str, states: Sequence[OutboxState], pending: Sequence[int]
+        self, store_id: str, states: Sequence[OutboxState], taken: Mapping[int, Positions]
     ) -> dict[int, Mismatch]:
         """Return the partitions that do not continue where history ends."""
-        taken = await self._positions(store_id, pending)
         suspects = [n for n, state in enumerate(states) if taken[n] != state.settled]
         confirmed: dict[int, Mismatch] = {}
         while suspects:
@@ -256,18 +265,23 @@ class OutboxConsumer:
             mismatches = {n: found for n, found in zip(suspects, answers, strict=True) if found}
             before = taken
             # Another consumer may have taken and settled more rows since the positions were read.
-            taken = await self._positions(store_id, ()) if mismatches else taken
+            taken = (await self._positions(store_id, ()))[0] if mismatches else taken
             confirmed |= {n: found for n, found in mismatches.items() if taken[n] == before[n]}
             suspects = [n for n in mismatches if n not in confirmed]
         return confirmed
 
-    async def _positions(self, store_id: str, added: Sequence[int]) -> defaultdict[int, Positions]:
-        """Return how far each partition was taken; add those that are new."""
+    async def _positions(
+        self, store_id: str, added: Sequence[int]
+    ) -> tuple[Mapping[int, Positions], int]:
+        """Return how far each partition was taken, and the revision of the copy of the catalog.
+
+        Partitions that are new are added.
+        """
         rows = await self._postgres.run(
             lambda connection: connection.fetch(_ADD_PARTITIONS, store_id, added)
         )
-        positions = {partition: Positions(history, events) for partition, history, events in rows}
-        return defaultdict(Positions, positions)
+        positions = {row["partition"]: Positions(row["history"], row["events"]) for row in rows}
+        return defaultdict(Positions, positions), max((row["catalog"] for row in rows), default=0)
 
     async def _drain_documents(
         self, store_id: str, partitions: Sequence[int], *, wait: bool

@@ -19,7 +19,10 @@ _HOLD_OWNER = f"{_READ_OWNER} FOR KEY SHARE"
 # Waits for transactions that hold the owner, and keeps later ones waiting; a row lock would not.
 _LOCK_OWNER = "LOCK TABLE _meta IN EXCLUSIVE MODE"
 _SET_OWNER = "UPDATE _meta SET store_id = $1"
-READ_POSITIONS = "SELECT partition, history, events FROM _outbox WHERE store_id = $1"
+READ_POSITIONS = """
+SELECT partition, history, events, (SELECT coalesce(max(revision), 0) FROM _catalog) AS catalog
+FROM _outbox WHERE store_id = $1
+"""
 _ADD_POSITIONS = """
 INSERT INTO _outbox (store_id, partition, history, events)
 SELECT $1, * FROM unnest($2::integer[], $3::text[], $4::text[])
@@ -44,7 +47,7 @@ class StoreCheck:
         self._postgres = postgres
         self._outbox = outbox
         self._schema = schema
-        self._matched: StoreIdentity | None = None
+        self._matched: str | None = None
         self._fresh_until = 0.0
         self._mismatch: str | None = None
         self._is_adopting = False
@@ -67,7 +70,7 @@ class StoreCheck:
         """Do the same with an identity just read from Redis; Postgres must be prepared."""
         if self._is_adopting:
             return None
-        if redis == self._matched and time.monotonic() < self._fresh_until:
+        if self._is_matched(redis) and time.monotonic() < self._fresh_until:
             return redis.store_id
         self._matched = None
         owner = await self._postgres.run_unprepared(lambda connection: _owner(connection, redis))
@@ -77,9 +80,12 @@ class StoreCheck:
         if not redis.is_confirmed and not await self._outbox.confirm(owner, owner):
             raise BackendError("Redis lost its data just now; run `headwater rebuild --adopt`")
         self._mismatch = None
-        self._matched = StoreIdentity(owner, is_confirmed=True)
+        self._matched = owner
         self._fresh_until = time.monotonic() + FRESH_SECONDS
         return owner
+
+    def _is_matched(self, redis: StoreIdentity) -> bool:
+        return redis.is_confirmed and redis.store_id == self._matched
 
     async def hold(self, connection: Connection, store_id: str) -> None:
         """Keep history with this store until the transaction ends; raise if it has another."""

@@ -232,8 +232,9 @@ class RedisOnlineStore:
         return count
 
     async def forget(self, entity: str, entity_id: str) -> int:
-        keys = self._keys.of(entity_id).state((entity, entity_id))
-        state = await self._redis.call(script_call("forget", keys, entity_id))
+        part = self._keys.of(entity_id)
+        names = [*part.state((entity, entity_id)), part.changes]
+        state = await self._redis.call(script_call("forget", names, entity_id))
         return len(decode_cells(read_cells(state)))
 
 
@@ -269,8 +270,11 @@ def _put_call(write: _Write, before: _States, combine: _Combine, checked: int) -
         version = read_version(old) + (key in write.steps or old is None)
         state = encode_state(version, encode_cells(cells))
         arguments += (*write.keys.state(key), key[1], old or b"", state)
+    # Values that are restored or dropped leave an empty change that Postgres takes: without it, an
+    # older copy of the partition would not be noticed.
+    changes = changes_json(write.changes) or (b"[]" if arguments and not write.changes else b"")
     return script_call(
         "put",
         [write.keys.changes, write.keys.arrived, write.keys.erasures],
-        *(checked, changes_json(write.changes), *write.sender, *arguments),
+        *(checked, changes, *write.sender, *arguments),
     )

@@ -9,8 +9,9 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from headwater.backends.redis.client import Redis, script_call
+from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.store_identity import new_store_id, read_identity
 from headwater.backends.redis.streams import (
@@ -56,7 +57,13 @@ class RedisOutbox:
         self._has_documents = [script_call("has_documents", group) for group in groups]
 
     async def identity(self) -> StoreIdentity:
-        return await read_identity(self._redis, self._keys)
+        catalog = self._keys.catalog
+        # Concurrently, so that both calls share a round trip.
+        identity, revision = await asyncio.gather(
+            read_identity(self._redis, self._keys),
+            self._redis.call(command(catalog, "HGET", catalog, "revision")),
+        )
+        return replace(identity, catalog=int(revision or 0))
 
     def new_store_id(self) -> str:
         return new_store_id(self._prefix)

@@ -77,9 +77,10 @@ def loss_of(identity: StoreIdentity) -> StoreLostError | None:
     elif identity.behind:
         shown = ", ".join(map(str, sorted(identity.behind)))
         problem = (
-            f"Redis was restored from an older copy: in partition {shown} Postgres has values or "
-            "events that Redis lacks, so reads of their entities are refused, their workers wait "
-            "and new events are kept; `headwater rebuild --adopt` restores them from Postgres"
+            f"Redis was restored from an older copy: in partition {shown} Postgres has values, "
+            "events or versions of features that Redis lacks, so reads of their entities are "
+            "refused, their workers wait and new events are kept; `headwater rebuild --adopt` "
+            "restores them from Postgres"
         )
         return StoreLostError("Redis", problem, identity.behind)
     else:
