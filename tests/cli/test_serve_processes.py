@@ -88,10 +88,10 @@ def test_api_processes_share_a_port_metrics_and_readiness_and_are_restarted(star
     for _ in range(20):
         visit(url)
     wait_until(lambda: visits(url) == 20)
-    ingested = r'headwater_http_requests_total{.*api="[12]".*status="202"'
-    wait_until(
-        lambda: sum(map(float, re.findall(rf"^{ingested}}} (\S+)$", metrics(url), re.M))) == 20
+    ingested = (
+        r'headwater_http_requests_total{method="POST",route="/ingest/{event_type}",status="202"'
     )
+    wait_until(lambda: f"\n{ingested}}} 20.0\n" in metrics(url))
     text = ""
 
     def is_reported_by_all() -> bool:
@@ -120,6 +120,7 @@ def test_api_processes_share_a_port_metrics_and_readiness_and_are_restarted(star
     assert visits(url) == 20
     wait_until(lambda: parts(url) == healthy)
     wait_until(lambda: count_of(metrics(url), "headwater_api_restarts_total") == 1)
+    assert f"\n{ingested}}} 20.0\n" in metrics(url)
 
     running = children(server)
     assert {second, worker} < set(running)

@@ -24,7 +24,7 @@ from prometheus_client import Counter
 from headwater.access.guard import check_address
 from headwater.core.logging import log
 from headwater.errors import HeadwaterError, TooManyHungThreadsError
-from headwater.http.routes.process_reports import Report, own_metrics
+from headwater.http.routes.process_reports import Family, Report, add_up, own_metrics
 from headwater.http.routing.mounts import AsgiMount
 from headwater.http.server.processes import announce_address, serve, supervise
 from headwater.http.server.web_server import reserve_port
@@ -89,7 +89,7 @@ class ProcessKind(NamedTuple):
     """Child processes that run the same command."""
 
     name: str
-    """Also the label of their metrics, whose value is the number of the process."""
+    """Also the label of their gauges, whose value is the number of the process."""
     arguments: Sequence[str]
     """Of the command line, to which the descriptor of the link is added."""
     processes: int
@@ -175,6 +175,10 @@ class _ChildProcess:
         self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
         """Those of the process that runs now; None when it has ended."""
         self._report: asyncio.Task[Report] | None = None
+        self._counts: list[Family] = []
+        """Those of the process that runs now, as it last reported them."""
+        self._former_counts: list[Family] = []
+        """The sums over all processes that have ended: a count of the server never falls."""
         self._stopping = asyncio.Event()
         self._pause = _FIRST_PAUSE
 
@@ -242,6 +246,8 @@ class _ChildProcess:
             return f"could not be started: {error.strerror}"
         finally:
             self._close_link()
+            self._former_counts = add_up([*self._former_counts, *self._counts])
+            self._counts = []
 
     async def _listen(
         self,
@@ -260,7 +266,9 @@ class _ChildProcess:
                     if line == _ASK_ALL:
                         answering.create_task(send_all())
                     elif line != _READY:
-                        reports.put_nowait(_decode_report(line))
+                        report = _decode_report(line)
+                        self._counts = [each for each in report.metrics if each.is_summed]
+                        reports.put_nowait(report)
                     elif not self._is_ready and not self._stopping.is_set():
                         self._is_ready = True
                         self._on_ready()
@@ -271,9 +279,13 @@ class _ChildProcess:
         if self._report is None or self._report.done():
             self._report = asyncio.create_task(self._request_report())
         await asyncio.wait({self._report}, timeout=_REPORT_SECONDS)
-        if not self._report.done():
-            return self._failed("does not answer: it is starting, or hangs")
-        return self._report.result()
+        if self._report.done():
+            report = self._report.result()
+        else:
+            report = self._failed("does not answer: it is starting, or hangs")
+        others = [each for each in report.metrics if not each.is_summed]
+        counts = [*self._counts, *self._former_counts]
+        return msgspec.structs.replace(report, metrics=[*others, *counts])
 
     async def _request_report(self) -> Report:
         if self._link is None:
@@ -387,7 +399,8 @@ class SupervisorLink:
         if self._asked.done():
             return self._asked.result()
         problem = Health("supervisor", ok=False, detail="does not answer; see the log")
-        return [Report(problem, own_metrics())]
+        # Without counts: those of this process alone would look as if all had begun anew.
+        return [Report(problem, [each for each in own_metrics() if not each.is_summed])]
 
 
 def worker_processes(file: Path, count: int) -> ProcessKind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -24,14 +24,19 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
     samples: list[tuple[str, dict[str, str], float | str]]
     """Values that JSON cannot represent, NaN and the infinities, are texts."""
 
+    @property
+    def is_summed(self) -> bool:
+        """Whether it counts something that all processes of the server do together."""
+        return self.kind in ("counter", "histogram") and self.name.startswith("headwater_")
+
 
 class Report(msgspec.Struct, frozen=True):
-    """The state of one process; without metrics if it does not answer."""
+    """The state of one process; without gauges if it does not answer."""
 
     health: Health | None = None
     metrics: list[Family] = []
     labels: dict[str, str] = {}
-    """Labels of the metrics: the kind and number of the process."""
+    """Labels of the metrics that are not summed: the kind and number of the process."""
 
 
 class ServerProcesses(Protocol):
@@ -74,8 +79,29 @@ def own_metrics(collector: Collector = REGISTRY) -> list[Family]:
     ]
 
 
+def add_up(families: Iterable[Family]) -> list[Family]:
+    """Return each metric once, with the sums of the samples that have the same labels."""
+    added: dict[str, Family] = {}
+    sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    for family in families:
+        added.setdefault(family.name, family)
+        values = sums.setdefault(family.name, {})
+        for name, labels, value in family.samples:
+            key, number = (name, tuple(labels.items())), float(value)
+            before = values.get(key)
+            if before is not None:
+                # The time from which on it counts is that of the first process.
+                number = min(before, number) if name.endswith("_created") else before + number
+            values[key] = number
+    return [
+        Family(name, of.documentation, of.kind,
+               [(sample, dict(labels), value) for (sample, labels), value in sums[name].items()])
+        for name, of in added.items()
+    ]  # fmt: skip
+
+
 class MergedMetrics(Collector):
-    """The metrics of several processes, with the labels of their reports."""
+    """The metrics of several processes: sums of counts, and others with the reports' labels."""
 
     def __init__(self, reports: Sequence[Report]) -> None:
         self._reports = reports
@@ -84,16 +110,19 @@ class MergedMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return each metric once, with the samples of all processes."""
         merged: dict[str, Metric] = {}
-        for report in self._reports:
+        all_of = [(report.labels, family) for report in self._reports for family in report.metrics]
+        counts = add_up(family for _, family in all_of if family.is_summed)
+        others = [(labels, family) for labels, family in all_of if not family.is_summed]
+        none: dict[str, str] = {}
+        for added, family in (*((none, family) for family in counts), *others):
             # Elsewhere the gauges that only workers measure are NaN, which would make every sum
             # and maximum NaN.
-            skips_nan = self._has_workers and "worker" not in report.labels
-            for family in report.metrics:
-                metric = merged.setdefault(
-                    family.name, Metric(family.name, family.documentation, family.kind)
-                )
-                for name, labels, text in family.samples:
-                    value = float(text)
-                    if not (skips_nan and math.isnan(value)):
-                        metric.add_sample(name, labels | report.labels, value)
+            skips_nan = self._has_workers and "worker" not in added
+            metric = merged.setdefault(
+                family.name, Metric(family.name, family.documentation, family.kind)
+            )
+            for name, labels, text in family.samples:
+                value = float(text)
+                if not (skips_nan and math.isnan(value)):
+                    metric.add_sample(name, labels | added, value)
         return iter(merged.values())
