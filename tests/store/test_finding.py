@@ -119,6 +119,27 @@ async def test_stored_things_are_found_by_their_ids(shop: FeatureStore) -> None:
 
 
 @pytest.mark.both_environments
+async def test_entities_are_suggested_by_the_beginning_of_their_ids(shop: FeatureStore) -> None:
+    for entity_id in ("31", "3", "307", "4", "t1:31", "t2:31"):
+        await shop.publish("purchase", entity_id)
+    await shop.drain()
+    await shop.index("letters", "31", "Dear Ada")
+
+    async def suggested(text: str) -> list[tuple[str | None, str]]:
+        page = await find(runtime_of(shop), text, 20, current_caller(), "entity_id")
+        return [(each.entity, each.name) for each in page.found]
+
+    users = [("User", each) for each in ("3", "31", "307")]
+    orders = [("Order", each) for each in ("3", "31", "307")]
+    assert sorted(await suggested("3")) == sorted(users + orders)
+    assert await suggested("t") == [("User", "t1:31"), ("User", "t2:31")]
+    assert await suggested("5") == []
+    with calling_as("read", tenant="t1:"):
+        assert await suggested("t1:") == [("User", "t1:31")]
+        assert await suggested("t") == await suggested("t2") == []
+
+
+@pytest.mark.both_environments
 async def test_a_caller_finds_only_what_it_may_see(shop: FeatureStore) -> None:
     for entity_id in ("1", "2"):
         await shop.publish("purchase", entity_id)

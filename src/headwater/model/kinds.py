@@ -92,7 +92,8 @@ DeclaredName = Annotated[
 SearchText = Annotated[
     str,
     Meta(
-        description="A part of a name, an id, or the beginning of an id or hash of a record.",
+        description="A part of a name, the beginning of an entity's id or of an id or hash of a "
+        "record, or a document's id.",
         examples=["spend"],
         extra_json_schema={"minLength": 1, "maxLength": 256, "pattern": r"\S"},
     ),

@@ -22,11 +22,13 @@ from headwater.store.runtime import Runtime
 
 LONGEST_TEXT = 256
 _MOST_RECORDS = 5
+_MOST_IDS = 10
 # An exact id is looked up in each entity and index: few of them, as long as people declare them.
 _MOST_LOOKUPS = 50
 _SHORTEST_SCATTERED = 3
 
 StoredKind = Literal["entity_id", "record", "document"]
+FoundKind = DeclarationKind | StoredKind
 Match = Literal["exact", "prefix", "word", "substring", "scattered", "similar"]
 _MATCHES: tuple[Match, ...] = ("exact", "prefix", "word", "substring", "scattered", "similar")
 _KINDS: tuple[DeclarationKind, ...] = (
@@ -41,7 +43,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     record is its context id, and ``context`` the name of the context.
     """
 
-    kind: DeclarationKind | StoredKind
+    kind: FoundKind
     name: str
     match: Match
     description: str = ""
@@ -59,8 +61,10 @@ class FoundPage(msgspec.Struct, frozen=True, kw_only=True):
     unavailable: Sequence[StoredKind] = ()
 
 
-async def find(runtime: Runtime, text: str, limit: int, caller: Caller | None) -> FoundPage:
-    """Find what a caller may see by a part of a name, an id, or the beginning of a record's id.
+async def find(
+    runtime: Runtime, text: str, limit: int, caller: Caller | None, kind: FoundKind | None = None
+) -> FoundPage:
+    """Find what a caller may see by a part of a name, or the beginning of an id.
 
     Stored data is looked up by keys only, so that the time does not depend on its amount.
     """
@@ -71,12 +75,14 @@ async def find(runtime: Runtime, text: str, limit: int, caller: Caller | None) -
         )
     names = visible_names(runtime.registry, caller)
     matches, unavailable = declarations_like(runtime.registry, text, names), []
-    for kind, (scope, lookup) in _LOOKUPS.items():
-        if caller is None or caller.may(scope):
+    for stored, (scope, lookup) in _LOOKUPS.items():
+        if kind in (None, stored) and (caller is None or caller.may(scope)):
             try:
                 matches += await lookup(runtime, text, names)
             except BackendError:
-                unavailable.append(kind)
+                unavailable.append(stored)
+    if kind is not None:
+        matches = [found for found in matches if found.kind == kind]
     matches.sort(key=lambda found: (_MATCHES.index(found.match), len(found.name)))
     return FoundPage(found=matches[:limit], unavailable=unavailable)
 
@@ -131,24 +137,33 @@ def _declaration(registry: Registry, kind: DeclarationKind, name: str, match: Ma
 
 
 async def _entity_ids(runtime: Runtime, text: str, names: VisibleNames) -> list[Found]:
-    """Return the entities with exactly this id that have values."""
+    """Return entities that have values, with this id or with one that begins like it."""
+    online = (await runtime.open()).backends.online
     limited = limited_caller()
-    ids: dict[str, str] = {}
-    for name in names["entity"][:_MOST_LOOKUPS]:
+
+    async def of(name: str) -> list[Found]:
         try:
             text_id = runtime.registry.entity(name).text_id(text)
             if limited is not None:
                 limited.check_entity(name, text_id)
         except (InvalidInputError, CallerLimitError):
-            continue
-        ids[name] = text_id
-    online = (await runtime.open()).backends.online
-    cells = await asyncio.gather(*(online.get(name, [text_id]) for name, text_id in ids.items()))
-    return [
-        Found(kind="entity_id", name=ids[name], match="exact", entity=name)
-        for name, (stored,) in zip(ids, cells, strict=True)
-        if stored
-    ]
+            return []
+        # They are in order: those that begin like it come next.
+        following = await online.entity_ids(name, after=text_id, limit=_MOST_IDS)
+        ids = [text_id, *(each for each in following if each.startswith(text_id))]
+        return [
+            Found(
+                kind="entity_id",
+                name=each,
+                match="exact" if each == text_id else "prefix",
+                entity=name,
+            )
+            for each, cells in zip(ids, await online.get(name, ids), strict=True)
+            if cells
+        ]
+
+    ids = await asyncio.gather(*map(of, names["entity"][:_MOST_LOOKUPS]))
+    return [found for of_entity in ids for found in of_entity]
 
 
 async def _records(runtime: Runtime, text: str, _: VisibleNames) -> list[Found]:

@@ -6128,9 +6128,11 @@ export interface operations {
     find_anything: {
         parameters: {
             query: {
+                /** @description Find only things of this kind. */
+                kind?: ("context" | "entity" | "event" | "feature" | "index" | "retriever" | "source") | ("document" | "entity_id" | "record");
                 /** @description How many at most. */
                 limit?: number;
-                /** @description A part of a name, an id, or the beginning of an id or hash of a record. */
+                /** @description A part of a name, the beginning of an entity's id or of an id or hash of a record, or a document's id. */
                 q: string;
             };
             header?: never;

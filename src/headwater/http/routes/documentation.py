@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,10 +24,14 @@ from headwater.model.declarations import StoreListing
 from headwater.model.kinds import DeclaredName, SearchLimit, SearchText
 from headwater.store.cards import CardKind, DeclarationCard, activity_of, card_of
 from headwater.store.feature_store import FeatureStore
-from headwater.store.finding import FoundPage, find
+from headwater.store.finding import FoundKind, FoundPage, find
 from headwater.store.listings import declarations_of
 
 HTML = "text/html; charset=utf-8"
+SearchedKind = Annotated[
+    FoundKind,
+    msgspec.Meta(description="Find only things of this kind.", examples=["entity_id"]),
+]
 _CSS = "text/css; charset=utf-8"
 _VERSION = version("headwater")
 # The page has no script, and loads nothing but its own style sheet.
@@ -96,9 +100,11 @@ class Documentation:
             version=_VERSION,
         )
 
-    async def find_anything(self, q: SearchText, limit: SearchLimit = 20) -> FoundPage:
+    async def find_anything(
+        self, q: SearchText, limit: SearchLimit = 20, kind: SearchedKind | None = None
+    ) -> FoundPage:
         """Find declarations, entities, records and documents by name or id, the best first."""
-        return await find(runtime_of(self._store), q, limit, current_caller())
+        return await find(runtime_of(self._store), q, limit, current_caller(), kind)
 
     async def read_declaration(self, kind: CardKind, name: DeclaredName) -> DeclarationCard:
         """Read one declaration: code, options, dependencies, ages of values, last run, errors."""
