@@ -70,12 +70,12 @@ class Payment(TypedDict):
 # Customers
 
 
-@feature(entity=User, trigger="signed_up", freshness="caught_up")
+@feature(entity=User, trigger="signed_up", default="unknown", freshness="caught_up")
 def name(user_id: str, event: ServiceEvent) -> str:
     return str(event.payload["name"])
 
 
-@feature(entity=User, trigger="signed_up", freshness="caught_up")
+@feature(entity=User, trigger="signed_up", default="unknown", freshness="caught_up")
 def country(user_id: str, event: ServiceEvent) -> str:
     return str(event.payload["country"])
 

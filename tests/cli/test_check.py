@@ -74,3 +74,37 @@ def test_chance_in_another_file_of_the_user_is_a_warning(run: Run, folder: Path)
     ran = run("check", "evening.py")
     assert ran.code == 0
     assert "hours.py:6: feature 'is_evening' uses RNG.choice" in ran.err
+
+
+_TEMPLATES = """
+from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
+
+store = FeatureStore()
+
+
+@entity(store)
+class User:
+    user_id: str
+
+
+@feature(entity=User, trigger="signup", default={default})
+def nickname(user_id: str, event: ServiceEvent) -> str:
+    return "Ada"
+
+
+@context(store)
+async def greeting(user_id: str) -> ContextItem:
+    return ContextItem.template("Hello {{nickname}}, {{unknown}}")
+"""
+
+
+def test_a_template_that_may_have_a_gap_is_a_warning(run: Run, folder: Path) -> None:
+    file = folder / "greeting.py"
+    file.write_text(_TEMPLATES.format(default=None))
+    ran = run("check", "greeting.py", "--json")
+    assert ran.code == 0
+    (warning,) = json.loads(ran.out)["warnings"]
+    assert "greeting.py:17: a template of context 'greeting' shows 'nickname'" in warning
+    assert "declare a default= for it" in warning
+    file.write_text(_TEMPLATES.format(default="'you'"))
+    assert run("check", "greeting.py").err == ""

@@ -17,6 +17,11 @@ def test_a_new_folder_has_no_problem(run: Run, folder: Path) -> None:
     assert not (folder / ".headwater").exists()
 
 
+def test_prices_are_shown_in_dollars(run: Run, folder: Path) -> None:
+    (folder / "headwater.toml").write_text("[prices]\ngpt-4o = 2500000000\nsmall = 150000000\n")
+    assert "gpt-4o 2.5 USD, small 0.15 USD per million input tokens" in run("doctor").out
+
+
 def test_a_missing_features_file_is_named(run: Run, folder: Path) -> None:
     (folder / "features.py").unlink()
     ran = run("doctor")

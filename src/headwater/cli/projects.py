@@ -19,6 +19,7 @@ import yaml
 from headwater.cli.commands import DECLARED_ARGUMENT, STORE, CommandCall, Commands, features_file
 from headwater.cli.output import note, pluralize
 from headwater.core.short_repr import printable_lines
+from headwater.declarations.code_uses import shown_in_templates
 from headwater.declarations.hidden_inputs import unrepeatable
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
@@ -116,7 +117,8 @@ def check(call: CommandCall) -> None:
 def _warnings(registry: Registry) -> Iterator[str]:
     """Yield a warning for each index that only a retriever names, if a declared one is similar.
 
-    Also for each use of time or chance that training and replays cannot repeat.
+    Also for each use of time or chance that training and replays cannot repeat, and for each
+    template with a gap where a feature has no value yet.
     """
     for name, index in registry.all_indexes().items():
         similar = None if name in registry.indexes else closest(name, registry.indexes)
@@ -127,6 +129,15 @@ def _warnings(registry: Registry) -> Iterator[str]:
             )
     for declared, hidden in unrepeatable(registry):
         yield f"{hidden.location}: {declared} {hidden}"
+    for context in registry.contexts.values():
+        for name in shown_in_templates(context.function):
+            feature = registry.features.get(name)
+            if feature is not None and feature.stored and feature.default is None:
+                yield (
+                    f"{context.location}: a template of context {context.name!r} shows {name!r}, "
+                    "which has no default: entities without a value leave a gap in the text; "
+                    "declare a default= for it"
+                )
 
 
 @app.command(file=DECLARED_ARGUMENT)

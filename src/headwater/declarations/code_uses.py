@@ -79,6 +79,19 @@ def uses_of(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     return tuple(dict.fromkeys(uses))
 
 
+def shown_in_templates(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the features that templates of items in the code of a function name, each once."""
+    defined = parsed_source(inspect.unwrap(function))
+    names = [
+        use.name
+        for node in (ast.walk(defined) if defined else ())
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
+        if node.func.attr == _TEMPLATE
+        for use in _named_by(_TEMPLATE, node.args[0])
+    ]
+    return tuple(dict.fromkeys(names))
+
+
 @lru_cache(_MOST_FUNCTIONS)
 def _named_in(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     """Return the names in the code of a function: of declarations, and of variables."""

@@ -101,7 +101,11 @@ def _add_values(settings: Settings, report: Findings) -> None:
         is_loaded = value == setting.of(loaded.settings)
         origin = origins[setting.path] if is_loaded else "code"
         places = {"file": FILE, "environment": setting.variable or ""}
-        report.ok(setting.path, f"{setting.shown(value)}", places.get(origin, "the features file"))
+        shown = f"{setting.shown(value)}"
+        if setting.path == "prices":
+            rates = ", ".join(f"{model} {rate / 10**9:g} USD" for model, rate in value.items())
+            shown = f"{rates} per million input tokens"
+        report.ok(setting.path, shown, places.get(origin, "the features file"))
     if not report.all:
         report.ok("settings", "all values are defaults")
 
