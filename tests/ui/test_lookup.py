@@ -55,8 +55,10 @@ def test_one_value_shows_its_steps_and_the_events_behind_them(tab: Tab) -> None:
 
 def test_the_page_is_used_by_keyboard_alone(tab: Tab) -> None:
     page = tab.open("/ui/lookup")
-    expect(page.get_by_role("textbox", name="user_id")).to_be_focused()
-    page.keyboard.type("grace")
+    expect(page.get_by_role("combobox", name="user_id")).to_be_focused()
+    page.keyboard.type("gra")
+    expect(page.locator("datalist option[value=grace]")).to_be_attached()
+    page.keyboard.type("ce")
     page.keyboard.press("Enter")
     page.wait_for_url("**/lookup?entity=User&id=grace")
     settle(page)

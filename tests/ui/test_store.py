@@ -189,6 +189,9 @@ def test_an_unknown_declaration_names_the_nearest(tab: Tab) -> None:
 def test_three_hundred_declarations(large_site: Site, open_tab: OpenTab) -> None:
     page = open_store(open_tab(large_site))
     expect(page.locator("[data-node]")).to_have_count(299)
+    # The picture begins with names that can be read: as tall as the smallest text of the page.
+    first = page.locator("[data-node]").first.bounding_box()
+    assert first is not None and first["height"] >= 40
     check_sizes(page, "store-large")
     page.get_by_label("Filter by name or words").fill("customer_feature_77")
     expect(node(page, "feature:customer_feature_77")).to_be_visible()
@@ -197,6 +200,9 @@ def test_three_hundred_declarations(large_site: Site, open_tab: OpenTab) -> None
     page.goto(f"{STORE}?view=list")
     settle(page)
     check_sizes(page, "store-large-list")
+    page.get_by_role("row", name="context_33").click()
+    card = page.get_by_role("region", name="context context_33")
+    expect(card.get_by_role("heading", name="context_33")).to_be_in_viewport(ratio=1)
 
 
 def test_an_empty_store_teaches_to_declare(serve_file: ServeFile, open_tab: OpenTab) -> None:

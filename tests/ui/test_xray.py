@@ -144,6 +144,8 @@ def test_all_six_parts_of_a_context_are_shown(open_tab: OpenTab, told: Told) -> 
         expect(page.get_by_label("Interaction")).to_contain_text(given)
     why = page.get_by_role("region", name="Degraded because")
     expect(why).to_contain_text(re.compile(r"open_orders of ada was .+ old, SLA 1 ms"))
+    # A text of usual length does not scroll by itself.
+    assert texts(page).evaluate("list => list.scrollHeight <= list.clientHeight")
     # 1. The token bar: the budget, and what was dropped.
     trace = told.site.get(f"/context/{told.advice}/explain")
     expect(page.get_by_text(f"{trace['tokens']} of 90 tokens")).to_be_visible()

@@ -1,7 +1,11 @@
+import { useQuery } from "@tanstack/react-query";
 import { useId, type ChangeEvent, type KeyboardEvent, type ReactNode } from "react";
 
+import type { Schema } from "~/api/client";
+import { declarations } from "~/api/queries";
 import { Field, TextArea } from "~/design";
 
+import { IdField } from "./IdField";
 import css from "./ParameterFields.module.css";
 import { isOptional, kindOf, textOf, type Parameter, type Texts } from "./parameters";
 
@@ -15,12 +19,14 @@ type Props = {
 
 /** A field for each parameter of a declared function, after its type, default and necessity. */
 export function ParameterFields({ parameters, texts, onChange, problems }: Props) {
+  const entities = useQuery(declarations).data?.entities;
   return (
     <div className={css.fields}>
       {parameters.map((parameter) => (
         <ParameterField
           key={parameter.name}
           parameter={parameter}
+          entity={entities?.find((each) => isIdOf(each, parameter))?.name}
           text={texts[parameter.name]}
           problem={problems[parameter.name]}
           onChange={(text) => onChange({ ...texts, [parameter.name]: text })}
@@ -30,14 +36,21 @@ export function ParameterFields({ parameters, texts, onChange, problems }: Props
   );
 }
 
+/** Return whether a parameter is named like the ids of an entity, and can be one. */
+function isIdOf({ id_field }: Schema<"EntityListing">, { name, type }: Parameter): boolean {
+  return id_field === name && kindOf(type) !== "json" && kindOf(type) !== "boolean";
+}
+
 type FieldProps = {
   parameter: Parameter;
+  /** The entity whose ids are named like the parameter. */
+  entity: string | undefined;
   text: string | undefined;
   problem: string | undefined;
   onChange: (text: string) => void;
 };
 
-function ParameterField({ parameter, text, problem, onChange }: FieldProps) {
+function ParameterField({ parameter, entity, text, problem, onChange }: FieldProps) {
   const { name, type, required, default: initial } = parameter;
   const kind = kindOf(type);
   const note = required ? "required" : isOptional(type) ? "optional" : "has a default";
@@ -59,6 +72,7 @@ function ParameterField({ parameter, text, problem, onChange }: FieldProps) {
     onChange: (event: ChangeEvent<HTMLInputElement | HTMLTextAreaElement>) =>
       onChange(event.target.value),
   };
+  if (entity !== undefined) return <IdField {...field} entity={entity} />;
   if (kind === "json" || kind === "text") {
     return <TextArea {...field} mono={kind === "json"} onKeyDown={sendByEnter} />;
   }

@@ -12,6 +12,8 @@ import css from "./ItemList.module.css";
 
 /** Characters of one item that are shown at once. */
 const LONGEST = 4_000;
+/** A text with more items or characters scrolls by itself; others are seen whole on the page. */
+const MOST = { items: 40, characters: 16_000 } as const;
 
 /** The text as the model got it, item by item, and after it what was dropped. */
 export function ItemList({ view, open }: { view: TraceView; open: () => void }) {
@@ -28,10 +30,17 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
     getItemKey: useCallback((index: number) => items[index]?.place ?? index, [items]),
   });
   const { selected } = selection;
+  const shown = useRef(selected);
+  const scrolls = isLong(items);
   const isRefused = trace.freshness_status === "refused";
   useEffect(() => {
-    if (items.length > 0) rows.scrollToIndex(selected, { align: "auto" });
-  }, [rows, selected, items.length]);
+    if (items.length === 0) return;
+    if (scrolls) rows.scrollToIndex(selected, { align: "auto" });
+    else if (shown.current !== selected) {
+      document.getElementById(`item-${selected}`)?.scrollIntoView({ block: "nearest" });
+    }
+    shown.current = selected;
+  }, [rows, selected, items.length, scrolls]);
   const isCut = (index: number) => !whole.has(index) && lengthOf(items[index]) > LONGEST;
   return (
     <Card
@@ -49,7 +58,7 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
       ) : (
         <div
           ref={scroller}
-          className={css.scroll}
+          className={scrolls ? `${css.items} ${css.scroll}` : css.items}
           role="listbox"
           aria-label="Items in the order of the text"
           aria-activedescendant={`item-${selection.active}`}
@@ -107,6 +116,11 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
       )}
     </Card>
   );
+}
+
+function isLong(items: readonly ItemView[]): boolean {
+  const characters = items.reduce((sum, item) => sum + Math.min(lengthOf(item), LONGEST), 0);
+  return items.length > MOST.items || characters > MOST.characters;
 }
 
 const lengthOf = (item: ItemView | undefined): number => item?.text?.length ?? 0;

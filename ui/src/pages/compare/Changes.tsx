@@ -17,7 +17,7 @@ import { duration, inline, plural, short } from "~/design/format";
 import type { Trace } from "~/xray";
 
 import css from "./ComparePage.module.css";
-import { signed } from "./summary";
+import { ruleText, signed } from "./summary";
 import { Words } from "./TextDiff";
 import { wordDiff } from "./words";
 
@@ -274,14 +274,14 @@ export function Rules({ diff }: { diff: Diff }) {
     ...diff.rules.map((value) => ({ ...value, kind: "rule" })),
   ];
   if (rows.length === 0) return <p className={css.none}>Inputs and rules are the same.</p>;
-  const text = (value: unknown, change: Value["change"]) =>
+  const text = ({ kind, name, change }: (typeof rows)[number], value: unknown) =>
     change === "unknown" && value === null ? (
       <Dim>withheld</Dim>
     ) : value === null ? (
       <Dim>none</Dim>
     ) : (
       <bdi dir="auto" className={css.value}>
-        {clipped(inline(value))}
+        {clipped(kind === "rule" ? ruleText(name, value) : inline(value))}
       </bdi>
     );
   return (
@@ -293,13 +293,13 @@ export function Rules({ diff }: { diff: Diff }) {
           width: "30%",
           cell: ({ name, kind }) => (
             <div className={css.before}>
-              <UserText mono>{name}</UserText>
+              <UserText mono>{kind === "rule" ? name.replace(/_ms$/, "") : name}</UserText>
               <span className={css.detail}>{kind}</span>
             </div>
           ),
         },
-        { head: "Before", cell: ({ before, change }) => text(before, change) },
-        { head: "After", cell: ({ after, change }) => text(after, change) },
+        { head: "Before", cell: (row) => text(row, row.before) },
+        { head: "After", cell: (row) => text(row, row.after) },
       ]}
       rows={rows}
       rowKey={({ kind, name }) => `${kind}/${name}`}

@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 
 import type { Schema } from "~/api/client";
 
-import { listed, sentenceOf, signed } from "./summary";
+import { listed, ruleText, sentenceOf, signed } from "./summary";
 
 const NOTHING: Schema<"ContextDiff"> = {
   before: "a",
@@ -58,4 +58,10 @@ it("writes signs and lists", () => {
     "a and b",
     "a, b and c",
   ]);
+});
+
+it("shows durations among rules as durations", () => {
+  expect(ruleText("freshness_sla_ms", 900_000)).toBe("15 m");
+  expect(ruleText("max_tokens", 900_000)).toBe("900000");
+  expect(ruleText("model", "gpt-4o")).toBe("gpt-4o");
 });

@@ -1,5 +1,5 @@
 import type { Schema } from "~/api/client";
-import { count, plural } from "~/design/format";
+import { count, duration, inline, plural } from "~/design/format";
 
 type Diff = Schema<"ContextDiff">;
 
@@ -9,6 +9,11 @@ export function sentenceOf(diff: Diff): string {
   if (diff.before === diff.after) return "This is one context, compared with itself";
   const text = diff.same_content ? "The same text" : "Another text";
   return parts.length === 0 ? `${text}, from the same inputs` : `${text}: ${listed(parts)}`;
+}
+
+/** Return the value of a rule as people read it: a duration, not a number of milliseconds. */
+export function ruleText(name: string, value: unknown): string {
+  return name.endsWith("_ms") && typeof value === "number" ? duration(value) : inline(value);
 }
 
 /** Return what changed, each in a few words, the most telling first. */

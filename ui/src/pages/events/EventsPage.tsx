@@ -25,6 +25,7 @@ import {
   type Call,
 } from "~/design";
 import { count, plural } from "~/design/format";
+import { IdField } from "~/parameters/IdField";
 
 import { EventDetail, UnknownEvent } from "./EventDetail";
 import { EventList } from "./EventList";
@@ -315,7 +316,7 @@ function Filters({ only, set }: Pick<BodyProps, "only" | "set">) {
           <option key={each} value={each} />
         ))}
       </datalist>
-      <Field
+      <IdField
         label="Entity id"
         placeholder="Any"
         value={only.entity_id}

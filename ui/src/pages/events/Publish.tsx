@@ -7,6 +7,7 @@ import { declarations } from "~/api/queries";
 import { Button, CopyAs, explained, Field, Id, StateWord, TextArea } from "~/design";
 import { pythonValue } from "~/design/calls";
 import { plural } from "~/design/format";
+import { IdField } from "~/parameters/IdField";
 
 import css from "./Events.module.css";
 
@@ -84,7 +85,7 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
             <option key={each} value={each} />
           ))}
         </datalist>
-        <Field
+        <IdField
           label="Entity id"
           value={draft.entityId}
           required

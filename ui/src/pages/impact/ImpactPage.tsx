@@ -33,6 +33,7 @@ import { OverTime, totalOf } from "~/pages/records/OverTime";
 import { useHistogram, useRecords, type Histogram } from "~/pages/records/queries";
 import { TimeChoice } from "~/pages/records/RecordsPage";
 import { Ticked, useTicks } from "~/pages/records/Ticked";
+import { IdField } from "~/parameters/IdField";
 
 import css from "./ImpactPage.module.css";
 
@@ -257,8 +258,9 @@ function Name({ name, isRequired, text, onChange }: NameProps) {
     chunk: null,
   }[name];
   if (declared === null || declared?.length === 0) {
+    const Input = name === "entity_id" ? IdField : Field;
     return (
-      <Field
+      <Input
         label={LABELS[name]}
         placeholder={isRequired ? undefined : "Any"}
         value={text}

@@ -1,6 +1,7 @@
 import type { Schema } from "~/api/client";
-import { Button, Choice, Field } from "~/design";
+import { Button, Choice } from "~/design";
 import { useDraft } from "~/design/draft";
+import { IdField } from "~/parameters/IdField";
 
 import css from "./Lookup.module.css";
 
@@ -30,7 +31,8 @@ export function EntityForm({ entities, entity, id, onLookUp }: Props) {
       }}
     >
       <Choice label="Entity" value={chosen} onChange={setChosen} options={options} />
-      <Field
+      <IdField
+        entity={chosen}
         label={declared?.id_field ?? "Id"}
         value={text}
         placeholder={declared?.id_type === "int" ? "42" : "ada"}

@@ -38,7 +38,7 @@ export function ValuesTable({ values, selected, onSelect, wide }: Props) {
     {
       head: "Value",
       width: wide ? "45%" : "33%",
-      cell: (value) => <ShortValue value={value} />,
+      cell: (value) => <ShortValue value={value} wide={wide} />,
     },
     { head: "As of", number: true, cell: ({ as_of }) => <Time at={as_of} />, secondary: true },
     ...(wide ? DETAILS : []),
@@ -62,12 +62,13 @@ export function ValuesTable({ values, selected, onSelect, wide }: Props) {
   );
 }
 
-function ShortValue({ value }: { value: EntityValue }) {
+/** The beginning of a value: as much as a glance takes in, or two lines beside its card. */
+function ShortValue({ value, wide }: { value: EntityValue; wide: boolean }) {
   if (value.problem !== null) return <Dim>{value.problem.title}</Dim>;
   if (value.source === "missing") return <Dim>—</Dim>;
   return (
-    <span className={css.short}>
-      <UserText mono>{brief(value.value)}</UserText>
+    <span className={wide ? `${css.short} ${css.long}` : css.short}>
+      <UserText mono>{brief(value.value, wide ? 600 : 120)}</UserText>
     </span>
   );
 }

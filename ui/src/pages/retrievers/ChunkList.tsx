@@ -5,18 +5,24 @@ import { Card, Dim, Id, Tag, Time, UserText } from "~/design";
 import { inline, plural } from "~/design/format";
 import { impactOf } from "~/xray/links";
 
-import { shares, type Hit } from "./chunks";
+import { shareOf, type Hit } from "./chunks";
 import css from "./Retrievers.module.css";
 
+type ListProps = {
+  hits: readonly Hit[];
+  index: string | null;
+  /** How the index was searched; null for a function that searched. */
+  mode: string | null;
+};
+
 /** Chunks, the best first: score, document, age, metadata and text. */
-export function ChunkList({ hits, index }: { hits: readonly Hit[]; index: string | null }) {
-  const bars = shares(hits);
+export function ChunkList({ hits, index, mode }: ListProps) {
   return (
     <Card title="Chunks" aside={<Dim>{plural(hits.length, "chunk")}, the best first</Dim>} flush>
       <ol className={css.chunks}>
         {hits.map((hit, place) => (
           <li key={`${hit.id ?? ""}/${place}`}>
-            <Chunk hit={hit} place={place + 1} share={bars[place] ?? null} index={index} />
+            <Chunk hit={hit} place={place + 1} mode={mode} index={index} />
           </li>
         ))}
       </ol>
@@ -24,14 +30,14 @@ export function ChunkList({ hits, index }: { hits: readonly Hit[]; index: string
   );
 }
 
-type Props = { hit: Hit; place: number; share: number | null; index: string | null };
+type Props = { hit: Hit; place: number; mode: string | null; index: string | null };
 
-function Chunk({ hit, place, share, index }: Props) {
+function Chunk({ hit, place, mode, index }: Props) {
   const { id, score, text, metadata } = hit;
   return (
     <article className={css.chunk}>
       <Source hit={hit} place={place} index={index} />
-      <Score score={score} share={share} />
+      <Score score={score} mode={mode} />
       <p className={css.text} dir="auto" tabIndex={0}>
         <UserText mono>{text}</UserText>
       </p>
@@ -49,7 +55,7 @@ function Chunk({ hit, place, share, index }: Props) {
   );
 }
 
-function Source({ hit, place, index }: Omit<Props, "share">) {
+function Source({ hit, place, index }: Omit<Props, "mode">) {
   const maySeeRecords = useCan("GET /v1/contexts/by-provenance");
   const { document, id, indexed_at, position, version } = hit;
   const impact = impactOf({ document, index, chunk: id });
@@ -71,13 +77,16 @@ function Source({ hit, place, index }: Omit<Props, "share">) {
   );
 }
 
-function Score({ score, share }: { score: number | null; share: number | null }) {
+function Score({ score, mode }: { score: number | null; mode: string | null }) {
   if (score === null) return <Dim>no score</Dim>;
+  const share = shareOf(score, mode);
   return (
     <div className={css.score}>
-      <span className={css.bar} aria-hidden>
-        <span style={{ width: `${(share ?? 0) * 100}%` }} />
-      </span>
+      {share !== null && (
+        <span className={css.bar} aria-hidden>
+          <span style={{ width: `${share * 100}%` }} />
+        </span>
+      )}
       <span>score {Number(score.toPrecision(4))}</span>
     </div>
   );

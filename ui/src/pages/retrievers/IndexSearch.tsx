@@ -36,7 +36,7 @@ export function IndexSearch({ index }: { index: string }) {
           onSearch={(search) => setAddress({ index, params: JSON.stringify(search) })}
         />
       </Card>
-      {sent !== null && <Found query={found} index={index} />}
+      {sent !== null && <Found query={found} index={index} mode={sent.mode} />}
     </>
   );
 }
@@ -104,13 +104,13 @@ function SearchForm({ initial, busy, onSearch }: FormProps) {
   );
 }
 
-type FoundProps = { query: UseQueryResult<Schema<"SearchHits">>; index: string };
+type FoundProps = { query: UseQueryResult<Schema<"SearchHits">>; index: string; mode: string };
 
-function Found({ query, index }: FoundProps) {
+function Found({ query, index, mode }: FoundProps) {
   if (query.isError) return <ErrorPanel error={query.error} retry={() => void query.refetch()} />;
   if (query.data === undefined) return <Skeleton lines={6} />;
   if (query.data.chunks.length === 0) {
     return <Empty title="Nothing was found">Try other words, another mode or no filters.</Empty>;
   }
-  return <ChunkList hits={query.data.chunks} index={index} />;
+  return <ChunkList hits={query.data.chunks} index={index} mode={mode} />;
 }

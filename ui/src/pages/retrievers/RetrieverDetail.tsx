@@ -138,7 +138,11 @@ function Results({ found, error, retry }: ResultsProps) {
             : "No chunk matches. Try other words, or look at the documents of the index."}
         </Empty>
       ) : (
-        <ChunkList hits={found.chunks} index={found.index?.name ?? null} />
+        <ChunkList
+          hits={found.chunks}
+          index={found.index?.name ?? null}
+          mode={found.index?.mode ?? null}
+        />
       )}
     </>
   );

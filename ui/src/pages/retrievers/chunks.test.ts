@@ -1,18 +1,16 @@
 import { describe, expect, it } from "vitest";
 
-import { conditions, differences, shares, type Hit, type Index } from "./chunks";
+import { conditions, differences, shareOf, type Index } from "./chunks";
 
-const hit = (score: number | null) => ({ score }) as Hit;
-
-describe("shares", () => {
-  it("fills the bar of the best score", () => {
-    expect(shares([hit(4), hit(1), hit(null)])).toEqual([1, 0.25, null]);
+describe("shareOf", () => {
+  it("fills a bar by the similarity, also that of the best chunk", () => {
+    expect([0.17, 1, 1.2, -0.2].map((score) => shareOf(score, "vector"))).toEqual([0.17, 1, 1, 0]);
   });
 
-  it("draws no bar below zero, and none if nothing is above it", () => {
-    expect(shares([hit(0.5), hit(-0.2)])).toEqual([1, 0]);
-    expect(shares([hit(0), hit(-1)])).toEqual([0, 0]);
-    expect(shares([])).toEqual([]);
+  it("draws no bar for scores without a scale", () => {
+    expect(shareOf(4, "text")).toBeNull();
+    expect(shareOf(0.03, "hybrid")).toBeNull();
+    expect(shareOf(0.5, null)).toBeNull();
   });
 });
 

@@ -15,13 +15,12 @@ export function modeWords(mode: string | null): string {
   return MODES.find(([each]) => each === mode)?.[1] ?? "";
 }
 
-/** Return how wide the bar of each score is, from 0 to 1; scores of all modes are comparable only
- * with one another, so the best one fills its bar. */
-export function shares(hits: readonly Hit[]): (number | null)[] {
-  const best = Math.max(...hits.map(({ score }) => score ?? 0), 0);
-  return hits.map(({ score }) =>
-    score === null ? null : best > 0 ? Math.max(0, score / best) : 0,
-  );
+/**
+ * Return how wide the bar of a score is, from 0 to 1, or null for none: only a search by meaning has
+ * scores on a fixed scale, on which 1 is the same meaning.
+ */
+export function shareOf(score: number, mode: string | null): number | null {
+  return mode === "vector" ? Math.min(1, Math.max(0, score)) : null;
 }
 
 /** Return how the declaration of an index differs from the way it was built. */

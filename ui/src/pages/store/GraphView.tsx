@@ -41,12 +41,14 @@ type Data = {
   isStop: boolean;
 };
 
-const MANY = 60;
-const READABLE = 0.65;
+const MANY = 24;
+/** Names at this zoom are as large as the smallest text of the page. */
+const READABLE = 0.92;
 const TYPES = { declaration: DeclarationNode };
+const MARGIN = { top: 32, left: 24, right: 24, bottom: 64 } as const;
 const FIT = {
   padding: { top: "32px", left: "24px", right: "24px", bottom: "64px" },
-  minZoom: 0.5,
+  minZoom: 0.1,
   maxZoom: 1,
 } as const;
 
@@ -110,9 +112,26 @@ function Drawing({ items, matching, graph, selected, onOpen }: Props) {
   const showSelected = useEffectEvent(() => {
     if (selected !== null) show(selected);
   });
-  // Another filter or size is another picture: show it whole, or the part around what is selected.
+  /** Show the whole picture where its names stay readable, else its beginning: the upper left. */
+  const begin = () => {
+    const area = frame.current?.getBoundingClientRect();
+    if (area === undefined) return;
+    const { x, y, width, height } = flow.getNodesBounds([...places.keys()]);
+    const room = [
+      area.width - MARGIN.left - MARGIN.right,
+      area.height - MARGIN.top - MARGIN.bottom,
+    ] as const;
+    const zoom = Math.max(READABLE, Math.min(1, room[0] / width, room[1] / height));
+    const centred = [(room[0] - width * zoom) / 2, (room[1] - height * zoom) / 2] as const;
+    void flow.setViewport({
+      x: MARGIN.left + Math.max(0, centred[0]) - x * zoom,
+      y: MARGIN.top + Math.max(0, centred[1]) - y * zoom,
+      zoom,
+    });
+  };
+  // Another filter or size is another picture: begin anew, or with what surrounds the selection.
   const focus = useEffectEvent(() => {
-    if (related === null) void flow.fitView(FIT);
+    if (related === null) begin();
     else {
       // Names stay readable: of a wide picture only the surroundings of the selection are shown.
       const nodes = [...related].map((id) => ({ id }));
@@ -162,8 +181,6 @@ function Drawing({ items, matching, graph, selected, onOpen }: Props) {
         panOnScroll
         minZoom={0.1}
         maxZoom={1.5}
-        fitView
-        fitViewOptions={FIT}
         proOptions={{ hideAttribution: true }}
       >
         <Panel position="bottom-left" className={css.controls}>
@@ -173,10 +190,7 @@ function Drawing({ items, matching, graph, selected, onOpen }: Props) {
           <IconButton label="Zoom out" onClick={() => void flow.zoomOut()}>
             <IconMinus size={16} />
           </IconButton>
-          <IconButton
-            label="Show everything"
-            onClick={() => void flow.fitView({ ...FIT, minZoom: 0.1 })}
-          >
+          <IconButton label="Show everything" onClick={() => void flow.fitView(FIT)}>
             <IconArrowsMaximize size={16} />
           </IconButton>
           <span className={css.hint}>Arrow keys move, Enter opens</span>
