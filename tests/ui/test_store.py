@@ -191,7 +191,8 @@ def test_three_hundred_declarations(large_site: Site, open_tab: OpenTab) -> None
     expect(page.locator("[data-node]")).to_have_count(299)
     # The picture begins with names that can be read: as tall as the smallest text of the page.
     first = page.locator("[data-node]").first.bounding_box()
-    assert first is not None and first["height"] >= 40
+    assert first is not None
+    assert first["height"] >= 40
     check_sizes(page, "store-large")
     page.get_by_label("Filter by name or words").fill("customer_feature_77")
     expect(node(page, "feature:customer_feature_77")).to_be_visible()
