@@ -34,6 +34,15 @@ HISTORY_CASES = (
         for size in SIZES
     ),
     Case(
+        name="history 100k x 300k, 2 of 5 features derived",
+        unit="s",
+        ours=in_child("training_frames", "derived"),
+        floor=in_child("training_frames", "stored"),
+        floor_is="ours with the 3 stored features alone",
+        targets=(AtMostTimesFloor(3),),
+        rounds=3,
+    ),
+    Case(
         name=f"history {_FEAST_SIZE}, next to Feast (CPU)",
         unit="s",
         ours=in_child("history_frames", f"ours {_FEAST_SIZE}"),

@@ -42,6 +42,13 @@ async def columns(
     return [tuple(list(row.values())[2:]) for row in found]
 
 
+@pytest.fixture(params=["few", "many"])
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test as for few rows and as for many, where the first row shows what is read."""
+    if request.param == "many":
+        monkeypatch.setattr("headwater.history.recomputing._FEW", 1)
+
+
 @pytest.fixture
 def shop(store: FeatureStore, user: type) -> None:
     @feature(entity=user, trigger="buy", default=0.0)
@@ -261,6 +268,7 @@ async def test_a_derived_feature_with_a_ttl_was_served_from_its_cache(
         ("publish", "its function calls publish, and a derived feature depends on nothing but"),
         ("set_feature", "its function calls set_feature"),
         ("plain", "it reads 'plain', which has no history because it is computed at every read"),
+        ("none", "feature 'wrong' failed for 'u1': .*cannot store None as float"),
         ("fail", "feature 'wrong' failed for 'u1': ZeroDivisionError: .* \\(at 2026-01-01T00:05"),
     ],
 )
@@ -276,6 +284,8 @@ async def test_a_derived_feature_that_depends_on_other_things_is_refused(
         total = await store.get_feature("total", user_id)
         if verb == "fail":
             return float(1 // 0)
+        if verb == "none":
+            return None  # type: ignore[return-value]
         calls: dict[str, Callable[[], Awaitable[object]]] = {
             "publish": lambda: store.publish("buy", user_id),
             "set_feature": lambda: store.set_feature("total", user_id, 1.0),
@@ -343,6 +353,122 @@ async def test_more_rows_than_a_page_are_computed_once_for_each_moment(
     found = await columns(store, ["double"], *minutes)
     assert found == [(2 * int(minute),) for minute in minutes]
     assert len(runs) <= 1 + 3 * 5
+
+
+async def test_rows_in_which_a_function_reads_the_same_values_share_one_computation(
+    store: FeatureStore, shop: None, user: type, clock: ManualClock, few: None
+) -> None:
+    runs: list[str] = []
+
+    @feature(entity=user, derived=True)
+    async def double(user_id: str) -> float:
+        total = float(await store.get_feature("total", user_id))
+        runs.append(user_id)
+        return 2 * total
+
+    @feature(entity=user, derived=True)
+    async def initial(user_id: str) -> str | None:
+        # Only one state needs the second read.
+        if await store.get_feature("total", user_id) < 5:
+            return None
+        name = await store.get_feature("name", user_id)
+        runs.append("initial")
+        return str(name)[0]
+
+    clock.advance("1h")
+    await happen(store, clock, 1, "rename", name="Ada")
+    await buy(store, clock, 10, 4)
+    await buy(store, clock, 20, 8)
+    minutes = [float(minute) for minute in range(5, 30)]
+    for known in (False, True):
+        runs.clear()
+        rows = [
+            {"user_id": i, "timestamp": at(60 * known + m)} for i in ("u1", "u2") for m in minutes
+        ]
+        found = await store.get_historical_features(
+            rows, ["double", "initial"], known=known, with_as_of=True
+        )
+        values = [tuple(list(row.values())[2:]) for row in found]
+        if known:
+            assert set(values[:25]) == {(24.0, at(20), "A", at(1))}
+        else:
+            assert values[:25] == [
+                (0.0, None, None, None)
+                if m < 10
+                else (8.0, at(10), None, at(10))
+                if m < 20
+                else (24.0, at(20), "A", at(1))
+                for m in minutes
+            ]
+        assert set(values[25:]) == {(0.0, None, None, None)}
+        # The three states of one user and the one of the other, and the first row to learn from.
+        assert len(runs) <= (3 if known else 5) + 1 + 1
+
+
+async def test_a_function_that_asks_for_the_time_is_computed_at_each_moment(
+    store: FeatureStore, shop: None, user: type, clock: ManualClock, few: None
+) -> None:
+    @feature(entity=user, derived=True)
+    def minute(user_id: str) -> int:
+        return store.clock.micros() // 60_000_000 % 60
+
+    @feature(entity=user, derived=True)
+    async def waited(user_id: str) -> int | None:
+        # Only rich users are asked when.
+        if await store.get_feature("total", user_id) < 5:
+            return None
+        return int((store.clock.now() - at(20)).total_seconds() // 60)
+
+    @feature(entity=user, derived=True)
+    async def nested(user_id: str) -> str:
+        return f"{await store.get_feature('waited', user_id)}"
+
+    @feature(entity=user, derived=True)
+    def constant(user_id: str) -> str:
+        return user_id.upper()
+
+    clock.advance("1h")
+    await buy(store, clock, 10, 4)
+    await buy(store, clock, 20, 8)
+    minutes = (30.0, 21.0, 30.0, 5.0, 20.0, 12.0, 40.0)
+    names = ["minute", "waited", "nested", "constant"]
+    rich = [m - 20 if m >= 20 else None for m in minutes]
+    found = await columns(store, names, *minutes, with_as_of=True)
+    assert [row[0] for row in found] == list(minutes)
+    assert [row[2] for row in found] == rich
+    assert [row[4] for row in found] == [str(None if r is None else int(r)) for r in rich]
+    # A value that was computed from nothing is of the moment itself.
+    assert [row[1] for row in found] == [row[7] for row in found] == [at(m) for m in minutes]
+
+
+async def test_the_first_row_whose_function_fails_is_named(
+    store: FeatureStore, shop: None, user: type, clock: ManualClock, few: None
+) -> None:
+    @feature(entity=user, derived=True)
+    async def inverse(user_id: str) -> float:
+        return 1 / (float(await store.get_feature("total", user_id)) - 12)
+
+    clock.advance("1h")
+    await buy(store, clock, 10, 4)
+    await buy(store, clock, 20, 8)
+    with pytest.raises(HeadwaterError, match=r"'inverse' failed for 'u1'.* \(at 2026-01-01T00:25"):
+        await columns(store, ["inverse"], 5, 15, 25, 26)
+
+
+async def test_a_value_that_a_function_changes_later_is_kept_as_it_was(
+    store: FeatureStore, shop: None, user: type, clock: ManualClock
+) -> None:
+    seen: list[float] = []
+
+    @feature(entity=user, derived=True)
+    async def totals(user_id: str) -> list[float]:
+        seen.append(await store.get_feature("total", user_id))
+        return seen
+
+    clock.advance("1h")
+    await buy(store, clock, 10, 4)
+    (first,), (second,) = await columns(store, ["totals"], 5, 15)
+    assert (first, second) == ([0.0], [0.0, 4.0])
 
 
 async def test_a_query_with_times_takes_part_at_past_moments(

@@ -110,15 +110,20 @@ class Registry:
     def _entry(self, name: str) -> CatalogEntry | None:
         return declared_entry(self._catalog, name, self.features)
 
-    def era(self, moment: datetime) -> tuple[int, int]:
-        """Return a key of the time around a moment in which every feature was the same."""
+    @property
+    def changes(self) -> Sequence[datetime]:
+        """The moments at which features became others than before, oldest first."""
         if self._changes is None:
             # Before it was first recorded, a feature was what that record says.
             entries = self._catalog.features.values()
             self._changes = sorted(
                 {meaning.since for entry in entries for meaning in entry.meanings[1:]}
             )
-        return self._catalog.revision, bisect_right(self._changes, moment)
+        return self._changes
+
+    def era(self, moment: datetime) -> tuple[int, int]:
+        """Return a key of the time around a moment in which every feature was the same."""
+        return self._catalog.revision, bisect_right(self.changes, moment)
 
     @property
     def past_names(self) -> PastNames:

@@ -105,6 +105,8 @@ class HandlerTransaction:
 
     is_past = False
     """Whether it is of a moment of the past, which functions then see as the time."""
+    has_provenance = True
+    """Whether it matters what values are computed from, and not only as of when they are."""
 
     def __init__(self, state: BatchState, moment: int, now: int, delivery: Delivery) -> None:
         self._state = state
@@ -122,6 +124,9 @@ class HandlerTransaction:
     def known_at(self) -> datetime | None:
         """The moment whose served values it reads, if they are not those of present versions."""
         return None
+
+    def observe_moment(self) -> None:
+        """Note that the run has asked for the time."""
 
     async def get(
         self, entity: str, entity_ids: Sequence[str], _features: Sequence[FeatureDef]

@@ -143,6 +143,12 @@ class CallScope(msgspec.Struct, frozen=True):
         return None if self.transaction is None else self.transaction.known_at
 
     @property
+    def is_judged(self) -> bool:
+        """Whether the freshness of reads matters: they are tracked, and no row of a frame."""
+        transaction = self.transaction
+        return self.reads is not None and not (transaction is not None and transaction.is_past)
+
+    @property
     def is_isolated(self) -> bool:
         """Whether results are neither taken from a cache nor stored for others."""
         return self.past is not None or self.replay is not None
@@ -171,8 +177,10 @@ def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
     It needs no event loop, so that a sync handler reads the entities of its batch in its thread.
     """
     scope = _scope.get()
-    transaction = scope.transaction
-    if transaction is None or scope.reads is not None or not feature.stored:
+    transaction, reads = scope.transaction, scope.reads
+    if transaction is None or not feature.stored:
+        return msgspec.UNSET
+    if reads is not None and (reads.moments is None or not _is_as_now(transaction, feature)):
         return msgspec.UNSET
     variant = scope.variant
     if variant is not None and variant.name == feature.name:
@@ -186,8 +194,19 @@ def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
     except KeyError:
         return msgspec.UNSET
     if cell is None or (cell.expires_at is not None and cell.expired(transaction.now)):
-        return msgspec.UNSET if feature.is_foreign else feature.fallback()
-    return feature.codec.decode(cell.value)
+        if feature.is_foreign:
+            return msgspec.UNSET
+        value, as_of = feature.fallback(), None
+    else:
+        value, as_of = feature.codec.decode(cell.value), cell.as_of
+    if reads is not None and reads.moments is not None:
+        reads.moments.add(None if as_of is None else from_micros(as_of))
+    return value
+
+
+def _is_as_now(transaction: HandlerTransaction, feature: FeatureDef) -> bool:
+    """Return whether a feature is the same in a transaction as at present."""
+    return transaction.known_at is None and not feature.lineage and feature.foreign is None
 
 
 class _Replaced:
@@ -310,12 +329,12 @@ class ScopeClock:
 
     def now(self) -> datetime:
         """Return the time, or the moment of the past that is computed here."""
-        moment = current_scope().moment
+        moment = _observed_moment()
         return self.real.now() if moment is None else from_micros(moment)
 
     def micros(self) -> int:
         """Return the same in microseconds since the epoch."""
-        moment = current_scope().moment
+        moment = _observed_moment()
         return self.real.micros() if moment is None else moment
 
     def monotonic(self) -> int:
@@ -325,6 +344,13 @@ class ScopeClock:
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await self.real.sleep(seconds)
+
+
+def _observed_moment() -> int | None:
+    scope = current_scope()
+    if scope.transaction is not None:
+        scope.transaction.observe_moment()
+    return scope.moment
 
 
 def real_clock(clock: Clock) -> Clock:

@@ -150,6 +150,9 @@ def judged(read: TrackedFeature) -> Iterator[tuple[TrackedFeature, int | None]]:
 class Reads:
     """The reads of one function, one by one; each run of a function has its own."""
 
+    moments: Moments | None = None
+    """The moments of the values so far, if nothing else of them is tracked."""
+
     def __init__(self, outer: Reads | None = None, *, holds: bool = False) -> None:
         self._outer = outer
         self._held: dict[str, HeldRecord] | None = {} if holds else None
@@ -274,6 +277,22 @@ class Reads:
                 moments.add(context.oldest)
             moments.incomplete |= context.incomplete
         return moments
+
+
+class MomentReads(Reads):
+    """The reads of a function of whose values nothing but the moments is needed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moments: Moments = Moments()
+
+    def track_feature(self, feature: FeatureDef, entity_id: str, value: FeatureValue) -> None:
+        """Track the moment of a value."""
+        self.moments.add(value.as_of)
+
+    def as_of(self) -> Moments:
+        """Return the moments that the reads are as of."""
+        return self.moments
 
 
 def tracked_feature(feature: FeatureDef, entity_id: str, value: FeatureValue) -> TrackedFeature:

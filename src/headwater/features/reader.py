@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from headwater.core.clock import from_micros, to_micros
+from headwater.core.deadlines import Slot
 from headwater.core.logging import log
 from headwater.core.metrics import TallyCounter
 from headwater.core.partitioning import partition_of
@@ -27,21 +29,30 @@ from headwater.errors import (
     UnknownReferenceError,
 )
 from headwater.errors.hints import Location
+from headwater.features.batch_state import HandlerTransaction
 from headwater.features.call_scope import (
     CallScope,
     Past,
     calling,
     current_reads,
     current_scope,
+    enter,
+    leave,
     loaded_value,
     tracking,
 )
 from headwater.features.cells import history_cell, make_cell, make_change
 from headwater.features.derivation_cache import DerivationCache
 from headwater.features.read_plan import Plan, Plans, live_cell
-from headwater.features.read_tracking import OnFailure, Reads, tracked_feature, unshared
+from headwater.features.read_tracking import (
+    MomentReads,
+    OnFailure,
+    Reads,
+    tracked_feature,
+    unshared,
+)
 from headwater.features.refresh_outcomes import RefreshOutcomes
-from headwater.features.running_calls import UserCall
+from headwater.features.running_calls import RunningCall, UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.features.value_freshness import Evidence, apply_rules, derivation_of, missed_events
@@ -87,6 +98,11 @@ class Reader:
         self._flights: SingleFlight[FeatureValue] = SingleFlight()
         self._unreadable: set[str] = set()
 
+    @property
+    def changes(self) -> Sequence[datetime]:
+        """The moments at which features became others than before, oldest first."""
+        return self._registry.changes
+
     async def value(self, name: str, entity_id: object) -> Any:
         """Return one bare value.
 
@@ -107,7 +123,12 @@ class Reader:
             await self.check(scope)
         plan = self._plan(names, scope)
         if plan.computed or scope.reads is not None or scope.transaction is not None:
-            rows = await self.read(names, entity_ids)
+            given = list(entity_ids)
+            if len(given) == 1 and scope.reads is not None and scope.reads.moments is not None:
+                loaded = {f.name: loaded_value(f, given[0]) for f in plan.requested}
+                if all(value is not msgspec.UNSET for value in loaded.values()):
+                    return [loaded]
+            rows = await self.read(names, given)
             return [{f.name: row[f.name].value for f in plan.requested} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
         now = self._clock.micros()
@@ -121,6 +142,49 @@ class Reader:
                 raise
         rows = self._stored_rows(plan, ids, map(decode_cells, packed), now)
         return [{name: value.value for name, value in row.items()} for row in rows]
+
+    def slot(self) -> AbstractContextManager[Slot]:
+        """Return a context manager with the slot of a coroutine that computes many values."""
+        return self._calls.deadline.slot()
+
+    async def compute(
+        self, slot: Slot, transaction: HandlerTransaction, name: str, entity_id: str
+    ) -> FeatureValue:
+        """Return a value of the past as JSON text, in a coroutine of `run_concurrently`.
+
+        It is the one of ``read``. A frame needs many, so a value that is not even cached takes the
+        short way to its function.
+        """
+        scope = CallScope(transaction)
+        (feature,) = self._plan((name,), scope).requested
+        if feature.has_history or not feature.derived:
+            token = enter(scope)
+            try:
+                (row,) = await self.read((name,), (entity_id,))
+            finally:
+                leave(token)
+            value = row[name].value
+            text = None if value is None else feature.codec.encode(value)
+            return msgspec.structs.replace(row[name], value=text)
+        call = RunningCall(UserCall(feature, {feature.entity.id_field: entity_id}), None)
+        reads = _tracker(transaction)
+        scope = CallScope(transaction, reads, call=call)
+        try:
+            value = await self._calls.call(slot, scope, feature, entity_id)
+            # At once: the function may change the object afterwards.
+            text = feature.codec.encode(value)
+        except FeatureValueError as error:
+            raise FeatureFailedError(feature.name, entity_id, str(error)) from error
+        finally:
+            call.is_over = True
+        moments = reads.as_of()
+        if moments.oldest is None and not moments.incomplete:
+            transaction.observe_moment()
+            moments.add(from_micros(transaction.now))
+        as_of = None if moments.incomplete else moments.oldest
+        provenance = frozenset(reads.provenance)
+        is_missing = value is None
+        return FeatureValue(None if is_missing else text, as_of, "computed", None, provenance)
 
     async def check(self, scope: CallScope) -> None:
         """Refuse a read of the present from a lost store, and follow the catalog.
@@ -148,14 +212,14 @@ class Reader:
         past = scope.past
         cells, now, evidence = await self._cells(plan, ids, scope)
         rows = self._stored_rows(plan, ids, cells, now)
-        if plan.caught_up and scope.reads is not None:
+        if plan.caught_up and scope.is_judged:
             if past is None:  # the past has it recorded
                 evidence = await self._evidence(plan, rows, evidence)
             apply_rules(plan, ids, cells, rows, past, evidence)
         if plan.computed:
             stored_rows = zip(ids, cells, rows, strict=True)
-            rows = await asyncio.gather(
-                *(self._compute_row(plan, *stored_row, now) for stored_row in stored_rows)
+            rows = await _gathered(
+                [self._compute_row(plan, *stored_row, now) for stored_row in stored_rows]
             )
         if scope.reads is not None:
             for entity_id, row in zip(ids, rows, strict=True):
@@ -186,7 +250,7 @@ class Reader:
             )
         entity, transaction = plan.entity.name, scope.transaction
         evidence = Evidence()
-        if plan.is_waited_for and scope.reads is not None:
+        if plan.is_waited_for and scope.is_judged:
             # The moments up to which the events of partitions and entities are in the cells.
             now = self._clock.now()
             standings = await self._online.get_with_waiting(entity, ids)
@@ -260,8 +324,8 @@ class Reader:
         self, plan: Plan, entity_id: str, cells: Cells, row: FeatureRow, now: int
     ) -> FeatureRow:
         for level in plan.computed:
-            values = await asyncio.gather(
-                *(self._compute(feature, entity_id, row, cells, now) for feature in level)
+            values = await _gathered(
+                [self._compute(feature, entity_id, row, cells, now) for feature in level]
             )
             row |= {feature.name: value for feature, value in zip(level, values, strict=True)}
         return {feature.name: row[feature.name] for feature in plan.requested}
@@ -326,7 +390,8 @@ class Reader:
 
     async def _call(self, feature: FeatureDef, entity_id: str, earliest: int) -> FeatureValue:
         """Call the function; return its value as JSON text, which several callers may share."""
-        reads, is_stored = Reads(), feature.kept and current_scope().is_shareable
+        scope = current_scope()
+        reads, is_stored = _tracker(scope.transaction), feature.kept and scope.is_shareable
         drops = await self.follow_drops() if is_stored else 0
         with (
             OnFailure(lambda: current_reads().provenance.update(reads.provenance)),
@@ -337,6 +402,8 @@ class Reader:
         now, moments = self._now(), reads.as_of()
         # A value computed from a default has no moment.
         as_of = None if moments.incomplete else moments.oldest or now
+        if as_of is now and scope.transaction is not None:
+            scope.transaction.observe_moment()
         derivation = derivation_of(feature, reads, now)
         about, derived = to_micros(as_of) if as_of else earliest, bool(derivation.provenance)
         try:
@@ -397,6 +464,17 @@ def _abandoned(feature: FeatureDef, error: BaseException) -> None:
         feature=feature.name,
         error=type(error).__name__,
     )
+
+
+async def _gathered(calls: Sequence[Awaitable[S]]) -> list[S]:
+    """Await calls at once; a single one needs no task, unless it may be one of a long chain."""
+    if len(calls) == 1 and current_scope().call is None:
+        return [await calls[0]]
+    return await asyncio.gather(*calls)
+
+
+def _tracker(transaction: HandlerTransaction | None) -> Reads:
+    return Reads() if transaction is None or transaction.has_provenance else MomentReads()
 
 
 async def _ready(value: FeatureValue) -> FeatureValue:

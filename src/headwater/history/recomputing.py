@@ -11,30 +11,34 @@ from contextlib import ExitStack
 from datetime import datetime
 from itertools import count, groupby
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
+import duckdb
 import msgspec
 from msgspec.structs import asdict, replace
 
 from headwater.core.batching import batched
 from headwater.core.clock import from_micros, to_micros
-from headwater.core.duckdb_session import Session, parquet, session
+from headwater.core.concurrency import run_concurrently
+from headwater.core.deadlines import Slot
+from headwater.core.duckdb_session import Session, parquet, scalar, session
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureFailedError, HeadwaterError, InvalidInputError
 from headwater.features.batch_state import BatchState, HandlerTransaction
-from headwater.features.call_scope import CallScope, enter, leave, track_sources
+from headwater.features.call_scope import current_scope, track_sources
 from headwater.features.conversions import last_cell
 from headwater.features.reader import Reader
 from headwater.history.columns import Reading, is_of_its_computation
 from headwater.history.past_reads import PastReads
-from headwater.model.features import FeatureRow
-from headwater.model.values import INTERNAL, Cell, Cells, EntityKey, ServiceEvent
+from headwater.model.values import INTERNAL, Cell, Cells, EntityKey, FeatureValue, ServiceEvent
 from headwater.ports import Change, Delivery, DocumentWrite
 
 _ROWS = 10_000
+_FEW = 500
 _CONCURRENT = 200
 _TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "text": "VARCHAR"}
 _POINT_COLUMNS = {"row": "BIGINT", "entity_id": "VARCHAR", "at": "BIGINT"}
+_LEFT_COLUMNS = {"item": "BIGINT", "of_moment": "BOOLEAN"}
 _encode_lines = msgspec.json.Encoder().encode_lines
 LoadedValues = Mapping[tuple[str, str, int], Cell | None]
 """Past values, by series, entity id and moment."""
@@ -47,6 +51,28 @@ class _EntityMoment(msgspec.Struct, frozen=True):
     at: int
 
 
+class _Item(NamedTuple):
+    """A computation: the first of the rows that share it, with its entity and moment."""
+
+    row: int
+    rows: int
+    of_moment: bool
+    """Whether its rows have one moment; else they have one state, at any moments."""
+    entity_id: str
+    at: int
+
+
+class _Run(NamedTuple):
+    """A run of a function: its value, or the values that it needs first, by series and id."""
+
+    value: FeatureValue | None
+    missing: Mapping[tuple[str, str], FeatureDef]
+    inputs: Mapping[str, FeatureDef]
+    """Those of them that are of its own entity, by series."""
+    is_shared: bool
+    """Whether it did not ask for the time and needs nothing of other entities."""
+
+
 class _Missing(msgspec.Struct):
     """Features of one entity and the moments at which they are needed."""
 
@@ -54,11 +80,50 @@ class _Missing(msgspec.Struct):
     points: dict[_EntityMoment, None] = {}
 
 
+class _Column:
+    """A feature that is computed, what is known about its function, and its values so far."""
+
+    def __init__(self, feature: FeatureDef, place: int, lines: Path) -> None:
+        self.feature = feature
+        self.place = place
+        self.inputs: dict[str, FeatureDef] = {}
+        """What it reads of its own entity, by series."""
+        self.of_moment = False
+        """Whether the first row has shown that it asks for the time or reads other entities."""
+        self.lines = lines
+        self.longest = 0
+
+    def learn(self, run: _Run) -> None:
+        """Add what a run shows about the function."""
+        self.of_moment |= not run.is_shared
+        self.inputs |= run.inputs
+
+    def write(self, values: Mapping[int, FeatureValue]) -> None:
+        """Write the values of items as lines of JSON."""
+        if not values:
+            return
+        with self.lines.open("ab") as output:
+            lines = _encode_lines([self._line(item, value) for item, value in values.items()])
+            output.write(lines)
+            self.longest = max(self.longest, *map(len, lines.splitlines()))
+
+    def _line(self, item: int, value: FeatureValue) -> dict[str, Any]:
+        plain: Any = None
+        if value.value is not None:
+            # In the form of its column: JSON text of an object, else the value itself.
+            is_json = self.feature.codec.kind == "json"
+            plain = value.value.decode() if is_json else msgspec.Raw(value.value)
+        as_of = None if value.as_of is None else to_micros(value.as_of)
+        return {"item": item, "v": plain, "a": as_of}
+
+
 class Recomputation:
     """The computed features of one entity at the rows of a frame.
 
-    The first row shows which features are read; those are read for all rows at once. Values that
-    only other rows need are read for many rows together, after which these are computed again.
+    A feature is computed once for each entity and state, the values of the entity that it reads.
+    The first row shows which these are. If a state needs further ones, its rows are divided by
+    these as well, and if its function asks for the time or reads other entities, by their moments:
+    a function that has not asked yet does the same at each of them.
     """
 
     def __init__(self, reader: Reader, reads: PastReads, folder: Path, *, known: bool) -> None:
@@ -67,7 +132,9 @@ class Recomputation:
         self._folder = folder
         self._known = known
         self._loaded: dict[tuple[str, str, int], Cell | None] = {}
-        self._learned: dict[str, FeatureDef] = {}
+        self._answers: dict[str, tuple[Path, int]] = {}
+        """The file that has a series for all rows, and its place there."""
+        self._has_provenance = current_scope().reads is not None
         self._numbers = count()
         self._duck: Session
 
@@ -79,35 +146,103 @@ class Recomputation:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Write the columns of features, as ``FrameReader.read_frame`` does for stored ones."""
-        names = [feature.name for feature in features]
+        columns = [_Column(f, place, self._new_file("ndjson")) for place, f in enumerate(features)]
         with ExitStack() as stack:
             self._duck = await asyncio.to_thread(stack.enter_context, session(self._folder))
-            start = await asyncio.to_thread(self._fetch, f"{_ordered([points])} LIMIT {_ROWS + 1}")
-            if len(start) > _ROWS:
-                # Of a single page, the values that are missing are read for all rows anyway.
-                await self._compute(names, [_EntityMoment(*start[0][1:])])
-            inputs = self._in_order(self._learned.values())
-            answers = await self._read(points, inputs)
-            lines, longest = self._new_file("ndjson"), 0
-            with lines.open("wb") as output:
-                async for page in self._pages(points, inputs, answers):
-                    values = await self._compute(names, list(dict.fromkeys(page.values())))
-                    length = await asyncio.to_thread(_write, output, features, page, values)
-                    longest = max(longest, length)
-                    self._loaded.clear()
+            rows = await asyncio.to_thread(self._load_points, points)
+            if rows > _FEW:
+                # To run a few in vain takes less time than another read of history.
+                for column in columns:
+                    await self._learn(column)
+            await self._read_inputs(points, [f for c in columns for f in c.inputs.values()])
+            done = 0
+            for column in columns:
+                async for settled in self._settle(column, points):
+                    done += settled
                     if progress is not None:
-                        progress(max(page) + 1)
-            await asyncio.to_thread(self._to_parquet, features, lines, longest, answer)
+                        progress(done // len(columns))
+            await asyncio.to_thread(self._to_parquet, columns, answer)
 
-    async def _pages(
-        self, points: Path, inputs: Sequence[FeatureDef], answers: Sequence[Path]
-    ) -> AsyncIterator[dict[int, _EntityMoment]]:
-        """Yield the moments by row, a page at a time, with the values of the inputs loaded."""
-        cursor = self._duck.connection.cursor()  # others run between two pages
-        await asyncio.to_thread(cursor.execute, _ordered([points, *answers]))
-        while rows := await asyncio.to_thread(cursor.fetchmany, _ROWS):
-            self._load(inputs, [row[1:] for row in rows])
-            yield {row[0]: _EntityMoment(row[1], row[2]) for row in rows}
+    def _load_points(self, points: Path) -> int:
+        """Load the points, each with the era in which features meant the same; return their number.
+
+        Only values that were known are of the features of their time.
+        """
+        changes = [to_micros(moment) for moment in self._reader.changes] if self._known else []
+        era = f'len(list_filter({changes}, c -> c <= "at"))' if changes else "0"
+        self._duck.run(
+            f'CREATE TABLE points AS SELECT row, entity_id, "at", {era} AS era'
+            f" FROM ({parquet([points])})"
+        )
+        return int(scalar(self._duck.run("SELECT count(*) FROM points")))
+
+    async def _learn(self, column: _Column) -> None:
+        """Learn from the first row what a function reads, and whether other rows can share it."""
+        sql = 'SELECT row, 1, true, entity_id, "at" FROM points ORDER BY row LIMIT 1'
+        (row,) = await asyncio.to_thread(self._fetch, sql)
+        await self._compute_page(column, [_Item(*row)])
+        self._loaded.clear()
+
+    async def _settle(self, column: _Column, points: Path) -> AsyncIterator[int]:
+        """Compute a feature at all rows; yield how many more of them have a value."""
+        await asyncio.to_thread(self._begin, column)
+        left: dict[int, bool] | None = None
+        while left is None or left:
+            await self._read_inputs(points, column.inputs.values())
+            inputs, left = list(column.inputs.values()), {}
+            cursor = self._duck.connection.cursor()  # others run between two pages
+            await asyncio.to_thread(self._group, cursor, inputs)
+            while rows := await asyncio.to_thread(cursor.fetchmany, _ROWS):
+                self._load(inputs, [row[3:] for row in rows])
+                items = [_Item(*row[:5]) for row in rows]
+                values, unsettled = await self._compute_page(column, items)
+                left |= unsettled
+                await asyncio.to_thread(column.write, values)
+                self._loaded.clear()
+                yield sum(item.rows for item in items if item.row in values)
+            await asyncio.to_thread(self._divide, column, left)
+
+    def _begin(self, column: _Column) -> None:
+        column.lines.touch()
+        self._duck.run(f"CREATE TABLE settled{column.place} (row BIGINT, item BIGINT)")
+        of_moment = str(column.of_moment)
+        self._duck.run(f"CREATE TABLE todo AS SELECT row, {of_moment} AS of_moment FROM points")
+
+    def _group(self, cursor: duckdb.DuckDBPyConnection, inputs: Sequence[FeatureDef]) -> None:
+        """Group the rows that are left into items, and select these with the values of inputs."""
+        files = list(dict.fromkeys(self._answers[feature.series][0] for feature in inputs))
+        cells = ""
+        for file, place in (self._answers[feature.series] for feature in inputs):
+            cells += f", e{files.index(file)}.v{place}, e{files.index(file)}.a{place}"
+        joins = "".join(
+            f" JOIN ({parquet([file])}) AS e{n} USING (row)" for n, file in enumerate(files)
+        )
+        rows = f"FROM points JOIN todo USING (row){joins}"
+        self._duck.run(
+            "CREATE TABLE grouped AS SELECT row, of_moment, min(row) OVER same AS item,"
+            f" count(*) OVER same AS rows {rows} WINDOW same AS (PARTITION BY entity_id, era,"
+            f' of_moment, CASE WHEN of_moment THEN "at" END{cells})'
+        )
+        cursor.execute(
+            f'SELECT row, rows, of_moment, entity_id, "at"{cells} FROM points'
+            f" JOIN grouped USING (row){joins} WHERE row = item ORDER BY row"
+        )
+
+    def _divide(self, column: _Column, left: Mapping[int, bool]) -> None:
+        """Note the items of the rows that have a value; the others are to be grouped again."""
+        rows = [{"item": item, "of_moment": of_moment} for item, of_moment in left.items()]
+        self._duck.load_rows("unsettled", rows, _LEFT_COLUMNS)
+        self._duck.run(
+            f"INSERT INTO settled{column.place} SELECT row, item"
+            " FROM grouped ANTI JOIN unsettled USING (item)"
+        )
+        self._duck.run(
+            "CREATE OR REPLACE TABLE todo AS SELECT row, unsettled.of_moment"
+            " FROM grouped JOIN unsettled USING (item)"
+        )
+        self._duck.run("DROP TABLE grouped; DROP TABLE unsettled")
+        if not left:
+            self._duck.run("DROP TABLE todo")
 
     def _load(self, inputs: Sequence[FeatureDef], rows: Iterable[Sequence[Any]]) -> None:
         """Load values: rows of entity id, moment, and value and ``as_of`` of each input."""
@@ -120,53 +255,71 @@ class Recomputation:
                     else Cell(msgspec.Raw((value or "null").encode()), as_of, as_of, derived=False)
                 )
 
-    async def _compute(
-        self, names: Sequence[str], moments: Sequence[_EntityMoment]
-    ) -> dict[_EntityMoment, FeatureRow]:
-        """Return the values of features at some moments; load values until none is missing."""
-        done: dict[_EntityMoment, FeatureRow] = {}
-        left = moments
-        while left:
-            missing: dict[str, _Missing] = {}
-            for some in batched(left, _CONCURRENT):
-                results = await asyncio.gather(*(self._one(names, moment) for moment in some))
-                for moment, (row, unread) in zip(some, results, strict=True):
-                    if row is not None:
-                        done[moment] = row
-                    for (series, entity_id), feature in unread.items():
-                        group = missing.setdefault(feature.entity.name, _Missing())
-                        group.features[series] = feature
-                        group.points[_EntityMoment(entity_id, moment.at)] = None
-                        if entity_id == moment.entity_id:
-                            self._learned.setdefault(series, feature)
-            for group in missing.values():
-                await self._load_missing(group)
-            left = [moment for moment in left if moment not in done]
-        track_sources(
-            part for row in done.values() for value in row.values() for part in value.provenance
-        )
-        return done
+    async def _compute_page(
+        self, column: _Column, items: Sequence[_Item]
+    ) -> tuple[dict[int, FeatureValue], dict[int, bool]]:
+        """Return the values of items by row, and the items whose rows have to be divided further.
 
-    async def _one(
-        self, names: Sequence[str], moment: _EntityMoment
-    ) -> tuple[FeatureRow | None, dict[tuple[str, str], FeatureDef]]:
-        """Return the values at a moment, or the values to load first."""
-        transaction = MomentTransaction(self._loaded, moment.at, known=self._known)
-        token = enter(CallScope(transaction))
-        row: FeatureRow | None = None
+        These are divided by their moments (True), or by the inputs that are known by now.
+        """
+        values: dict[int, FeatureValue] = {}
+        unsettled: dict[int, bool] = {}
+        while items:
+            missing: dict[str, _Missing] = {}
+            for item, run in zip(items, await self._compute(column.feature, items), strict=True):
+                if run.value is not None and (item.of_moment or item.rows == 1 or run.is_shared):
+                    values[item.row] = run.value
+                elif not item.of_moment:
+                    unsettled[item.row] = not run.is_shared
+                column.learn(run)
+                for (series, entity_id), feature in run.missing.items():
+                    group = missing.setdefault(feature.entity.name, _Missing())
+                    group.features[series] = feature
+                    group.points[_EntityMoment(entity_id, item.at)] = None
+            items = [item for item in items if item.row not in values and item.of_moment]
+            for group in missing.values() if items else ():
+                await self._load_missing(group)
+        track_sources(part for value in values.values() for part in value.provenance)
+        return values, unsettled
+
+    async def _compute(self, feature: FeatureDef, items: Sequence[_Item]) -> list[_Run]:
+        """Run a function at each item, as far as values are loaded."""
+        runs: dict[int, _Run] = {}
+        failures: list[HeadwaterError] = []
+
+        async def take(some: Iterator[_Item]) -> None:
+            with self._reader.slot() as slot:
+                for item in some:
+                    if failures:
+                        return
+                    try:
+                        runs[item.row] = await self._run(slot, feature, item)
+                    except HeadwaterError as error:
+                        failures.append(error)
+
+        for batch in batched(items, _CONCURRENT):
+            await run_concurrently(batch, take, _CONCURRENT)
+            if failures:
+                raise failures[0]
+            await asyncio.sleep(0)  # others may use the event loop
+        return [runs[item.row] for item in items]
+
+    async def _run(self, slot: Slot, feature: FeatureDef, item: _Item) -> _Run:
+        transaction = MomentTransaction(self._loaded, item.at, known=self._known)
+        transaction.has_provenance = self._has_provenance
+        value: FeatureValue | None = None
         failure: HeadwaterError | None = None
         try:
-            (row,) = await self._reader.read(names, (moment.entity_id,))
+            value = await self._reader.compute(slot, transaction, feature.name, item.entity_id)
         except HeadwaterError as error:
             failure = error
-        finally:
-            leave(token)
-        if transaction.missing:
-            return None, transaction.missing
         problem = transaction.refusal or failure
-        if problem is not None:
-            raise _failed(names, moment, problem) from failure
-        return row, {}
+        if problem is not None and not transaction.missing:
+            raise _failed(feature.name, item, problem) from failure
+        own, missing = (feature.entity.name, item.entity_id), transaction.missing
+        inputs = {series: f for (series, id_), f in missing.items() if (f.entity.name, id_) == own}
+        is_shared = len(inputs) == len(missing) and not transaction.is_observed
+        return _Run(None if missing else value, missing, inputs, is_shared)
 
     async def _load_missing(self, missing: _Missing) -> None:
         """Load features for some moments, also the ones that were not missing there."""
@@ -178,9 +331,9 @@ class Recomputation:
 
     def _write_points(self, moments: Iterable[_EntityMoment], points: Path) -> None:
         rows = [{"row": number, **asdict(moment)} for number, moment in enumerate(moments)]
-        self._duck.load_rows("points", rows, _POINT_COLUMNS)
-        self._duck.write("FROM points", points)
-        self._duck.run("DROP TABLE points")
+        self._duck.load_rows("moments", rows, _POINT_COLUMNS)
+        self._duck.write("FROM moments", points)
+        self._duck.run("DROP TABLE moments")
 
     def _fetch(self, sql: str) -> list[tuple[Any, ...]]:
         return self._duck.run(sql).fetchall()
@@ -192,6 +345,14 @@ class Recomputation:
         """Return features in the order in which `_read` answers them."""
         return sorted(features, key=self._is_read_as_known)
 
+    async def _read_inputs(self, points: Path, inputs: Iterable[FeatureDef]) -> None:
+        """Read features at all rows, unless that is done."""
+        unread = {f.series: f for f in inputs if f.series not in self._answers}
+        for is_known, some in groupby(self._in_order(unread.values()), self._is_read_as_known):
+            features, answer = list(some), self._new_file("parquet")
+            await self._reads.read(points, Reading(features, is_known, as_json=True), answer)
+            self._answers |= {f.series: (answer, place) for place, f in enumerate(features)}
+
     async def _read(self, points: Path, inputs: Sequence[FeatureDef]) -> list[Path]:
         """Read inputs from history, as JSON text, which the reader decodes as it does online."""
         answers = []
@@ -201,18 +362,17 @@ class Recomputation:
             await self._reads.read(points, reading, answers[-1])
         return answers
 
-    def _to_parquet(
-        self, features: Sequence[FeatureDef], lines: Path, longest: int, answer: Path
-    ) -> None:
-        columns = {"row": "BIGINT"}
-        selected = ["row"]
-        for place, feature in enumerate(features):
-            kind = feature.codec.kind
-            columns |= {f"v{place}": _TYPES.get(kind, "VARCHAR"), f"a{place}": "BIGINT"}
-            value = f"CAST(v{place} AS TIMESTAMPTZ) AS v{place}" if kind == "time" else f"v{place}"
-            selected += [value, f"a{place}"]
-        self._duck.load("computed", lines, columns, longest=longest)
-        self._duck.write(f"SELECT {', '.join(selected)} FROM computed ORDER BY row", answer)
+    def _to_parquet(self, columns: Sequence[_Column], answer: Path) -> None:
+        selected, tables = "row", "points"
+        for column in columns:
+            n, kind = column.place, column.feature.codec.kind
+            types = {"item": "BIGINT", "v": _TYPES.get(kind, "VARCHAR"), "a": "BIGINT"}
+            self._duck.load(f"computed{n}", column.lines, types, longest=column.longest)
+            value = f"CAST(c{n}.v AS TIMESTAMPTZ)" if kind == "time" else f"c{n}.v"
+            selected += f", {value} AS v{n}, c{n}.a AS a{n}"
+            tables += f" JOIN settled{n} AS s{n} USING (row) JOIN computed{n} AS c{n}"
+            tables += f" ON c{n}.item = s{n}.item"
+        self._duck.write(f"SELECT {selected} FROM {tables} ORDER BY row", answer)
 
     def _new_file(self, kind: str) -> Path:
         return self._folder / f"computed{next(self._numbers)}.{kind}"
@@ -228,36 +388,11 @@ def _ordered(files: Sequence[Path]) -> str:
     return f'SELECT row, entity_id, "at"{others} FROM ({parquet([points])}){joins} ORDER BY row'
 
 
-def _write(
-    output: BinaryIO,
-    features: Sequence[FeatureDef],
-    page: Mapping[int, _EntityMoment],
-    values: Mapping[_EntityMoment, FeatureRow],
-) -> int:
-    """Write a page as lines of JSON; return the length of the longest one."""
-    lines = _encode_lines(
-        [{"row": row} | dict(_cells(features, values[moment])) for row, moment in page.items()]
-    )
-    output.write(lines)
-    return max(map(len, lines.splitlines()))
-
-
-def _cells(features: Sequence[FeatureDef], row: FeatureRow) -> Iterator[tuple[str, Any]]:
-    for place, feature in enumerate(features):
-        value, plain = row[feature.name], None
-        if value.value is not None:
-            # In the form of its column: JSON text of an object, else the value itself.
-            encoded = feature.codec.encode(value.value)
-            plain = encoded.decode() if feature.codec.kind == "json" else msgspec.Raw(encoded)
-        yield f"v{place}", plain
-        yield f"a{place}", None if value.as_of is None else to_micros(value.as_of)
-
-
-def _failed(names: Sequence[str], moment: _EntityMoment, problem: HeadwaterError) -> HeadwaterError:
-    at = from_micros(moment.at).isoformat()
+def _failed(name: str, item: _Item, problem: HeadwaterError) -> HeadwaterError:
+    at = from_micros(item.at).isoformat()
     if isinstance(problem, FeatureFailedError):
         return HeadwaterError(f"{problem} (at {at}); return None where a value is missing")
-    return InvalidInputError(f"{', '.join(names)} of {moment.entity_id!r} at {at}: {problem}")
+    return InvalidInputError(f"{name} of {item.entity_id!r} at {at}: {problem}")
 
 
 class NotLoadedError(HeadwaterError):
@@ -271,7 +406,7 @@ class MomentTransaction(HandlerTransaction):
     when that value has been loaded.
     """
 
-    __slots__ = ("_at", "_known", "_values", "missing", "refusal")
+    __slots__ = ("_at", "_known", "_values", "has_provenance", "is_observed", "missing", "refusal")
 
     is_past = True
 
@@ -284,11 +419,17 @@ class MomentTransaction(HandlerTransaction):
         """The features to load, by series and entity id."""
         self.refusal: HeadwaterError | None = None
         """The first thing that the function did and that has no past, also if it was caught."""
+        self.is_observed = False
+        """Whether the result depends on the moment itself."""
 
     @property
     def known_at(self) -> datetime | None:
         """The moment, if the values are those that were served then."""
         return from_micros(self._at) if self._known else None
+
+    def observe_moment(self) -> None:
+        """Note that the function has asked for the time."""
+        self.is_observed = True
 
     def cell(self, key: EntityKey, feature: FeatureDef) -> Cell | None:
         """Return a value that has been loaded; raise KeyError for any other one."""
