@@ -164,10 +164,12 @@ def glob_literal(path: Path) -> str:
     return text(glob.escape(str(path)))
 
 
-def parquet(files: Sequence[Path]) -> str:
-    """Return a query for the rows of Parquet files, ignoring the names of their folders."""
+def parquet(files: Sequence[Path], *, by_name: bool = False) -> str:
+    """Return a query for the rows of files, which may lack columns of others with ``by_name``."""
     names = ", ".join(map(glob_literal, files))
-    return f"SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
+    # The names of their folders are no columns.
+    options = f"hive_partitioning = false, union_by_name = {by_name}"
+    return f"SELECT * FROM read_parquet([{names}], {options})"
 
 
 def identifier(name: str) -> str:

@@ -33,6 +33,8 @@ class SegmentLog(NamedTuple):
     columns: Mapping[str, str]
     typed: str
     order: str
+    has_grown: bool = False
+    """Whether segments of earlier versions lack columns."""
 
 
 HISTORY = SegmentLog(
@@ -66,6 +68,7 @@ SELECT seq, event_id, event_type, entity_id, bucket, "partition",
        payload, traceparent
 FROM """,
     order="seq",
+    has_grown=True,
 )
 
 LOGS: Mapping[LogKind, SegmentLog] = {log.kind: log for log in (HISTORY, EVENTS)}
@@ -142,7 +145,7 @@ def open_rows(
     rows = log.typed + name
     if files:
         session.segments += files
-        rows = f"{parquet(files)} UNION ALL BY NAME {rows}"
+        rows = f"{parquet(files, by_name=log.has_grown)} UNION ALL BY NAME {rows}"
     session.run(f"CREATE VIEW headwater.{log.kind} AS {rows}")
 
 
@@ -218,7 +221,7 @@ class SegmentFolder:
     def merge(self, session: Session, log: SegmentLog, merge: SegmentMerge) -> list[Segment]:
         """Write the rows of several segments as new ones."""
         # Damage that was copied would have a valid checksum.
-        rows = parquet(self.files(merge.segments, is_whole=True))
+        rows = parquet(self.files(merge.segments, is_whole=True), by_name=log.has_grown)
         written = [
             self.write(
                 session, log, f"{rows} WHERE bucket BETWEEN {first} AND {last}", (first, last)

@@ -28,7 +28,8 @@ _HAS_TABLES = "SELECT to_regclass(format('%I._meta', $1::text)) IS NOT NULL"
 VERSION = 10
 """The version of the tables that this version of Headwater works with."""
 
-_SCHEMA = files(__package__).joinpath("schema.sql").read_text()
+SCHEMA = files(__package__).joinpath("schema.sql").read_text()
+"""The statements that create the tables."""
 
 
 async def migrate(settings: Settings) -> list[int]:
@@ -46,7 +47,7 @@ async def migrate(settings: Settings) -> list[int]:
             await connection.execute(f'CREATE SCHEMA "{postgres.schema}"')
         version = await installed_version(connection, postgres.schema)
         if version is None:
-            await connection.execute(_SCHEMA)
+            await connection.execute(SCHEMA)
             await connection.execute("INSERT INTO _meta (version) VALUES ($1)", VERSION)
             await append_entry(connection, _entry(postgres.schema))
         else:

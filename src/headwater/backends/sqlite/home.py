@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from headwater.backends.sqlite.migration import migrate
 from headwater.core.logging import log
 from headwater.errors import (
     BackendError,
@@ -40,7 +41,8 @@ LOST_DATABASE = (
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
-_SCHEMA = files(__package__).joinpath("schema.sql").read_text()
+SCHEMA = files(__package__).joinpath("schema.sql").read_text()
+"""The statements that create the tables."""
 
 # Problem and remedy by the beginning of SQLite's error name; the first match applies.
 _PROBLEMS = (
@@ -205,26 +207,24 @@ class Home:
 
     def _ensure_schema(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version not in (0, SCHEMA_VERSION):
-            other, remedy = (
-                ("a newer", "upgrade headwater")
-                if version > SCHEMA_VERSION
-                else ("an older", "install the older version")
-            )
+        if version > SCHEMA_VERSION:
             raise HomeError(
                 str(self.path),
-                f"was made by {other} Headwater (schema {version}; this one uses {SCHEMA_VERSION})",
-                f"{remedy}, or set HEADWATER_HOME to another folder; nothing was changed",
+                f"was made by a newer Headwater (schema {version}; this one uses {SCHEMA_VERSION})",
+                "upgrade headwater, or set HEADWATER_HOME to another folder; nothing was changed",
             )
         if version == 0 and (remains := remains_of(self.path)):
             raise self._lost_database(remains)
         connection.execute("PRAGMA journal_mode = WAL")
         if version == 0:
             connection.executescript(
-                f"BEGIN IMMEDIATE;\n{_SCHEMA}"
+                f"BEGIN IMMEDIATE;\n{SCHEMA}"
                 f"INSERT INTO meta VALUES ('partitions', '{self.partitions}');\n"
                 f"PRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
             )
+        elif version < SCHEMA_VERSION:
+            migrate(connection, self.path, SCHEMA, SCHEMA_VERSION)
+            log.info("home migrated", path=str(self.path), was=version, version=SCHEMA_VERSION)
 
     def _check_partitions(self, connection: sqlite3.Connection) -> None:
         (count,) = connection.execute("SELECT value FROM meta WHERE key = 'partitions'").fetchone()

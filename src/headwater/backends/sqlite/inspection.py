@@ -128,11 +128,17 @@ def _inspect_database(home: Path, findings: Findings) -> None:
         (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
         if version == SCHEMA_VERSION:
             _inspect_segments(home / "segments", connection, findings)
-    if version != SCHEMA_VERSION:
+    if version > SCHEMA_VERSION:
         findings.error(
             "migrations",
             f"tables of version {version}; this Headwater uses {SCHEMA_VERSION}",
-            "install the version that made the home, or set HEADWATER_HOME to another folder",
+            "upgrade headwater, or set HEADWATER_HOME to another folder",
+        )
+    elif version < SCHEMA_VERSION:
+        findings.warning(
+            "migrations",
+            f"tables of version {version}; the next start makes them {SCHEMA_VERSION}",
+            "stop the processes of the earlier version and back up the folder before you start",
         )
     else:
         findings.ok("migrations", f"tables of version {version}")
