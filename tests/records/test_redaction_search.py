@@ -26,7 +26,7 @@ TRIVIAL = {
 def found(value: object, other: object) -> bool:
     """Return True if the search for one value finds another one."""
     record = seal(sample(inputs={"x": value}, interaction_ref={"y": other}, items=()))
-    return "/interaction_ref/y" in also_disclosed(record, "/inputs/x")
+    return "/interaction_ref" in also_disclosed(record, "/inputs/x")
 
 
 @pytest.mark.parametrize("what", GRAMMAR)
@@ -104,12 +104,12 @@ def test_a_value_that_was_altered_is_found_where_it_is_equal() -> None:
     altered: Any = {"$date": "not a date"}
     disclosures = tuple(
         msgspec.structs.replace(item, value=altered)
-        if item.pointer in ("/inputs/x", "/interaction_ref/y")
+        if item.pointer in ("/inputs/x", "/interaction_ref")
         else item
         for item in record.disclosures
     )
     record = msgspec.structs.replace(record, disclosures=disclosures)
-    assert also_disclosed(record, "/inputs/x") == ["/interaction_ref/y"]
+    assert also_disclosed(record, "/inputs/x") == ["/interaction_ref"]
 
 
 def test_the_search_takes_time_that_grows_with_the_text() -> None:

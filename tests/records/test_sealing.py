@@ -6,6 +6,7 @@ import hashlib
 import json
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,12 +18,16 @@ from hypothesis import strategies as st
 from headwater.core.canonical_json import canonical, from_base64, to_tagged
 from headwater.errors import RecordValueError
 from headwater.records.core import Commitment, Core, Exact, Item, Policy, Timing, decimal_text
+from headwater.records.diff import diff
+from headwater.records.document import load
+from headwater.records.projection import past_context
 from headwater.records.record import (
     content_hash,
     decode_disclosures,
     encode_disclosures,
     moment_text,
 )
+from headwater.records.redaction import redact
 from headwater.records.sealing import open_core, seal
 from headwater.records.verify import verify_record
 from tests.records.strategies import cores
@@ -52,6 +57,33 @@ def test_no_text_and_no_value_stands_in_the_core() -> None:
         "doc-7",
     ):
         assert secret not in core
+
+
+def test_no_key_and_no_value_of_an_interaction_stands_in_the_core() -> None:
+    reference = {"ada@example.com": {"ticket": "T-1"}}
+    record = seal(sample(interaction_ref=reference))
+    assert b"ada@example.com" not in record.core
+    assert b"ticket" not in record.core
+    assert open_core(record).interaction_ref == reference
+    assert isinstance(open_core(record.private()).interaction_ref, Commitment)
+
+
+def test_an_earlier_record_whose_interaction_has_a_commitment_for_each_key_is_read() -> None:
+    record = load(Path(__file__).with_name("earlier-interaction.json").read_bytes())
+    assert verify_record(record, expect=record.record_hash).ok
+    core = open_core(record)
+    assert core.interaction_ref is not None
+    assert (core.interaction_ref["call_id"], core.interaction_ref["turn_index"]) == ("call-1", 3)
+    erased = redact(record, "/interaction_ref/call_id", at=NOON, reason="asked")
+    assert verify_record(erased).ok
+    past = past_context(erased, open_core(erased))
+    assert past.interaction_ref is not None
+    assert (past.interaction_ref["call_id"], past.interaction_ref["turn_index"]) == (None, 3)
+    assert past_context(record.private(), open_core(record.private())).interaction_ref == (
+        dict.fromkeys(core.interaction_ref)
+    )
+    (changed,) = diff(core, open_core(erased)).interaction_ref
+    assert (changed.name, changed.change) == ("call_id", "unknown")
 
 
 def test_every_field_is_present_even_if_empty() -> None:

@@ -262,16 +262,17 @@ def sample(**known: Any) -> Core:
         "environment": "production",
         "versions": Versions(headwater="0.1.0", python="3.11.2", tokenizer="o200k_base"),
         "context": Definition(name="support", version="3", definition=f"sha256:{'0' * 64}"),
-        "inputs": {"user_id": "u/1~", "question": "Where is my parcel?", "größe": 1.0},
-        "caller": "billing",
-        "interaction_ref": {
-            "call_id": "call-1",
-            "turn_index": 3,
+        "inputs": {
+            "user_id": "u/1~",
+            "question": "Where is my parcel?",
+            "größe": 1.0,
             "": "an empty name",
             "a/b~c": "a name to escape",
             "\ue000": "a name that UTF-8 would put first",
             "😀": "a name that UTF-16 puts first",
         },
+        "caller": "billing",
+        "interaction_ref": {"call_id": "call-1", "turn_index": 3},
         "policy": Policy(
             max_tokens=20,
             separator="\n\n",

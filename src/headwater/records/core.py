@@ -247,7 +247,11 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     versions: Versions
     context: Definition
     inputs: dict[str, Committed[Any]]
-    interaction_ref: dict[str, Committed[Any]] | None = None
+    interaction_ref: Committed[Any] | None = None
+    """The caller's own reference as a whole: its keys may be personal, too.
+
+    Earlier records have an object with a commitment for each key.
+    """
     caller: str | None = None
     """The name of the key that assembled it, or None if it was not assembled for a request."""
     policy: Policy

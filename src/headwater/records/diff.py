@@ -37,7 +37,7 @@ def diff(before: Core, after: Core) -> ContextDiff:
         features=_features(before.features, after.features),
         results=_results(before, after),
         inputs=list(_values(before.inputs, after.inputs)),
-        interaction_ref=list(_values(before.interaction_ref or {}, after.interaction_ref or {})),
+        interaction_ref=list(_references(before.interaction_ref, after.interaction_ref)),
         rules=list(_values(_rules(before), _rules(after))),
         text=_text(before, after),
     )
@@ -305,6 +305,14 @@ def _values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Val
         change = _change(one, two)
         if change != "same":
             yield ValueDiff(name, change, *(side and disclosed(side[0]) for side in (one, two)))
+
+
+def _references(before: Any, after: Any) -> Iterator[ValueDiff]:
+    """Yield the entries that differ; the whole, if one side does not disclose them."""
+    if isinstance(before, Commitment) or isinstance(after, Commitment):
+        sides = [{} if each is None else {"interaction_ref": each} for each in (before, after)]
+        return _values(*sides)
+    return _values(before or {}, after or {})
 
 
 def _text(before: Core, after: Core) -> str | None:

@@ -148,7 +148,7 @@ def withheld(record: Record) -> list[str]:
 
 def _context_facts(record: Record, core: Core) -> dict[str, Any]:
     """Return the fields of `ContextFacts`."""
-    reference = core.interaction_ref
+    reference = disclosed(core.interaction_ref)
     return {
         "content": disclosed(core.output.content),
         "context_id": core.context_id,

@@ -167,6 +167,11 @@ async def test_another_interaction_is_named(shop: Shop) -> None:
         ("call_id", "added"),
         ("turn", "added"),
     ]
+    await shop.store.records.redact(one.context_id, "/interaction_ref", reason="asked to")
+    diff = await shop.store.records.diff(one.context_id, two.context_id)
+    assert [(each.name, each.change) for each in diff.interaction_ref] == [
+        ("interaction_ref", "unknown")
+    ]
 
 
 async def test_contexts_of_two_entities_have_features_of_their_own(shop: Shop) -> None:

@@ -22,7 +22,10 @@ from headwater.testing import ManualClock
 from tests.contexts.recorded.database import Database
 from tests.contexts.recorded.shop import Opens, Shop
 
-SECRETS = ("7731991", "Zerlina", "quibbledash", "u-marzipan", "Xylocarp", "d-kumquat", "c-flugel")
+SECRETS = (
+    *("7731991", "Zerlina", "quibbledash", "u-marzipan", "Xylocarp", "d-kumquat", "c-flugel"),
+    "k-wombat",
+)
 
 
 def files_with(secret: str, settings: Settings) -> list[str]:
@@ -36,7 +39,7 @@ async def ask_secretly(shop: Shop) -> Context:
     chunk = type(shop.documents[0])
     shop.documents = [chunk(text="About the Xylocarp.", id="d-kumquat", score=0.5)]
     await shop.spends("u-marzipan", 7731991, "Zerlina")
-    asking = shop.support.options(interaction_ref={"call_id": "c-flugel"})
+    asking = shop.support.options(interaction_ref={"k-wombat": "c-flugel"})
     made: Context = await asking("u-marzipan", "quibbledash?")
     # Missing, so that a violation has an entity id as well.
     await asking("u-marzipan-missing", "quibbledash?")
@@ -173,7 +176,8 @@ async def test_withheld_values_are_named_and_all_others_are_present(opens: Opens
     past = await shop.store.get_context_at(made.context_id)
     assert past.content is None
     assert past.inputs == {"user_id": None, "question": None}
-    assert past.interaction_ref == {"call_id": None}
+    assert past.interaction_ref is None
+    assert "/interaction_ref" in past.withheld
     assert str(past) == f"(withheld: {made.content_hash})"
     assert {"/output/content", "/inputs/question", "/features/0/value"} <= set(past.withheld)
     assert (past.tokens, past.content_hash) == (made.tokens, made.content_hash)

@@ -308,6 +308,11 @@ async def test_a_redacted_input_takes_the_replays_that_need_it(shop: Shop) -> No
     with pytest.raises(ReplayError) as caught:
         await shop.store.replay(made.context_id, "as_of")
     assert caught.value.withheld == ("/inputs/question",)
+    other = await shop.plain.options(interaction_ref={"call_id": "c1"})("a")
+    await shop.store.records.redact(other.context_id, "/interaction_ref", reason="asked to")
+    with pytest.raises(ReplayError) as caught:
+        await shop.store.replay(other.context_id, "as_of")
+    assert caught.value.withheld == ("/interaction_ref",)
 
 
 @pytest.fixture

@@ -113,10 +113,10 @@ def broken_disclosures() -> list[Case]:
         case(
             "pointer-unescaped",
             "a pointer is not escaped",
-            change("/interaction_ref/a~1b~0c", pointer="/interaction_ref/a/b~c"),
+            change("/inputs/a~1b~0c", pointer="/inputs/a/b~c"),
             "+.x++",
-            "/interaction_ref/a/b~c",
-            "/interaction_ref/a~1b~0c",
+            "/inputs/a/b~c",
+            "/inputs/a~1b~0c",
         ),
         case(
             "values-swapped",

@@ -420,16 +420,16 @@ def _searched_versions(core: Core) -> dict[RetrievalKey, list[str]]:
 
 def _inputs(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the recorded inputs and interaction_ref; raise ReplayError if one is withheld."""
-    withheld = [
-        f"/{where}/{name}"
-        for where, values in (("inputs", core.inputs), ("interaction_ref", core.interaction_ref))
-        for name, value in (values or {}).items()
-        if isinstance(value, Commitment)
-    ]
+    reference = core.interaction_ref
+    values = {f"/inputs/{name}": value for name, value in core.inputs.items()}
+    if isinstance(reference, Mapping):
+        values |= {f"/interaction_ref/{name}": value for name, value in reference.items()}
+    else:
+        values["/interaction_ref"] = reference
+    withheld = [pointer for pointer, value in values.items() if isinstance(value, Commitment)]
     if withheld:
         raise ReplayError(core.context_id, mode, withheld)
-    reference = core.interaction_ref
-    return dict(core.inputs), None if reference is None else dict(reference)
+    return dict(core.inputs), None if reference is None else dict(disclosed(reference))
 
 
 def _overrides(core: Core, reference: dict[str, Any] | None) -> Overrides:

@@ -25,4 +25,8 @@ it("says what a copy of the record withholds, and takes a record without an inte
     { name: "turn", text: "4", absence: null },
   ]);
   expect(interactionOf({ ...trace, interaction_ref: null })).toEqual([]);
+  const whole = { ...trace, interaction_ref: null, withheld: ["/interaction_ref"] };
+  expect(interactionOf(whole)).toEqual([
+    { name: "interaction_ref", text: null, absence: "withheld" },
+  ]);
 });

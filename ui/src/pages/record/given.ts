@@ -19,16 +19,27 @@ export function inputsOf(trace: Trace): Given[] {
 
 /** Return the interaction that a context was made for: a ticket and a turn, for example. */
 export function interactionOf(trace: Trace): Given[] {
-  return givenOf(trace, "interaction_ref", trace.interaction_ref ?? {});
+  const name = "interaction_ref";
+  // A copy lacks it as a whole; earlier records have a pointer for each key.
+  const absence = absenceOf(trace, `/${name}`);
+  if (absence !== null) return [{ name, text: null, absence }];
+  return givenOf(trace, name, trace.interaction_ref ?? {});
 }
 
 function givenOf(trace: Trace, part: string, values: Record<string, unknown>): Given[] {
   return Object.entries(values).map(([name, value]) => {
-    const pointer = `/${part}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`;
-    if (trace.redacted.includes(pointer)) return { name, text: null, absence: "redacted" };
-    if (trace.withheld.includes(pointer)) return { name, text: null, absence: "withheld" };
-    return { name, text: cut(inline(value).replaceAll(/\s+/g, " ")), absence: null };
+    const absence = absenceOf(
+      trace,
+      `/${part}/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`,
+    );
+    const text = absence === null ? cut(inline(value).replaceAll(/\s+/g, " ")) : null;
+    return { name, text, absence };
   });
+}
+
+function absenceOf(trace: Trace, pointer: string): Given["absence"] {
+  if (trace.redacted.includes(pointer)) return "redacted";
+  return trace.withheld.includes(pointer) ? "withheld" : null;
 }
 
 function cut(text: string): string {
