@@ -72,15 +72,15 @@ def test_an_earlier_record_whose_interaction_has_a_commitment_for_each_key_is_re
     record = load(Path(__file__).with_name("earlier-interaction.json").read_bytes())
     assert verify_record(record, expect=record.record_hash).ok
     core = open_core(record)
-    assert core.interaction_ref is not None
-    assert (core.interaction_ref["call_id"], core.interaction_ref["turn_index"]) == ("call-1", 3)
+    reference: Any = core.interaction_ref
+    assert (reference["call_id"], reference["turn_index"]) == ("call-1", 3)
     erased = redact(record, "/interaction_ref/call_id", at=NOON, reason="asked")
     assert verify_record(erased).ok
     past = past_context(erased, open_core(erased))
     assert past.interaction_ref is not None
     assert (past.interaction_ref["call_id"], past.interaction_ref["turn_index"]) == (None, 3)
     assert past_context(record.private(), open_core(record.private())).interaction_ref == (
-        dict.fromkeys(core.interaction_ref)
+        dict.fromkeys(reference)
     )
     (changed,) = diff(core, open_core(erased)).interaction_ref
     assert (changed.name, changed.change) == ("call_id", "unknown")
