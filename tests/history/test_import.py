@@ -72,7 +72,7 @@ async def test_a_file_is_imported_with_its_times_and_again_without_effect(
         )
         assert (report.rows, report.values, report.missing) == (3, 5, 1)
         clock.advance("1h")
-    assert calls == [(3, 3)] * 2
+    assert calls == [(0, 3), (3, 3)] * 2
     assert await read(drivers, 1, start - DAY) == (None, None)
     assert await read(drivers, 1, start) == (0.5, 10)
     assert await read(drivers, 1, start + DAY) == (0.75, 10)

@@ -159,6 +159,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "entity-changed": 409,
         "request-timeout": 408,
         "too-large": 413,
+        "table-too-large": 413,
         "url-too-long": 414,
         "headers-too-large": 431,
         "media-type": 415,

@@ -66,19 +66,21 @@ class TooManyWrongKeysError(RequestError):
 class TooManyCallsError(RequestError):
     """A call of a verb that as many requests run as one process may run at the same time."""
 
-    def __init__(self, operation: str, limit: int) -> None:
+    def __init__(self, operation: str, limit: int, remedy: str = "") -> None:
         super().__init__(
             f"{limit} requests run {operation}, as many as one process may run at the same time; "
-            "wait and retry"
+            f"wait and retry{remedy}"
         )
 
 
 class SlowCallError(RequestError):
     """A call that took longer than its verb may take."""
 
-    def __init__(self, operation: str, seconds: float) -> None:
+    def __init__(self, operation: str, seconds: float, remedy: str = "") -> None:
         self.seconds = seconds
-        super().__init__(f"{operation} took longer than {seconds:g} s; ask for less at once")
+        super().__init__(
+            f"{operation} took longer than {seconds:g} s; ask for less at once{remedy}"
+        )
 
 
 class TokenKeysUnavailableError(RequestError):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
+from headwater.core.interruptible import in_thread
 from headwater.ports import Task
 
 T = TypeVar("T")
@@ -16,4 +16,4 @@ class InlineRunner:
 
     async def map(self, tasks: Iterable[Task[T]]) -> AsyncIterator[T]:
         for task in tasks:
-            yield await asyncio.to_thread(task.run)
+            yield await in_thread(task.run)

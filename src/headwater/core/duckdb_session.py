@@ -7,15 +7,18 @@ import glob
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import msgspec
 
+from headwater.core.interruptible import in_thread, interrupted_by
+from headwater.core.session_memory import session_memory
 from headwater.core.sql_literals import text
+from headwater.errors import InvalidInputError
 
 _ALIVE = "alive.lock"
 _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -24,6 +27,8 @@ _MIN_OBJECT_LIMIT = 16 << 20
 _FLOATS = ("FLOAT", "DOUBLE")
 _IS_NEGATIVE_ZERO = "({0} = 0 AND signbit({0}))"
 _MAY_HAVE_NEGATIVE_ZERO = "contains(CAST({0} AS VARCHAR), '-0.0')"
+
+T = TypeVar("T")
 
 _encode_lines = msgspec.json.Encoder().encode_lines
 
@@ -35,9 +40,26 @@ class Session:
         self.connection = connection
         self.folder = folder
         self.segments: list[Path] = []
+        self._is_interrupted = False
 
     def run(self, sql: str) -> duckdb.DuckDBPyConnection:
+        if self._is_interrupted:
+            raise duckdb.InterruptException("the session was interrupted")
         return self.connection.execute(sql)
+
+    def interrupt(self) -> None:
+        """End the statement that runs, and run no other."""
+        self._is_interrupted = True
+        self.connection.interrupt()
+
+    async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Run work that uses this session in a thread; interrupt it if the caller is cancelled."""
+
+        def watched() -> T:
+            with interrupted_by(self.interrupt):
+                return work(*args)
+
+        return await in_thread(watched)
 
     def load(
         self, table: str, file: Path | None, columns: Mapping[str, str], *, longest: int = 0
@@ -87,33 +109,44 @@ class Session:
 
 
 @contextmanager
-def session(scratch: Path, *, memory_limit: str | None = None) -> Iterator[Session]:
+def session(scratch: Path) -> Iterator[Session]:
     """Open an isolated DuckDB session; its scratch folder is removed afterwards.
 
-    Operators that need more memory than the limit write to the scratch folder.
+    Operators that need more memory than `session_memory` write to the scratch folder; others raise
+    InvalidInputError.
     """
     with (
         private_folder(scratch) as folder,
-        closing(
-            duckdb.connect(
-                ":memory:",
-                config={
-                    "threads": min(_MAX_THREADS, os.cpu_count() or 1),
-                    # Two instances that spill into the same folder overwrite each other's files.
-                    "temp_directory": str(folder),
-                    "autoinstall_known_extensions": False,
-                    "autoload_known_extensions": False,
-                    # A query must not access Python variables by name.
-                    "python_enable_replacements": False,
-                },
-            )
-        ) as connection,
+        closing(connect(folder)) as connection,
     ):
-        # DuckDB takes some programs for terminals, and would draw on their standard output.
-        connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
-        if memory_limit is not None:
-            connection.execute(f"SET memory_limit = {text(memory_limit)}")
-        yield Session(connection, folder)
+        opened = Session(connection, folder)
+        try:
+            with interrupted_by(opened.interrupt):
+                yield opened
+        except duckdb.OutOfMemoryException as error:
+            raise InvalidInputError(headline(error)) from error
+
+
+def connect(
+    folder: Path | None = None, *, threads: int = _MAX_THREADS
+) -> duckdb.DuckDBPyConnection:
+    """Open a DuckDB in memory; what does not fit there is written to a folder of its own."""
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": min(threads, os.cpu_count() or 1),
+            "memory_limit": f"{session_memory()}B",
+            # Two instances that spill into the same folder overwrite each other's files.
+            "temp_directory": "" if folder is None else str(folder),
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            # A query must not access Python variables by name.
+            "python_enable_replacements": False,
+        },
+    )
+    # DuckDB takes some programs for terminals, and would draw on their standard output.
+    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+    return connection
 
 
 @contextmanager
@@ -179,6 +212,11 @@ def identifier(name: str) -> str:
 
 def headline(error: duckdb.Error) -> str:
     """Return the first line of a DuckDB error."""
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return (
+            f"it needs more than {session_memory()} bytes of memory; ask for less at once, or "
+            "raise offline.max_session_bytes"
+        )
     return str(error).partition("\n")[0]
 
 

@@ -18,6 +18,7 @@ from headwater.contexts.recorded import RecordedContexts, check_signing
 from headwater.core.clock import Clock
 from headwater.core.encodings import choose_library
 from headwater.core.logging import log
+from headwater.core.session_memory import limit_session_memory
 from headwater.core.thread_offload import Offload, ThreadState
 from headwater.core.tracing import Tracer
 from headwater.declarations import graph
@@ -116,6 +117,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     check_retrievers(registry)
     check_signing(settings)
     choose_library(settings.context.tokenizer)
+    limit_session_memory(settings.offline.max_session_bytes)
     backends = await connect(settings, clock)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(backends.lifecycle.close)

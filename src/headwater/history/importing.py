@@ -117,12 +117,14 @@ async def import_file(
     values = added = missing = erased = done = 0
     with TemporaryDirectory(prefix="headwater-") as folder, session(Path(folder)) as duck:
         try:
-            total = await asyncio.to_thread(_open, duck, file, features, columns, latest)
+            total = await duck.in_thread(_open, duck, file, features, columns, latest)
         except duckdb.Error as error:
             raise InvalidInputError(f"{file} cannot be read: {headline(error)}") from error
-        cursor = await asyncio.to_thread(duck.run, "SELECT * FROM import")
+        if progress is not None:
+            progress(0, total)
+        cursor = await duck.in_thread(duck.run, "SELECT * FROM import")
         size = max(1, _CHANGES_AT_ONCE // len(features))
-        while rows := await asyncio.to_thread(cursor.fetchmany, size):
+        while rows := await duck.in_thread(cursor.fetchmany, size):
             changes = await asyncio.to_thread(_changes, rows, features, now)
             admitted = await without_erased(backends, changes)
             added += await backends.offline.append(admitted)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headwater.core.clock import Clock
 from headwater.core.duckdb_session import session
+from headwater.core.interruptible import in_thread
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
@@ -47,7 +48,7 @@ class PastQueries:
                 f"{entity_id!r}: {error}; leave such rows out in the query"
             )
         admitted = await without_erased(self._backends, queried.changes)
-        await asyncio.to_thread(_write, admitted, folder, file)
+        await in_thread(_write, admitted, folder, file)
         return file
 
 

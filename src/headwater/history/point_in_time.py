@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.duckdb_session import Session, headline, parquet, session
+from headwater.core.interruptible import in_thread
 from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import FeatureSince, PastNames
@@ -94,10 +94,12 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
         undo.callback(frame.discard)
         folder = Path(name)
         points = [folder / f"points{number}.parquet" for number in range(len(plans))]
-        rows = await asyncio.to_thread(_prepare, frame, spine, columns, points)
+        rows = await in_thread(_prepare, frame, spine, columns, points)
+        if request.progress is not None:
+            request.progress(0, rows)
         served = ServedSpans()
         if request.known and past.names is not None:
-            served = await asyncio.to_thread(served_spans, request.features, past.names, points[0])
+            served = await in_thread(served_spans, request.features, past.names, points[0])
             plans = plan_columns(served.features, known=True)
             columns = result_columns(plans, order, with_as_of=request.with_as_of)
         await _track_rows(plans, points)
@@ -108,9 +110,9 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
         if (later := await past.earliest()) != spine.earliest:
             # Values may have been pruned before they were read.
             pruned = msgspec.structs.replace(spine, earliest=later)
-            await asyncio.to_thread(_prepare, frame, pruned, columns, points)
+            await in_thread(_prepare, frame, pruned, columns, points)
         result = FrameResult(answering.answers, columns)
-        attached = await asyncio.to_thread(_attach, frame, result, folder)
+        attached = await in_thread(_attach, frame, result, folder)
         undo.pop_all()
         return attached
 
@@ -120,7 +122,7 @@ async def _track_rows(plans: Sequence[ColumnPlan], points: Sequence[Path]) -> No
     if current_scope().reads is None:
         return
     for plan, file in zip(plans, points, strict=True):
-        ids = await asyncio.to_thread(_ids, file)
+        ids = await in_thread(_ids, file)
         names = [feature.name for some in plan.readings for feature in some.features]
         names += [feature.name for feature in plan.computed]
         track_sources(
@@ -167,8 +169,8 @@ class _Answering:
                 # Each version that was served is read, and chosen by the moment of the row.
                 every = answer.with_suffix(".every.parquet")
                 await self._reads.read(points, versioned.reading, every, report)
-                await asyncio.to_thread(versioned.write, points, every, answer)
-            await asyncio.to_thread(check_values, reading, points, answer)
+                await in_thread(versioned.write, points, every, answer)
+            await in_thread(check_values, reading, points, answer)
         if plan.computed:
             assert self._reader is not None, "computed features need an open store"
             computing = Recomputation(

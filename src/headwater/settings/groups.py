@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from headwater.core.encodings import LibraryChoice
 from headwater.core.logging import Format, Level
+from headwater.core.session_memory import DEFAULT_BYTES
 from headwater.settings.kinds import (
     Age,
     AzureKey,
@@ -74,6 +75,16 @@ class HttpSettings(SettingsGroup, frozen=True):
     max_upload_bytes: Annotated[
         Count, "maximum size of a file that is sent to be read or imported"
     ] = 268_435_456
+    max_table_rows: Annotated[
+        Count, "maximum number of rows of such a file, and of values in any of its columns"
+    ] = 10_000_000
+    max_table_columns: Annotated[Count, "maximum number of columns of such a file"] = 1_000
+    max_tables: Annotated[
+        Count, "tables of past values that one process reads, imports or exports at the same time"
+    ] = 2
+    table_timeout: Annotated[
+        Seconds, "seconds that reading, importing or exporting one of them may take"
+    ] = 600.0
     max_values: Annotated[
         Count, "maximum number of values that one request reads: entity ids times features"
     ] = 10_000
@@ -141,12 +152,17 @@ class IndexSettings(SettingsGroup, frozen=True):
 
 
 class OfflineSettings(SettingsGroup, frozen=True):
-    """Settings of the embedded history."""
+    """Settings of history."""
 
-    segment_rows: Annotated[Count, "rows per Parquet segment"] = 50_000
+    segment_rows: Annotated[Count, "rows per Parquet segment of the embedded history"] = 50_000
     segment_grace: Annotated[timedelta, "how long readers may still use a merged segment"] = (
         timedelta(minutes=5)
     )
+    max_session_bytes: Annotated[
+        int,
+        Meta(ge=64 << 20),
+        "maximum memory of each DuckDB session, which reads history, tables and sources of queries",
+    ] = DEFAULT_BYTES
 
 
 class RetentionSettings(SettingsGroup, frozen=True):

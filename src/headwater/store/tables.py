@@ -11,12 +11,14 @@ import msgspec
 
 from headwater.backends.duckdb.exported_history import ExportedHistory
 from headwater.backends.duckdb.history_export import HistoryExport
+from headwater.core.interruptible import in_thread
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import check_not_replaying, track_source
 from headwater.features.caller_limits import limited_caller
+from headwater.history.frames.files import TableSize, table_size
 from headwater.history.frames.tables import is_sql, open_frame, relation_of
 from headwater.history.importing import ImportColumns, import_file
 from headwater.history.past_reads import PastQueries
@@ -77,6 +79,10 @@ class Tables:
         )
         opened = open_frame(frame, None if output is None else Path(output))
         return await read_history(opened, request, past.sources)
+
+    async def size(self, file: Path, most_columns: int) -> TableSize:
+        """Return the size of a file before it is read; without rows if it has more columns."""
+        return await in_thread(table_size, file, most_columns)
 
     async def import_file(
         self,

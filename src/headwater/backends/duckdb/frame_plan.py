@@ -6,7 +6,6 @@ each task needs a bounded amount of memory; the answers are put in order afterwa
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +24,7 @@ from headwater.core.duckdb_session import (
     scalar,
     session,
 )
+from headwater.core.interruptible import in_thread
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.sql_literals import text
 from headwater.errors import HeadwaterError
@@ -45,7 +45,6 @@ _SPLIT = """
 SELECT points.* FROM read_parquet({file}, hive_partitioning = false) AS points
 JOIN buckets USING (entity_id) WHERE bucket BETWEEN {first} AND {last}
 """
-MEMORY_LIMIT = "1GB"
 _MICROSECOND = timedelta(microseconds=1)
 # After every time that history can hold.
 _AFTER_ALL = 2**62
@@ -137,20 +136,20 @@ class FramePlan:
 
     async def run(self, runner: Runner, progress: Callable[[int], None] | None) -> None:
         """Answer the frame with the tasks that its size needs."""
-        points = await asyncio.to_thread(self._count)
+        points = await in_thread(self._count)
         rows = sum(segment.rows for segment in self._source.segments)
         groups = group_count(points, rows)
         if groups == 1:
             tasks = [self._part(self._query.points, None, self._answer)]
         else:
-            tasks = await asyncio.to_thread(self._split, groups)
+            tasks = await in_thread(self._split, groups)
         done = 0
         async for count in runner.map(tasks):
             done += count
             if progress is not None:
                 progress(done)
         if groups > 1:
-            await asyncio.to_thread(self._merge, [task.answer for task in tasks])
+            await in_thread(self._merge, [task.answer for task in tasks])
 
     def _count(self) -> int:
         with session(self._folder) as duck:
@@ -207,7 +206,7 @@ async def answer_frame(
     """
     for _ in range(_ATTEMPTS):
         with private_folder(scratch) as folder:
-            rows = await asyncio.to_thread(source, folder)
+            rows = await in_thread(source, folder)
             try:
                 return await FramePlan(query, rows, answer, folder).run(runner, progress)
             except duckdb.OperationalError:
@@ -283,7 +282,7 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self) -> int:
         """Write the answer in the order of ``row``; return the number of points."""
-        with session(self.scratch, memory_limit=MEMORY_LIMIT) as duck:
+        with session(self.scratch) as duck:
             open_rows(duck, HISTORY, self.files, self.tail, longest=self.longest)
             duck.run(_POINTS.format(file=glob_literal(self.points)))
             for number, column in enumerate(self.columns):

@@ -34,6 +34,7 @@ from headwater.backends.duckdb.sources import add_source
 from headwater.backends.segment_files import damage_in, damaged_error
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.duckdb_session import Session, headline, scalar, session
+from headwater.core.interruptible import in_thread
 from headwater.core.partitioning import BUCKETS
 from headwater.core.sql_literals import text, texts
 from headwater.core.sql_sources import (
@@ -179,7 +180,7 @@ class DuckdbOfflineStore:
         def work(duck: Session) -> list[list[PastValue | None]]:
             return _grid(features, len(points), self._last(duck, features, points, known=known))
 
-        return await self._run(self._read, work)
+        return await self._run_read(work)
 
     def _last(
         self, duck: Session, features: Sequence[str], points: Sequence[Point], *, known: bool
@@ -206,7 +207,7 @@ class DuckdbOfflineStore:
             return duck.run(sql).fetchall()
 
         values: dict[str, dict[str, PastValue]] = {}
-        for entity_id, feature, value, as_of, written_at in await self._run(self._read, select):
+        for entity_id, feature, value, as_of, written_at in await self._run_read(select):
             past = PastValue(value, from_micros(as_of), from_micros(written_at))
             values.setdefault(entity_id, {})[feature] = past
         return list(values.items())
@@ -235,7 +236,7 @@ class DuckdbOfflineStore:
 
         return [
             HistoryRow(value, from_micros(as_of), from_micros(written_at), cause)
-            for value, as_of, written_at, cause in await self._run(self._read, select)
+            for value, as_of, written_at, cause in await self._run_read(select)
         ]
 
     async def export_history(self, file: Path, *, after: int) -> int:
@@ -246,7 +247,7 @@ class DuckdbOfflineStore:
             open_log(duck, HISTORY, snapshot, self._files)
             return export_history(duck, file, after)
 
-        return await self._run(self._read, export)
+        return await self._run_read(export)
 
     async def export_events(
         self,
@@ -261,7 +262,7 @@ class DuckdbOfflineStore:
             open_recent(duck, EVENTS, self._tail, self._files)
             return export_events(duck, folder, event_types, upto, since=since, files=files)
 
-        return await self._run(self._read, export)
+        return await self._run_read(export)
 
     async def events_after(
         self, position: str | None, only: EventFilter, *, within: timedelta, limit: int
@@ -298,13 +299,11 @@ class DuckdbOfflineStore:
         return FrameSource(self._folder, snapshot.segments, snapshot.tail, snapshot.longest)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
-        return await self._run(
-            self._read, lambda duck: self._with_relation(duck, sql, sources, fetch)
-        )
+        return await self._run_read(lambda duck: self._with_relation(duck, sql, sources, fetch))
 
     async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:
-        return await self._run(
-            self._read, lambda duck: self._with_relation(duck, sql, sources, attrgetter("columns"))
+        return await self._run_read(
+            lambda duck: self._with_relation(duck, sql, sources, attrgetter("columns"))
         )
 
     def _with_relation(
@@ -355,6 +354,10 @@ class DuckdbOfflineStore:
     async def _run(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         async with self._translated():
             return await asyncio.to_thread(work, *args, **named)
+
+    async def _run_read(self, work: Callable[[Session], T]) -> T:
+        async with self._translated():
+            return await in_thread(self._read, work)
 
     @asynccontextmanager
     async def _translated(self) -> AsyncIterator[None]:

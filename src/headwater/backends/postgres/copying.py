@@ -47,7 +47,11 @@ async def duckdb_thread(scratch: Path) -> AsyncIterator[DuckThread]:
     stack = ExitStack()
     try:
         duck = await loop.run_in_executor(executor, stack.enter_context, session(scratch))
-        yield DuckThread(duck, executor)
+        try:
+            yield DuckThread(duck, executor)
+        except BaseException:
+            duck.interrupt()
+            raise
     finally:
         # After the running work, also if the caller was cancelled and no longer waits for it.
         closing = loop.run_in_executor(executor, stack.close)

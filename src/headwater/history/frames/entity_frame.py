@@ -77,9 +77,10 @@ class FrameResult(NamedTuple):
 
     @property
     def named(self) -> str:
-        """The SQL that gives the columns of ``query`` the names of the result."""
+        """The SQL that gives the columns of ``query``, as ``result``, the names of the result."""
         return ", ".join(
-            f"c{number} AS {identifier(column.name)}" for number, column in enumerate(self.columns)
+            f"result.c{number} AS {identifier(column.name)}"
+            for number, column in enumerate(self.columns)
         )
 
 

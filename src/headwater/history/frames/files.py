@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import duckdb
 
-from headwater.core.duckdb_session import Session, glob_literal, headline
+from headwater.core.duckdb_session import Session, connect, glob_literal, headline, scalar
 from headwater.core.sql_literals import text
 from headwater.errors import InvalidInputError
 from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spine, TimeRemedies
@@ -19,6 +19,76 @@ CSV = ".csv"
 SUFFIXES = (".parquet", CSV)
 # An empty text in quotes is a text; without quotes, the value is missing.
 _CSV = "read_csv({}, hive_partitioning = false, header = true, allow_quoted_nulls = false, {})"
+
+
+# Ten times what the footer of a table has that is within the limits of a server.
+_LARGEST_FOOTER = 64 << 20
+_END = 8  # the length of the footer, and a mark
+_LEAVES = "SELECT count(*) FROM parquet_schema({}) WHERE coalesce(num_children, 0) = 0"
+# The rows that are read are those of the row groups; a list has more values than rows.
+_VALUES = """
+SELECT coalesce(max(count), 0) FROM (
+    SELECT greatest(sum(abs(num_values)), sum(abs(row_group_num_rows))) AS count
+    FROM parquet_metadata({}) GROUP BY column_id
+)
+"""
+_DELIMITERS = (b",", b";", b"|", b"\t")
+_LINE_ENDS = (b"\n", b"\r")
+_SNIFFED_LINES = 20_480
+_LONGEST_LINE = 2 << 20
+_BYTES_AT_ONCE = 1 << 20
+
+
+class TableSize(NamedTuple):
+    """The columns of a file, and the most values that one of them has."""
+
+    columns: int
+    rows: int
+
+
+def table_size(file: Path, most_columns: int) -> TableSize:
+    """Return the size of a file, at most, without reading its values.
+
+    The rows are not counted if there are more columns.
+    """
+    return (_csv_size if file.suffix == CSV else _parquet_size)(file, most_columns)
+
+
+def _parquet_size(file: Path, most_columns: int) -> TableSize:
+    with file.open("rb") as opened:
+        opened.seek(max(0, file.stat().st_size - _END))
+        footer = int.from_bytes(opened.read(_END)[:4], "little")
+    if footer > _LARGEST_FOOTER:
+        raise InvalidInputError(
+            f"{file} cannot be read: its footer has {footer} bytes; write it with fewer row groups"
+        )
+    try:
+        with connect(threads=1) as connection:
+            columns: int = scalar(connection.execute(_LEAVES.format(glob_literal(file))))
+            if columns > most_columns:
+                return TableSize(columns, 0)
+            return TableSize(
+                columns, scalar(connection.execute(_VALUES.format(glob_literal(file))))
+            )
+    except duckdb.Error as error:
+        raise InvalidInputError(f"{file} cannot be read: {headline(error)}") from error
+
+
+def _csv_size(file: Path, most_columns: int) -> TableSize:
+    with file.open("rb") as opened:
+        # DuckDB takes the columns from the lines in which it looks for the form of the file.
+        lines = (opened.readline(_LONGEST_LINE) for _ in range(_SNIFFED_LINES))
+        columns = 1 + max(max(map(line.count, _DELIMITERS)) for line in lines)
+        if columns > most_columns:
+            return TableSize(columns, 0)
+        opened.seek(0)
+        ends = dict.fromkeys(_LINE_ENDS, 0)
+        last = b""
+        while part := opened.read(_BYTES_AT_ONCE):
+            last = part[-1:]
+            ends = {end: count + part.count(end) for end, count in ends.items()}
+    # The first line has the names; the last one may have no end.
+    return TableSize(columns, max(ends.values()) - (last in _LINE_ENDS))
 
 
 def rows_of(file: Path) -> str:
@@ -79,7 +149,7 @@ class FileFrame(EntityFrame):
 
     def columns(self) -> Sequence[str]:
         try:
-            with duckdb.connect(":memory:") as connection:
+            with connect(threads=1) as connection:
                 return list(connection.sql(f"FROM {self._given}").columns)
         except duckdb.Error as error:
             raise InvalidInputError(f"{self._file} cannot be read: {headline(error)}") from error

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from headwater.access.bounded_verbs import CallBounds
+from headwater.access.errors import SlowCallError, TooManyCallsError
 from headwater.declarations.runtime import runtime_of
 from headwater.history.columns import JSON, column_type
+from headwater.http.routing.request_errors import TableTooLargeError
 from headwater.http.routing.request_parsing import UploadedFile
 from headwater.http.routing.route import Route
 from headwater.http.routing.streaming import ProgressResponse, Reporter
@@ -36,6 +40,13 @@ class History:
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
         self._private = not store.settings.record.include_content
+        self._limits = limits = store.settings.http
+        self._bounds = CallBounds(
+            "reads, imports or exports of tables",
+            limits.max_tables,
+            limits.table_timeout,
+            ("http.max_tables", "http.table_timeout"),
+        )
 
     def routes(self) -> list[Route]:
         return [
@@ -48,6 +59,7 @@ class History:
                 max_bytes="max_upload_bytes",
                 returns=NDJSON,
                 documents=FileLine[ProgressStep, SentTable],
+                raises=(TableTooLargeError, TooManyCallsError, SlowCallError),
             ),
             Route(
                 "POST",
@@ -58,6 +70,7 @@ class History:
                 max_bytes="max_upload_bytes",
                 returns=NDJSON,
                 documents=ActionLine[ProgressStep, ImportReport],
+                raises=(TableTooLargeError, TooManyCallsError, SlowCallError),
             ),
             Route("GET", "/v1/history/catalog", "read", self.read_catalog),
             Route(
@@ -67,6 +80,7 @@ class History:
                 self.export_history,
                 returns=NDJSON,
                 documents=FileLine[ProgressStep, SentHistory],
+                raises=(TooManyCallsError, SlowCallError),
             ),
         ]
 
@@ -86,7 +100,12 @@ class History:
         names, output = _names(features), body.folder / "output.parquet"
 
         async def action(report: Reporter) -> SentTable:
+            await self._bounds.run(partial(read, report))
+            return SentTable(await report.send_file(output), self._json_columns(names))
+
+        async def read(report: Reporter) -> None:
             with body.named():
+                await self._check_size(body.path)
                 await self._store.get_historical_features(
                     body.path,
                     names,
@@ -96,9 +115,18 @@ class History:
                     output=output,
                     progress=report,
                 )
-            return SentTable(await report.send_file(output), self._json_columns(names))
 
-        return ProgressResponse(action, private=self._private, closing=body.close)
+        response = ProgressResponse(action, private=self._private, closing=body.close)
+        return await response.begun(checks=True)
+
+    async def _check_size(self, file: Path) -> None:
+        """Raise TableTooLargeError if a file has more rows or columns than a request may send."""
+        limits = self._limits
+        size = await runtime_of(self._store).tables.size(file, limits.max_table_columns)
+        if size.columns > limits.max_table_columns:
+            raise TableTooLargeError(size.columns, "columns", limits.max_table_columns)
+        if size.rows > limits.max_table_rows:
+            raise TableTooLargeError(size.rows, "rows", limits.max_table_rows)
 
     def _json_columns(self, names: list[str]) -> list[str]:
         registry = runtime_of(self._store).registry
@@ -123,6 +151,7 @@ class History:
 
         async def action(report: Reporter) -> ImportReport:
             with body.named():
+                await self._check_size(body.path)
                 return await self._store.history.import_file(
                     body.path,
                     _names(features),
@@ -134,7 +163,12 @@ class History:
                     progress=report,
                 )
 
-        return ProgressResponse(action, private=self._private, closing=body.close)
+        response = ProgressResponse(
+            lambda report: self._bounds.run(partial(action, report)),
+            private=self._private,
+            closing=body.close,
+        )
+        return await response.begun(checks=True)
 
     async def read_catalog(self) -> HistoryCatalog:
         """Read the versions of all features, whose rows an export has."""
@@ -149,17 +183,20 @@ class History:
         The lines have a Parquet file as ``data``, then the result.
         """
 
-        runtime = runtime_of(self._store)
+        async def export(file: Path) -> int:
+            async with runtime_of(self._store).audited(
+                "history.export", after=body.after
+            ) as engine:
+                return await engine.backends.offline.export_history(file, after=body.after)
 
         async def action(report: Reporter) -> SentHistory:
             with TemporaryDirectory(prefix="headwater-") as folder:
                 file = Path(folder) / "history.parquet"
-                async with runtime.audited("history.export", after=body.after) as engine:
-                    upto = await engine.backends.offline.export_history(file, after=body.after)
-                    sent = await report.send_file(file) if upto > body.after else 0
+                upto = await self._bounds.run(partial(export, file))
+                sent = await report.send_file(file) if upto > body.after else 0
             return SentHistory(sent, upto)
 
-        return ProgressResponse(action, private=self._private)
+        return await ProgressResponse(action, private=self._private).begun(checks=True)
 
 
 def _names(features: str) -> list[str]:

@@ -38,6 +38,7 @@ RULES: dict[type[BaseException], Rule] = {
     request_errors.MethodError: Rule(405, "method", "Method not allowed"),
     request_errors.RequestTimeoutError: Rule(408, "request-timeout", "Request timed out"),
     request_errors.TooLargeError: Rule(413, "too-large", "Body too large", ("limit",)),
+    request_errors.TableTooLargeError: Rule(413, "table-too-large", "Table too large", ("limit",)),
     request_errors.UrlTooLongError: Rule(414, "url-too-long", "URL too long", ("limit",)),
     request_errors.MediaTypeError: Rule(415, "media-type", "Unsupported media type"),
     request_errors.EncodingError: Rule(415, "content-encoding", "Unsupported content encoding"),

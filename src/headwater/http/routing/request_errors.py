@@ -11,6 +11,7 @@ HeadwaterError
     ├── HeadTooLargeError       the headers exceed the limits
     ├── MediaTypeError          the route does not accept the body's media type
     ├── EncodingError           the route does not accept how the body is compressed
+    ├── TableTooLargeError      the file that was sent has too many rows or columns
     ├── TooManyValuesError      the request is for more values than one may read at once
     ├── DisconnectedError       the client closed its connection before the response
     ├── TooManyConnectionsError  the server has as many open connections as it may have
@@ -84,6 +85,17 @@ class TooLargeError(RequestError):
         self.limit = limit
         super().__init__(
             f"{what} is larger than {limit} bytes; send less at once, or raise {setting}"
+        )
+
+
+class TableTooLargeError(RequestError):
+    """A file with more rows than ``http.max_table_rows``, or columns than its setting allows."""
+
+    def __init__(self, count: int, content: str, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"the file has {count} {content}, more than the maximum of {limit}; send several files "
+            f"with fewer {content} each, or raise http.max_table_{content}"
         )
 
 

@@ -220,7 +220,10 @@ class Endpoint:
         """Call the function with a file, which the response closes."""
         file = await receive_file(scope, receive, self._accepts, self._max_body)
         try:
-            response: Response = await self._function(**arguments, body=file)
+            call = self._function(**arguments, body=file)
+            response: Response = await (
+                self._disconnects.run(receive, call) if self._disconnects else call
+            )
         except BaseException:
             file.close()
             raise

@@ -20,6 +20,9 @@ from headwater.model.problems import NDJSON, ProgressStep
 # Proxies end a response that is silent for some ten seconds.
 _SECONDS_BETWEEN_LINES = 1.0
 
+# Before that an action that checks its input may refuse it.
+_SECONDS_UNTIL_LINES = 5.0
+
 # A multiple of 3, so that the base64 of a line needs no padding.
 _BYTES_OF_LINE = 192 * 1024
 
@@ -34,26 +37,28 @@ class Reporter:
 
     def __init__(self) -> None:
         self.step: msgspec.Struct | None = None
-        self._send: Send | None = None
+        self.has_begun = asyncio.Event()
+        self._send: asyncio.Future[Send] = asyncio.get_running_loop().create_future()
 
     def __call__(self, done: int, total: int) -> None:
-        self.step = ProgressStep(done, total)
+        self.show(ProgressStep(done, total))
 
     def show(self, step: msgspec.Struct) -> None:
         """Report the progress in a type of the action."""
         self.step = step
+        self.has_begun.set()
 
     def begin(self, send: Send) -> None:
         """Send the lines of the action with this."""
-        self._send = send
+        self._send.set_result(send)
 
     async def send_file(self, file: Path) -> int:
         """Send a file, as base64 in lines with ``data``; return the number of bytes."""
-        assert self._send is not None
-        sent = 0
+        self.has_begun.set()
+        sent, send = 0, await self._send
         with file.open("rb") as opened:
             while data := await asyncio.to_thread(opened.read, _BYTES_OF_LINE):
-                await self._send(_line({"data": data}))
+                await send(_line({"data": data}))
                 sent += len(data)
         return sent
 
@@ -104,14 +109,26 @@ class ProgressResponse(LiveResponse):
         self._reporter = Reporter()
         self._running: asyncio.Future[Any] | None = None
 
-    async def begun(self) -> ProgressResponse:
+    async def begun(self, *, checks: bool = False) -> ProgressResponse:
         """Begin the action; raise the error if it refuses the request before it waits.
 
-        So a refusal has its own status, which cannot be changed once the lines have begun.
+        One that checks its input may refuse it until it reports progress or sends a file. So a
+        refusal has its own status, which cannot be changed once the lines have begun.
         """
         self._running = asyncio.ensure_future(self._action(self._reporter))
-        await asyncio.sleep(0)
-        if self._running.done():
+        begun = asyncio.ensure_future(self._reporter.has_begun.wait())
+        patience = _SECONDS_UNTIL_LINES if checks else 0
+        try:
+            await asyncio.wait(
+                {self._running, begun}, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+            )
+        except asyncio.CancelledError:
+            self._running.cancel()
+            await asyncio.wait({self._running})
+            raise
+        finally:
+            begun.cancel()
+        if self._running.done() and self._running.exception() is not None:
             self._running.result()
         return self
 

@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import msgspec
 
+from headwater.core.duckdb_session import connect, headline
 from headwater.errors.hints import nearest
 from headwater.model.indexes import Document
 from headwater.retrieval.files.entries import (
@@ -134,7 +135,7 @@ def read_parquet(file: Path, fields: Fields) -> FileEntries:
     size = file.stat().st_size
     name = glob.escape(str(file))  # DuckDB would take wildcards for a pattern
     try:
-        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        with connect(threads=1) as connection:
             rows, uncompressed = connection.execute(_PARQUET_SIZE, [name]).fetchall()[0]
             page = max(1, min(_MAX_PAGE, _PAGE_BYTES * rows // max(1, int(uncompressed or 0))))
             for start in range(0, rows, page):
@@ -149,7 +150,7 @@ def read_parquet(file: Path, fields: Fields) -> FileEntries:
                     content = _document(present, where, fields)
                     yield FileEntry(size * number // rows, where, content)
     except duckdb.Error as error:
-        problem = f"not a Parquet file: {str(error).splitlines()[0]}"
+        problem = f"not a Parquet file: {headline(error)}"
         yield FileEntry(size, str(file), Skipped(str(file), problem))
 
 
