@@ -21,7 +21,7 @@ from conformance.suite import Connect, Opened, Suite
 from headwater.core.clock import from_micros
 from headwater.errors import NotFoundError
 from headwater.model.indexes import Generation
-from headwater.ports import VectorIndex
+from headwater.ports import NO_GENERATION, VectorIndex
 
 
 async def generation(vectors: VectorIndex, number: int) -> Generation:
@@ -44,6 +44,12 @@ async def fill(vectors: VectorIndex, number: int) -> None:
             for each in stored
         ]
     )
+
+
+async def statuses(vectors: VectorIndex) -> dict[str, str]:
+    """Return the status of each document."""
+    stored = await vectors.documents("docs", ["a", "b"])
+    return {name: each.status for name, each in stored.items()}
 
 
 class GenerationsConformance(Suite):
@@ -199,6 +205,19 @@ class GenerationsConformance(Suite):
         assert (stored.text, stored.version) == ("new", 1)
         assert await vectors.outdated("docs", 1, after="", limit=10) == [stored]
         assert await found(vectors) == {}
+
+    async def test_the_status_of_a_document_that_is_outdated_in_the_active_generation_is_indexing(
+        self, vectors: VectorIndex
+    ) -> None:
+        await vectors.write([document("a", "one"), document("b", "two")])
+        await vectors.create("docs", OTHER_SPEC)
+        assert await statuses(vectors) == {"a": "ready", "b": "ready"}
+        await vectors.write([document("a", "new", generation=NO_GENERATION)])
+        assert await statuses(vectors) == {"a": "indexing", "b": "ready"}
+        await fill(vectors, 2)
+        assert await statuses(vectors) == {"a": "indexing", "b": "ready"}
+        await vectors.activate("docs", 2)
+        assert await statuses(vectors) == {"a": "ready", "b": "ready"}
 
     async def test_a_write_for_a_version_that_is_not_the_current_one_is_discarded(
         self, vectors: VectorIndex

@@ -149,14 +149,19 @@ class Retrieved(msgspec.Struct, frozen=True, kw_only=True):
     index: RetrievedIndex | None
 
 
+DocumentStatus = Literal["ready", "indexing"]
+"""Whether searches find the current version of a document, or a worker has yet to embed it."""
+
+
 class IndexedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The current version of a document."""
+    """The current version of a document, and whether searches find it already."""
 
     index: IndexName
     document: DocumentId
     version: int
     indexed_at: datetime
     metadata: Mapping[str, Any]
+    status: DocumentStatus
 
 
 class DocumentText(IndexedDocument, frozen=True, kw_only=True):
@@ -290,13 +295,17 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredDocument(msgspec.Struct, frozen=True):
-    """The current version of a document."""
+    """The current version of a document.
+
+    While its ``status`` is ``indexing``, searches find its earlier version, if there is one.
+    """
 
     document: str
     text: str
     metadata: Mapping[str, Any]
     version: int
     indexed_at: datetime
+    status: DocumentStatus
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -99,6 +99,7 @@ from headwater.ports.values import (
     newest,
 )
 from headwater.ports.vectors import (
+    NO_GENERATION,
     AllOf,
     AnyOf,
     Compare,

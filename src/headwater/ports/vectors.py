@@ -21,6 +21,10 @@ Scalar: TypeAlias = str | int | float | bool | None
 Operator = Literal["eq", "in", "gt", "gte", "lt", "lte"]
 
 
+NO_GENERATION = 0
+"""The generation of a write without chunks: the document is outdated in all that there are."""
+
+
 class IndexVersion(msgspec.Struct, frozen=True):
     """The contents of an index at one moment.
 
@@ -208,7 +212,10 @@ class VectorIndex(Protocol):
         """Return the embeddings of the chunks that are known, by their content hash."""
 
     async def documents(self, index: str, documents: Collection[str]) -> dict[str, StoredDocument]:
-        """Return the current versions of the documents that are there, by their ids."""
+        """Return the current versions of the documents that are there, by their ids.
+
+        The status of one that is outdated in the active generation is ``indexing``.
+        """
 
     async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
         """Return the ids of the next documents, in their order."""

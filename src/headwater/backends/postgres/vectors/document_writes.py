@@ -39,7 +39,7 @@ from headwater.core.batching import batched
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.errors import InvalidInputError
-from headwater.ports import CommittedWrites, DocumentWrite, IndexedChunk
+from headwater.ports import NO_GENERATION, CommittedWrites, DocumentWrite, IndexedChunk
 
 # Always in the same order, so that two transactions with the same indexes cannot deadlock.
 _LOCK = """
@@ -388,7 +388,6 @@ async def copy_chunks(
         )
 
 
-_NO_GENERATION = 0
 # A failure of one write, which would fail each time and must not block the rows after it. A table
 # of chunks without its columns is one whose extension was dropped.
 _FAILURES = (
@@ -422,7 +421,7 @@ class CommittedDocuments:
                 await self._write_alone(connection, at, write)
 
     async def _write_alone(self, connection: Connection, at: int, write: DocumentWrite) -> None:
-        without_chunks = msgspec.structs.replace(write, generation=_NO_GENERATION, chunks=())
+        without_chunks = msgspec.structs.replace(write, generation=NO_GENERATION, chunks=())
         for attempt in (write, without_chunks):
             try:
                 await self._write(connection, [(at, attempt)])

@@ -244,9 +244,14 @@ _EMBEDDINGS = """
 SELECT DISTINCT ON (content_hash) content_hash, embedding FROM {table}
 WHERE content_hash = ANY ($1::text[]) ORDER BY content_hash
 """
-_DOCUMENTS = """
-SELECT d.document, d.text, d.metadata::text, d.version, d.indexed_at FROM _documents AS d
-JOIN _indexes AS i ON i.id = d.index_id
+_STORED = """
+SELECT d.document, d.text, d.metadata::text, d.version, d.indexed_at,
+  CASE WHEN a.version = d.version THEN 'ready' ELSE 'indexing' END
+FROM _documents AS d JOIN _indexes AS i ON i.id = d.index_id
+LEFT JOIN _document_versions AS a ON a.document_id = d.id AND a.generation_id = i.active
+"""
+_DOCUMENTS = f"""
+{_STORED}
 JOIN unnest($2::text[]) AS wanted
   ON left(d.document, 128) = left(wanted, 128) AND d.document = wanted
 WHERE i.name = $1 AND d.text IS NOT NULL
@@ -257,9 +262,8 @@ WHERE i.name = $1 AND left(d.document, 128) >= left($2, 128) AND d.document > $2
   AND d.text IS NOT NULL
 ORDER BY left(d.document, 128), d.document LIMIT $3
 """
-_OUTDATED = """
-SELECT d.document, d.text, d.metadata::text, d.version, d.indexed_at FROM _documents AS d
-JOIN _indexes AS i ON i.id = d.index_id
+_OUTDATED = f"""
+{_STORED}
 JOIN _generations AS g ON g.index_id = i.id AND g.number = $2
 LEFT JOIN _document_versions AS v ON v.document_id = d.id AND v.generation_id = g.id
 WHERE i.name = $1 AND left(d.document, 128) >= left($3, 128) AND d.document > $3
@@ -410,11 +414,12 @@ class PostgresVectorIndex:
 
 
 def _document(row: asyncpg.Record) -> StoredDocument:
-    document, text, metadata, version, indexed_at = row
+    document, text, metadata, version, indexed_at, status = row
     return StoredDocument(
         unescape(document),
         unescape(text),
         read_metadata(metadata),
         version,
         from_micros(indexed_at),
+        status,
     )

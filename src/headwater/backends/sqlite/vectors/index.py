@@ -290,7 +290,14 @@ CROSS JOIN json_each(?) CROSS JOIN chunk_contents ON content_hash = json_each.va
 CROSS JOIN chunk_embeddings ON chunk_embeddings.id = chunk_contents.id
 WHERE name = ? AND number = ? GROUP BY content_hash
 """
-_STORED = "documents.document, text, metadata, version, indexed_at"
+_STORED = """
+documents.document, text, metadata, version, indexed_at,
+CASE WHEN EXISTS (
+    SELECT 1 FROM generations AS active JOIN outdated_documents AS waiting
+    ON waiting.generation_id = active.id AND waiting.document = documents.document
+    WHERE active.index_id = indexes.id AND active.state = 'active'
+) THEN 'indexing' ELSE 'ready' END
+"""
 _DOCUMENTS = f"""
 SELECT {_STORED} FROM indexes JOIN documents ON index_id = indexes.id
 JOIN document_metadata ON document_metadata.id = metadata_id
@@ -409,7 +416,7 @@ class SqliteVectorIndex:
 
 
 def _stored(row: tuple[Any, ...]) -> StoredDocument:
-    document, text, metadata, version, indexed_at = row
+    document, text, metadata, version, indexed_at, status = row
     return StoredDocument(
-        document, text, msgspec.json.decode(metadata), version, from_micros(indexed_at)
+        document, text, msgspec.json.decode(metadata), version, from_micros(indexed_at), status
     )
