@@ -215,6 +215,23 @@ async def test_documents_are_indexed_searched_read_and_removed(
     assert [each.text for each in past] == [chunk.text]
 
 
+async def test_a_large_document_has_a_status_until_a_worker_has_embedded_it(
+    client: AsyncClient, store: FeatureStore
+) -> None:
+    paragraphs = [f"Paragraph {number} of parcels. " * 60 for number in range(80)]
+    await client.index("docs", "handbook", "\n\n".join(paragraphs))
+    document = await client.indexes.get_document("docs", "handbook")
+    assert document is not None
+    assert document.status == "indexing"
+    engine = await runtime_of(store).open()
+    await engine.reindexer.maintain(engine.registry.index("docs"))
+    document = await client.indexes.get_document("docs", "handbook")
+    assert document is not None
+    assert document.status == "ready"
+    with pytest.raises(InvalidInputError, match="wait cannot be sent to a server"):
+        await client.index("docs", "handbook", "Parcels arrive.", wait=True)
+
+
 async def test_declarations_graph_and_health_are_those_of_the_server(
     client: AsyncClient, store: FeatureStore
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from jsonschema_rs import is_valid
 
 from headwater import Chunk, ContextItem, FeatureStore, Index, retriever
+from headwater.declarations.runtime import runtime_of
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.http.conftest import KEY, Serving, client_of, damage, problem_of
@@ -308,6 +309,57 @@ async def test_a_document_too_large_is_refused(tmp_path: Path) -> None:
             response = await client.put("/v1/index/docs/refunds", json={"text": "x" * 1_000})
             assert response.status_code == 413
             assert problem_of(response)["limit"] == 1_000
+
+
+@pytest.fixture
+async def bounded(tmp_path: Path) -> AsyncIterator[FeatureStore]:
+    """Yield a store in which a document of three chunks is large, and one of twenty too large."""
+    limits = {"background_chunks": 2, "max_request_chunks": 20}
+    settings = Settings().replace(api_key=KEY, home=str(tmp_path), indexes=limits)
+    async with FeatureStore(settings=settings) as store:
+        Index(store, "docs", embedder="lexical", chunk_tokens=16, overlap=0)
+        yield store
+
+
+def paragraphs(count: int) -> str:
+    return "\n\n".join(f"Paragraph {n} says that refunds take a week." for n in range(count))
+
+
+async def test_a_large_document_is_accepted_and_its_status_says_when_it_is_found(
+    bounded: FeatureStore,
+) -> None:
+    path, body = "/v1/index/docs/refunds", {"text": paragraphs(9)}
+    async with client_of(bounded) as client:
+        accepted = await client.put(path, json=body)
+        assert (accepted.status_code, accepted.json()["status"]) == (202, "indexing")
+        assert (await client.get(path)).json()["status"] == "indexing"
+        assert (await search(client, "refunds"))["chunks"] == []
+        (index,) = (await client.get("/v1/indexes")).json()["indexes"]
+        assert (index["documents"], index["outdated"]) == (0, 1)
+        engine = await runtime_of(bounded).open()
+        await engine.reindexer.maintain(engine.registry.index("docs"))
+        assert (await client.get(path)).json()["status"] == "ready"
+        repeated = await client.put(path, json=body)
+        assert (repeated.status_code, repeated.json()["status"]) == (200, "ready")
+        assert (await search(client, "refunds", top_k=1))["chunks"][0]["document"] == "refunds"
+
+
+async def test_a_request_with_too_many_chunks_is_refused_with_the_limit(
+    bounded: FeatureStore,
+) -> None:
+    document = {"id": "refunds", "text": paragraphs(60)}
+    async with client_of(bounded) as client:
+        one = await client.put("/v1/index/docs/refunds", json={"text": document["text"]})
+        several = [document | {"id": name, "text": paragraphs(15)} for name in "abcd"]
+        many = await client.post("/v1/indexes/docs/documents", json={"documents": several})
+        for response in (one, many):
+            assert response.status_code == 413
+            problem = problem_of(response)
+            assert problem["type"].endswith(":too-many-chunks")
+            assert problem["limit"] == 20
+            assert "raise indexes.max_request_chunks" in problem["detail"]
+        (index,) = (await client.get("/v1/indexes")).json()["indexes"]
+        assert (index["documents"], index["outdated"]) == (0, 0)
 
 
 async def test_a_provider_that_does_not_answer_is_unavailable_and_nothing_is_indexed(

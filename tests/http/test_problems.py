@@ -190,6 +190,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "not-recorded": 503,
         "backend": 503,
         "event-conflict": 409,
+        "too-many-chunks": 413,
         "store-lost": 503,
         "store-mismatch": 503,
         "too-many-connections": 503,

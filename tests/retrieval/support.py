@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
@@ -31,6 +32,20 @@ class Words:
         for word in text.lower().replace(".", " ").replace("?", " ").split():
             vector[crc32(word.encode()) % self.dimensions] += 1
         return vector
+
+
+class Paused(Words):
+    """An embedder that waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_called = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+
+    async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
+        self.is_called.set()
+        await self.may_go_on.wait()
+        return await super().__call__(texts)
 
 
 def declare_docs(store: FeatureStore, embedder: Words | None = None, **options: Any) -> Words:

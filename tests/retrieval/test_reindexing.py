@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -21,6 +21,7 @@ from tests.retrieval.support import (
     GIRAFFES,
     PARCELS,
     RETURNS,
+    Paused,
     Words,
     declare_docs,
     documents,
@@ -29,20 +30,6 @@ from tests.retrieval.support import (
 )
 
 pytestmark = pytest.mark.both_environments
-
-
-class Paused(Words):
-    """An embedder that waits until the test lets it go on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_called = asyncio.Event()
-        self.may_go_on = asyncio.Event()
-
-    async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
-        self.is_called.set()
-        await self.may_go_on.wait()
-        return await super().__call__(texts)
 
 
 @pytest.fixture
@@ -68,7 +55,8 @@ async def generations(store: FeatureStore) -> list[Generation]:
 
 
 async def maintain(store: FeatureStore) -> None:
-    await (await runtime_of(store).open()).reindexer.maintain()
+    engine = await runtime_of(store).open()
+    await engine.reindexer.maintain(engine.registry.index("docs"))
 
 
 async def test_an_index_is_built_again_with_another_embedder(

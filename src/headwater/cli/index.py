@@ -185,7 +185,8 @@ def show_document(call: CommandCall, name: Name, document: str) -> None:
 
     def print_document() -> None:
         facts = {"document": stored.document, "document version": stored.version}
-        print_facts(facts | {"indexed at": stored.indexed_at, "metadata": dict(stored.metadata)})
+        facts |= {"status": stored.status, "indexed at": stored.indexed_at}
+        print_facts(facts | {"metadata": dict(stored.metadata)})
         typer.echo(f"\n{stored.text.rstrip()}")
 
     call.show(stored, print_document)
@@ -449,6 +450,9 @@ def _remarks(index: IndexStatus, declared: IndexListing | None) -> Iterator[str]
             f"it is declared in another way than it was built ({'; '.join(index.differences)}); "
             f"`headwater index reindex {index.name}` builds it again."
         )
+    if index.outdated:
+        documents = pluralize(index.outdated, "document")
+        yield f"workers have yet to embed {documents}; searches find the versions before."
     if index.is_declared and index.declared_spec is None:
         yield (
             f"its embedder is not configured; `headwater index reindex {index.name}` names what is "

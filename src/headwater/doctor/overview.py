@@ -287,7 +287,7 @@ def _index(index: IndexStatus) -> StoreState:
         description=f"{version}{chunks} of {documents}" if index.documents else "empty",
         ok=not index.outdated,
         needed=False,
-        detail=f"{index.outdated:,} documents have to be embedded again" if index.outdated else "",
+        detail=f"{index.outdated:,} documents wait to be embedded" if index.outdated else "",
     )
 
 

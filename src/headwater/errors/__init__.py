@@ -19,6 +19,7 @@ HeadwaterError
 ├── InvalidInputError           invalid argument
 │   ├── LooserOverrideError     option of one call is looser than its context allows
 │   ├── IndexVersionGoneError   past version of an index is no longer kept
+│   ├── TooManyChunksError      documents of a request have too many chunks
 │   ├── FieldError              field of a request, or parameter of a context, is invalid
 │   ├── DurationError           invalid duration
 │   ├── EventError              invalid event
@@ -133,6 +134,7 @@ from headwater.errors.inputs import RecordValueError as RecordValueError
 from headwater.errors.inputs import RedactionError as RedactionError
 from headwater.errors.inputs import ReplayError as ReplayError
 from headwater.errors.inputs import ReplayWriteError as ReplayWriteError
+from headwater.errors.inputs import TooManyChunksError as TooManyChunksError
 from headwater.errors.inputs import UnknownContextError as UnknownContextError
 from headwater.errors.inputs import UnknownDeadLetterError as UnknownDeadLetterError
 from headwater.errors.inputs import UnknownDocumentError as UnknownDocumentError

@@ -36,6 +36,18 @@ class IndexVersionGoneError(InvalidInputError):
         )
 
 
+class TooManyChunksError(InvalidInputError):
+    """A request whose documents have more chunks than one request may have."""
+
+    def __init__(self, index: str, chunks: int, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"the documents of this request have {chunks} chunks in index {index!r}, more than the "
+            f"maximum of {limit}; send fewer at once, divide a large one into several documents, "
+            "or raise indexes.max_request_chunks"
+        )
+
+
 class FieldError(InvalidInputError):
     """A field of a request, or a parameter of a context, that is missing, unknown or invalid.
 

@@ -108,7 +108,7 @@ def routes_of(
         *Indexes(store).routes(),
         *verb_routes(store.indexes, store.settings),
         *History(store).routes(),
-        *verb_routes(store, store.settings),
+        *verb_routes(store, store.settings, index={"wait": False}),
         *verb_routes(store.bus, store.settings),
         *verb_routes(store.admin, store.settings),
         *verb_routes(store.catalog, store.settings),

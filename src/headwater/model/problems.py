@@ -85,6 +85,9 @@ STORE_RULES: dict[type[BaseException], Rule] = {
     errors.EntityChangedError: Rule(
         409, "entity-changed", "Values belong to another entity", ("feature",), "{0.problem}"
     ),
+    errors.TooManyChunksError: Rule(
+        413, "too-many-chunks", "Too many chunks in one request", ("limit",)
+    ),
     errors.InvalidInputError: Rule(422, "invalid-input", "Invalid input"),
     errors.FieldError: Rule(422, "invalid-input", "Invalid input", ("index", "field", "nearest")),
     errors.LooserOverrideError: Rule(

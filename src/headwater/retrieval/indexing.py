@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import msgspec
 
 from headwater.declarations.indexes import IndexDef
+from headwater.errors import TooManyChunksError
 from headwater.features.call_scope import current_scope, track_source
 from headwater.features.caller_limits import check_document_limits, check_index_limits
 from headwater.features.services import Services
@@ -22,7 +25,7 @@ from headwater.model.indexes import (
     StoredDocument,
     batches,
 )
-from headwater.ports import DocumentWrite, Embedding, IndexedChunk, IndexVersion
+from headwater.ports import NO_GENERATION, DocumentWrite, Embedding, IndexedChunk, IndexVersion
 from headwater.retrieval.analysis import terms
 from headwater.retrieval.document_checks import PlainDocument, checked_document, checked_id
 from headwater.retrieval.generations import Generations
@@ -30,6 +33,8 @@ from headwater.retrieval.generations import Generations
 # Splitting fewer characters takes less time than a thread hop.
 _SPLIT_INLINE = 4_000
 _REPAIRED_TOGETHER = 64
+# Of all but one document: a crash loses what was embedded since the last write.
+_REPAIRED_CHARACTERS = 400_000
 _PAGE = 1_000
 
 # Texts are compared and not values, because 1, 1.0 and true are equal.
@@ -45,6 +50,21 @@ class _Piece(NamedTuple):
     terms: Sequence[str]
 
 
+class _Split(NamedTuple):
+    """Documents in pieces, and the embeddings that are known of these, by content hash."""
+
+    documents: Sequence[PlainDocument]
+    pieces: Sequence[Sequence[_Piece]]
+    known: Mapping[str, Embedding]
+
+    @property
+    def unknown(self) -> dict[str, str]:
+        """The texts without embeddings, by content hash."""
+        pieces = chain.from_iterable(self.pieces)
+        texts = {piece.content_hash: piece.text for piece in pieces}
+        return {key: text for key, text in texts.items() if key not in self.known}
+
+
 class Indexer:
     """Prepares and writes versions of documents."""
 
@@ -58,19 +78,55 @@ class Indexer:
         return checked_document(document_id, text, metadata, self._limits)
 
     async def index(
-        self, index: IndexDef, document_id: str | int, text: object, metadata: object
+        self,
+        index: IndexDef,
+        document_id: str | int,
+        text: object,
+        metadata: object,
+        *,
+        wait: bool = True,
     ) -> None:
-        """Write a document; inside a handler as part of the handler's transaction."""
+        """Write a document; inside a handler as part of the handler's transaction.
+
+        Without ``wait``, a large one is stored without its chunks: it is outdated in all
+        generations, so that a worker splits and embeds it. Raise TooManyChunksError if it has more
+        chunks than a request may have.
+        """
         check_document_limits(index, document_id)
         document = self.checked(document_id, text, metadata)
         transaction = current_scope().transaction
         cause = "index" if transaction is None else transaction.cause
         version = await self._generations.active(index)
-        writes = await self.prepare(index, version, [document], cause)
-        if transaction is None:
-            await self.write(index, writes)
+        split = await self._split(index, version, [document])
+        if not wait:
+            self._check_chunks(index, sum(map(len, split.pieces)))
+        if not wait and len(split.unknown) > self._limits.background_chunks:
+            write = DocumentWrite(
+                index=index.name,
+                document=document.id,
+                text=document.text,
+                metadata=document.metadata,
+                generation=NO_GENERATION,
+                cause=cause,
+            )
         else:
-            transaction.stage_document(writes[0])
+            (write,) = await self._embedded(index, version, split, cause)
+        if transaction is not None:
+            transaction.stage_document(write)
+        elif write.generation == NO_GENERATION:
+            await self._vectors.write([write])
+        else:
+            await self.write(index, [write])
+
+    async def check_request(self, index: IndexDef, documents: Sequence[PlainDocument]) -> None:
+        """Raise TooManyChunksError if documents have more chunks than a request may have."""
+        version = await self._vectors.version(index.name)
+        spec = self._generations.declared(index) if version is None else version.spec
+        self._check_chunks(index, sum(map(len, await _split_all(index.name, documents, spec))))
+
+    def _check_chunks(self, index: IndexDef, chunks: int) -> None:
+        if chunks > self._limits.max_request_chunks:
+            raise TooManyChunksError(index.name, chunks, self._limits.max_request_chunks)
 
     async def unindex(self, index: IndexDef, document_id: str | int) -> None:
         """Remove a document; inside a handler as part of the handler's transaction."""
@@ -163,20 +219,31 @@ class Indexer:
     ) -> None:
         """Bring the outdated documents of a generation up to date; report them as they are done."""
         after = ""
-        while True:
-            stored = await self._vectors.outdated(
-                index.name, version.generation, after=after, limit=_REPAIRED_TOGETHER
-            )
-            if not stored:
-                return
-            documents = [
-                PlainDocument(old.document, old.text, dict(old.metadata), old.version)
-                for old in stored
-            ]
-            await self._vectors.write(await self.prepare(index, version, documents, "reindex"))
+        while documents := await self.outdated(index, version, after):
+            await self.update(index, version, documents)
             if report is not None:
-                report(len(stored))
-            after = stored[-1].document
+                report(len(documents))
+            after = documents[-1].id
+
+    async def outdated(
+        self, index: IndexDef, version: IndexVersion, after: str, *, alone: bool = False
+    ) -> list[PlainDocument]:
+        """Return the next outdated document of a generation, or those to be repaired together."""
+        most = 1 if alone else _REPAIRED_TOGETHER
+        stored = await self._vectors.outdated(
+            index.name, version.generation, after=after, limit=most
+        )
+        sizes = list(accumulate(len(old.text) for old in stored))
+        return [
+            PlainDocument(old.document, old.text, dict(old.metadata), old.version)
+            for old in stored[: max(1, bisect_right(sizes, _REPAIRED_CHARACTERS))]
+        ]
+
+    async def update(
+        self, index: IndexDef, version: IndexVersion, documents: Sequence[PlainDocument]
+    ) -> None:
+        """Bring outdated documents up to date in a generation, unless they changed meanwhile."""
+        await self._vectors.write(await self.prepare(index, version, documents, "reindex"))
 
     async def prepare(
         self,
@@ -186,8 +253,28 @@ class Indexer:
         cause: str,
     ) -> list[DocumentWrite]:
         """Return the writes of documents, with chunks and embeddings for one generation."""
+        split = await self._split(index, version, documents)
+        return await self._embedded(index, version, split, cause)
+
+    async def _split(
+        self, index: IndexDef, version: IndexVersion, documents: Sequence[PlainDocument]
+    ) -> _Split:
         pieces = await _split_all(index.name, documents, version.spec)
-        embeddings = await self._embeddings(index, version, pieces)
+        hashes = {piece.content_hash for of_document in pieces for piece in of_document}
+        known: Mapping[str, Embedding] = {}
+        if hashes:
+            known = await self._vectors.embeddings(index.name, version.generation, hashes)
+        return _Split(documents, pieces, known)
+
+    async def _embedded(
+        self, index: IndexDef, version: IndexVersion, split: _Split, cause: str
+    ) -> list[DocumentWrite]:
+        """Return the writes of documents; only their unknown texts are embedded."""
+        embeddings, unknown = split.known, split.unknown
+        if unknown:
+            embedder = self._generations.embedder(index, version.spec)
+            made = await self._generations.embed(embedder, [*unknown.values()], "document")
+            embeddings = {**embeddings, **dict(zip(unknown, made, strict=True))}
         return [
             DocumentWrite(
                 index=index.name,
@@ -209,24 +296,8 @@ class Indexer:
                 cause=cause,
                 version=document.version,
             )
-            for document, of_document in zip(documents, pieces, strict=True)
+            for document, of_document in zip(split.documents, split.pieces, strict=True)
         ]
-
-    async def _embeddings(
-        self, index: IndexDef, version: IndexVersion, pieces: Sequence[Sequence[_Piece]]
-    ) -> dict[str, Embedding]:
-        """Return the embeddings of pieces by content hash; only unknown ones are embedded."""
-        texts = {piece.content_hash: piece.text for split in pieces for piece in split}
-        if not texts:
-            return {}
-        embeddings = await self._vectors.embeddings(index.name, version.generation, texts.keys())
-        missing = [content_hash for content_hash in texts if content_hash not in embeddings]
-        if missing:
-            embedder = self._generations.embedder(index, version.spec)
-            unknown = [texts[key] for key in missing]
-            made = await self._generations.embed(embedder, unknown, "document")
-            embeddings = embeddings | dict(zip(missing, made, strict=True))
-        return embeddings
 
 
 def _removal(version: IndexVersion, document: str, cause: str) -> DocumentWrite:

@@ -20,6 +20,7 @@ from headwater.features.user_calls import FailureTexts
 from headwater.model.indexes import Generation, IndexSpec, IndexStatus
 from headwater.model.problems import OnStep
 from headwater.ports import IndexVersion
+from headwater.retrieval.document_checks import PlainDocument
 from headwater.retrieval.generations import Generations
 from headwater.retrieval.indexing import Indexer
 
@@ -36,8 +37,10 @@ class Reindexer:
         self._generations = generations
         self._indexer = indexer
         self._texts = FailureTexts(private=services.settings.record.is_private)
-        self._problems: dict[str, str] = {}
-        self._pruned_at = 0
+        self._problems: dict[str, tuple[str, str]] = {}
+        self._failed: dict[str, str] = {}
+        """The document after which the next round goes on, of indexes whose last one failed."""
+        self._pruned_at: dict[str, int] = {}
 
     async def reindex(self, index: IndexDef, progress: OnStep | None = None) -> int:
         """Build a generation as the index is declared, and switch to it when it is complete.
@@ -107,30 +110,53 @@ class Reindexer:
         except (ConfigError, DeclarationError):
             return None  # the other indexes are to be shown; using this one shows the problem
 
-    async def maintain(self) -> None:
+    async def maintain(self, index: IndexDef) -> None:
         """Repair outdated documents, and now and then prune chunks that were replaced long ago."""
+        version = await self._vectors.version(index.name)
+        if version is None:
+            return
+        await self._repair(index, version)
         now = self._clock.micros()
-        is_pruning = now - self._pruned_at >= _PRUNE_MICROS
-        for index in self._registry.all_indexes().values():
-            version = await self._vectors.version(index.name)
-            if version is None:
-                continue
-            await self._repair(index, version)
-            if is_pruning:
-                before = now - index.keep_versions // MICROSECOND
-                await self._vectors.prune(index.name, before)
-        if is_pruning:
-            self._pruned_at = now
+        if now - self._pruned_at.get(index.name, 0) >= _PRUNE_MICROS:
+            await self._vectors.prune(index.name, now - index.keep_versions // MICROSECOND)
+            self._pruned_at[index.name] = now
 
     async def _repair(self, index: IndexDef, version: IndexVersion) -> None:
-        """Bring outdated documents up to date; log a problem of the embedder once."""
-        try:
-            await self._indexer.repair(index, version)
+        """Bring outdated documents up to date; log a problem of the embedder once.
+
+        After a problem, the next round tries the first of its documents alone. If that is the one
+        which cannot be embedded, the round after it goes on with the others.
+        """
+        after, alone = "", index.name in self._failed
+        documents: list[PlainDocument] = []
+        if alone:
+            after = self._failed.pop(index.name)
+            documents = await self._indexer.outdated(index, version, after, alone=True)
+        if is_whole := not documents:
+            after = ""
+            documents = await self._indexer.outdated(index, version, after, alone=alone)
+        while documents:
+            try:
+                await self._indexer.update(index, version, documents)
+            except BackendError:
+                raise
+            except HeadwaterError as error:
+                self._failed[index.name] = after
+                if len(documents) == 1:
+                    self._fail(index, documents[0].id, self._texts.message(error))
+                return
+            after = documents[-1].id
+            documents = await self._indexer.outdated(index, version, after)
+        if is_whole:
             self._problems.pop(index.name, None)
-        except BackendError:
-            raise
-        except HeadwaterError as error:
-            problem = self._texts.message(error)
-            if self._problems.get(index.name) != problem:
-                self._problems[index.name] = problem
-                log.error("could not repair an index; retrying", index=index.name, error=problem)
+
+    def _fail(self, index: IndexDef, document: str, problem: str) -> None:
+        self._failed[index.name] = document
+        if self._problems.get(index.name) != (document, problem):
+            self._problems[index.name] = (document, problem)
+            log.error(
+                "could not repair an index; retrying",
+                index=index.name,
+                document=document,
+                error=problem,
+            )

@@ -149,6 +149,14 @@ class IndexSettings(SettingsGroup, frozen=True):
 
     max_document_bytes: Annotated[Count, "maximum size of the text of a document"] = 10_485_760
     max_metadata_bytes: Annotated[Count, "maximum size of the metadata of a document"] = 65_536
+    max_request_chunks: Annotated[
+        Count, "maximum number of chunks of the documents that one request sends"
+    ] = 5_000
+    background_chunks: Annotated[
+        Count,
+        "new chunks of a document from which on a request leaves it to the workers, who embed it "
+        "in the background",
+    ] = 64
 
 
 class OfflineSettings(SettingsGroup, frozen=True):

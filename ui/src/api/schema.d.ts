@@ -1013,7 +1013,9 @@ export interface paths {
         get: operations["read_document"];
         /**
          * Index a document, in place of its earlier version; the next search finds it.
-         * @description Only chunks that are new are embedded.
+         * @description Only chunks that are new are embedded. A server leaves a document with more than
+         *     `indexes.background_chunks` of them to the workers: until its status is `ready`, searches
+         *     find its earlier version.
          */
         put: operations["index_document"];
         post?: never;
@@ -2340,6 +2342,8 @@ export interface components {
             index: string;
             indexed_at: string;
             metadata: Record<string, never>;
+            /** @enum {unknown} */
+            status: "indexing" | "ready";
             text: string;
             version: number;
         };
@@ -2918,7 +2922,7 @@ export interface components {
         };
         /**
          * IndexedDocument
-         * @description The current version of a document.
+         * @description The current version of a document, and whether searches find it already.
          */
         IndexedDocument: {
             /**
@@ -2930,6 +2934,8 @@ export interface components {
             index: string;
             indexed_at: string;
             metadata: Record<string, never>;
+            /** @enum {unknown} */
+            status: "indexing" | "ready";
             version: number;
         };
         /**
@@ -5731,6 +5737,15 @@ export interface operations {
         responses: {
             /** @description Success */
             200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IndexedDocument"];
+                };
+            };
+            /** @description Accepted; the work goes on */
+            202: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sized
+from collections.abc import Container, Sized
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -14,6 +14,7 @@ from prometheus_client import Gauge
 
 from headwater.core.clock import Clock
 from headwater.core.logging import Outage, log
+from headwater.core.partitioning import partition_of
 from headwater.engine.auditing import audited
 from headwater.engine.engine import Engine
 from headwater.errors import BackendError
@@ -180,15 +181,27 @@ def _age(oldest_at: datetime | None, clock: Clock) -> float:
     return 0.0 if oldest_at is None else max(0.0, (clock.now() - oldest_at).total_seconds())
 
 
-async def maintain(engine: Engine) -> None:
-    """Maintain history and indexes, also while one of them cannot be, until cancelled."""
-    history, indexes = Outage("history"), Outage("indexes")
+async def maintain_history(engine: Engine) -> None:
+    """Maintain history until cancelled, also while it cannot be."""
+    outage = Outage("history")
     while True:
         await asyncio.sleep(_MAINTENANCE_SECONDS)
-        with history.reporting("error", "history maintenance failed; retrying", "worker"):
+        with outage.reporting("error", "history maintenance failed; retrying", "worker"):
             await engine.backends.offline.maintain()
-        with indexes.reporting("error", "index maintenance failed; retrying", "worker"):
-            await engine.reindexer.maintain()
+
+
+async def maintain_indexes(engine: Engine, held: Container[int]) -> None:
+    """Maintain indexes until cancelled, also while they cannot be.
+
+    An index is for the worker that holds its partition, so that only one embeds a document.
+    """
+    outage, partitions = Outage("indexes"), engine.backends.bus.partitions
+    while True:
+        await asyncio.sleep(_MAINTENANCE_SECONDS)
+        with outage.reporting("error", "index maintenance failed; retrying", "worker"):
+            for index in engine.registry.all_indexes().values():
+                if partition_of(index.name, partitions) in held:
+                    await engine.reindexer.maintain(index)
 
 
 async def prune_nightly(engine: Engine) -> None:

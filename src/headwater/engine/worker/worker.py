@@ -26,7 +26,8 @@ from headwater.engine.worker.joining import Joiner
 from headwater.engine.worker.lanes import Lane, QuarantineScheduler, run_quarantined
 from headwater.engine.worker.periodic_work import (
     Scheduler,
-    maintain,
+    maintain_history,
+    maintain_indexes,
     prune_nightly,
     update_gauges,
 )
@@ -142,7 +143,8 @@ class Worker:
                 helpers = (
                     self._hold_partitions(engine, versions),
                     self._listen(engine),
-                    maintain(engine),
+                    maintain_history(engine),
+                    maintain_indexes(engine, lanes),
                     prune_nightly(engine),
                     update_gauges(backends, clock, lanes, self._outage),
                     scheduler.run(self._stopping),

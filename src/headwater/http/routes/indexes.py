@@ -90,6 +90,9 @@ class Indexes:
         checked = [
             checked_document(each.id, each.text, each.metadata, limits) for each in body.documents
         ]
+        runtime = runtime_of(self._store)
+        definition = runtime.registry.index(index)
+        await (await runtime.open()).indexer.check_request(definition, checked)
         documents = [Document(each.id, each.text, each.metadata) for each in checked]
         load = self._store.indexes.load
         return await ProgressResponse(

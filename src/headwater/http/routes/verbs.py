@@ -45,6 +45,8 @@ def _route(verb: Verb, handler: Callable[..., Awaitable[Any]]) -> Route:
         applies_limits=verb.applies_limits,
         raises=(*verb.raises, TooManyCallsError, *((SlowCallError,) if verb.is_cut_off else ())),
         max_bytes=verb.max_bytes,
+        is_pending=verb.reply and verb.reply.is_pending,
+        ends_with_client=verb.ends_with_client,
         signature=RouteSignature(
             tuple(Parameter(name, verb.fields[name].kind, required=True)
                   for name in verb.path_names),

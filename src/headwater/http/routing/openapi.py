@@ -19,7 +19,7 @@ from headwater.access import errors as access_errors
 from headwater.http.routing import request_errors
 from headwater.http.routing.problems import RULES
 from headwater.http.routing.request_parsing import Upload, UploadedFile
-from headwater.http.routing.responses import NO_CONTENT, NOT_MODIFIED
+from headwater.http.routing.responses import ACCEPTED, NO_CONTENT, NOT_MODIFIED
 from headwater.http.routing.route import Parameter, Route, RouteSignature, signature_of
 from headwater.model import callers
 from headwater.model.history import CSV, PARQUET
@@ -396,6 +396,8 @@ def _responses(route: Route, signature: RouteSignature, schemas: _Schemas) -> di
             for target, parameters in links.items()
         }
     responses = {str(route.status): success}
+    if route.is_pending is not None:
+        responses[str(ACCEPTED)] = success | {"description": "Accepted; the work goes on"}
     if route.has_etag:
         responses[str(NOT_MODIFIED)] = {"description": "Not modified", "headers": headers}
     responses |= problem_responses(route, _REQUEST_ID)

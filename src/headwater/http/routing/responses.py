@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from starlette.responses import Response
 from starlette.types import Scope
 
+ACCEPTED = 202
 NO_CONTENT = 204
 NOT_MODIFIED = 304
 SMALLEST_COMPRESSED = 1024

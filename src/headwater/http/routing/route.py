@@ -27,7 +27,7 @@ from headwater.http.routing.request_parsing import (
     receive_file,
     unquote_segment,
 )
-from headwater.http.routing.responses import NO_CONTENT, ApiResponse
+from headwater.http.routing.responses import ACCEPTED, NO_CONTENT, ApiResponse
 from headwater.model.callers import AccessScope
 from headwater.settings.groups import HttpSettings
 from headwater.store.verbs.verb import BodyLimit, filter_fields
@@ -107,6 +107,10 @@ class Route(msgspec.Struct, frozen=True):
     """The source of each argument, if not the signature of the function."""
     max_bytes: BodyLimit = "max_body_bytes"
     """The setting with the largest size of the body."""
+    is_pending: Callable[[Any], bool] | None = None
+    """Returns whether the work of a result goes on, which makes its status 202."""
+    ends_with_client: bool = False
+    """Whether the function is cancelled if the client disconnects, as functions that read are."""
     has_etag: bool = False
     """For OpenAPI: whether the response has an ETag, and is 304 if the client has it."""
 
@@ -178,8 +182,10 @@ class Endpoint:
         self.scope = route.scope
         self.applies_limits = route.applies_limits
         self._function = route.function
-        self._disconnects = disconnects if route.scope in _READING else None
+        is_watched = route.scope in _READING or route.ends_with_client
+        self._disconnects = disconnects if is_watched else None
         self._status = route.status
+        self._is_pending = route.is_pending
         self._accepts = route.accepts
         self._is_file = signature.body is UploadedFile
         self._max_body: int = getattr(settings, route.max_bytes)
@@ -212,7 +218,8 @@ class Endpoint:
             response: Response = result
             return response
         body = b"" if self._status == NO_CONTENT else _encode(result)
-        return ApiResponse(body, self._status)
+        is_pending = self._is_pending is not None and self._is_pending(result)
+        return ApiResponse(body, ACCEPTED if is_pending else self._status)
 
     async def _with_file(
         self, scope: Scope, receive: Receive, arguments: dict[str, Any]

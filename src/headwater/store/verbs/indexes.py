@@ -18,6 +18,7 @@ from headwater.errors import (
     EmbeddingError,
     IndexMismatchError,
     RerankFailedError,
+    TooManyChunksError,
     UnknownDocumentError,
     UnknownNameError,
 )
@@ -76,6 +77,10 @@ async def _indexed(
     return await _stored(verbs, IndexedDocument, index, document_id)
 
 
+def _is_pending(document: IndexedDocument) -> bool:
+    return document.status == "indexing"
+
+
 async def _text(verbs: IndexVerbs, index: str, document_id: str) -> DocumentText:
     return await _stored(verbs, DocumentText, index, document_id)
 
@@ -115,9 +120,11 @@ class SearchVerbs(Verbs):
         operation="index_document",
         changes="index",
         is_logged=False,
-        reply=Reply(IndexedDocument, _indexed, lambda _: None),
-        raises=_EMBEDDING,
+        reply=Reply(IndexedDocument, _indexed, lambda _: None, is_pending=_is_pending),
+        raises=(*_EMBEDDING, TooManyChunksError),
         applies_limits=True,
+        ends_with_client=True,
+        local=("wait",),
     )
     async def index(
         self,
@@ -125,10 +132,17 @@ class SearchVerbs(Verbs):
         document_id: AnyDocument,
         text: Text,
         metadata: Annotated[Mapping[str, Any], Sent(Metadata, dict)] | None = {},
+        *,
+        wait: bool = True,
     ) -> None:
         """Index a document, in place of its earlier version; the next search finds it.
 
-        Only chunks that are new are embedded.
+        Only chunks that are new are embedded. A server leaves a document with more than
+        `indexes.background_chunks` of them to the workers: until its status is `ready`, searches
+        find its earlier version.
+
+        Args:
+            wait: False to leave a large document to the workers, as a server does; not for clients.
 
         >>> await store.index("docs", "parcels", "Parcels arrive within 3 days.", {"lang": "en"})
         >>> [chunk.document for chunk in await store.search("docs", "When do parcels arrive?")]
@@ -138,7 +152,8 @@ class SearchVerbs(Verbs):
         values do, and the handler itself does not find it yet.
         """
         definition = self._runtime.registry.index(index)
-        await (await self._engine()).indexer.index(definition, document_id, text, metadata)
+        indexer = (await self._engine()).indexer
+        await indexer.index(definition, document_id, text, metadata, wait=wait)
 
     @verb(
         "DELETE",

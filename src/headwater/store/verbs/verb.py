@@ -74,6 +74,8 @@ class Reply(NamedTuple):
     """Returns the result of an answer that a client got."""
     absent: type[HeadwaterError] | None = None
     """The error that stands for the result None."""
+    is_pending: Callable[[Any], bool] | None = None
+    """Returns whether the work of an answer goes on, which makes its status 202."""
 
 
 class Field(NamedTuple):
@@ -163,6 +165,8 @@ class Verb:
     A long one ends with its connection, and a change goes on to its end, so that no half of it
     stays.
     """
+    ends_with_client: bool = False
+    """Whether a change ends when its client disconnects: all of it is one write, at its end."""
     at_once: int = 256
     """How many requests one process runs at the same time."""
     local: tuple[str, ...] = ()

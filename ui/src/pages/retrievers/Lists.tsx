@@ -71,6 +71,6 @@ export function IndexState({ index }: { index: Index }) {
   if (index.version === null) return <StateWord state="unknown">empty</StateWord>;
   if (index.building !== null) return <StateWord state="ageing">building</StateWord>;
   if (differences(index).length > 0) return <StateWord state="ageing">outdated</StateWord>;
-  if (index.outdated > 0) return <StateWord state="ageing">repairing</StateWord>;
+  if (index.outdated > 0) return <StateWord state="ageing">indexing</StateWord>;
   return <StateWord state="fresh">current</StateWord>;
 }
