@@ -34,6 +34,7 @@ def visited(folder: Path, run: Run) -> Path:
 def test_a_backfill_is_shown_compared_and_served(run: Run) -> None:
     ran = run("backfill", "strict", "--processes", "1")
     assert "Replaying events: 0 of 2" in ran.err
+    assert "{" not in ran.err  # no log records between the lines of the progress
     replayed, failed, *table, ready = ran.out.splitlines()
     assert replayed == "Replayed 2 events of strict: 1 value."
     assert failed == "1 event failed:"

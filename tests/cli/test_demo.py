@@ -20,6 +20,7 @@ from headwater.cli.demo.shop.opening import Filling, send, write_shop
 from headwater.cli.demo.shop.week import Event, Question, plan
 from headwater.cli.demo.tour import DemoError, DemoServer, Tour
 from headwater.declarations.runtime import runtime_of
+from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.store.loader import load_store
 from tests.cli.conftest import Start, wait_until
 
@@ -62,9 +63,11 @@ def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
         "│ A refund is paid within two days, to the card that was charged.",
         "recorded with index version 1.",
         f"  source {sys.prefix}/bin/activate\n  headwater demo --keep",
+        "  headwater init shop ",
     ):
         assert line in shown.stdout
     assert "\x1b" not in shown.stdout
+    assert "docs/" not in shown.stdout  # the wheel has no docs
     assert list(temp.iterdir()) == []
 
 
@@ -197,6 +200,7 @@ def test_without_the_local_model_the_demo_says_that_search_is_lexical(
         tour.changed_document(question)
     searched, changed = ("\n".join(step["lines"]) for step in tour.steps)
     assert "so this search is lexical" in searched
+    assert f"\n   {INSTALL_LOCAL_MODEL}\n" in searched
     assert "→ refunds, score" in searched
     assert "no word in common" not in searched
     assert "within two days" in changed

@@ -108,7 +108,10 @@ def test_every_alert_has_a_paragraph_in_the_how_to_with_its_threshold(
 
 def test_the_commands_print_what_prometheus_and_grafana_load() -> None:
     printed = CliRunner().invoke(app, ["metrics", "alerts"])
-    assert yaml.safe_load(printed.stdout) == RULES
+    assert "docs/" not in printed.stdout
+    assert [rule["alert"] for rule in yaml.safe_load(printed.stdout)["groups"][0]["rules"]] == [
+        rule["alert"] for rule in RULES["groups"][0]["rules"]
+    ]
     printed = CliRunner().invoke(app, ["metrics", "alerts", "--docs-url", "https://docs.example/"])
     rule = yaml.safe_load(printed.stdout)["groups"][0]["rules"][0]
     address = f"https://docs.example/how-to/alerts.md#{rule['alert'].lower()}"

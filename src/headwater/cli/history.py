@@ -35,6 +35,7 @@ from headwater.cli.output import (
     second_text,
     span_text,
 )
+from headwater.core.logging import log
 from headwater.errors import InvalidInputError
 from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.runners import ProcessRunner
@@ -280,6 +281,9 @@ def run(
             "runner": ProcessRunner(count),
             "files": 1 << (4 * count - 1).bit_length(),
         }
+        if store.settings.log.level == "info":
+            # The worker of this command would log each event between the lines of the progress.
+            log.configure("warning", store.settings.log.format)
     elif processes is not None:
         raise typer.BadParameter(
             f"--processes is for a local store; {store.url} replays the events itself"

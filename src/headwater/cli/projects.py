@@ -154,16 +154,18 @@ def dashboard(call: CommandCall) -> None:
 
 
 @metrics.command(has_json=False)
-def alerts(call: CommandCall, *, docs_url: str = "docs") -> None:
+def alerts(call: CommandCall, *, docs_url: str | None = None) -> None:
     """Print the Prometheus alert rules as YAML, for `rule_files`.
 
     Args:
-        docs_url URL: Address of the folder docs, for the links of the alerts.
+        docs_url URL: Address where you publish the docs, for the links of the alerts. Default: no
+            links.
     """
     rules = yaml.safe_load(MONITORING.joinpath("alerts.yml").read_text())
     for rule in rules["groups"][0]["rules"]:
-        path = rule["annotations"]["runbook_url"].removeprefix("docs")
-        rule["annotations"]["runbook_url"] = docs_url.rstrip("/") + path
+        path = rule["annotations"].pop("runbook_url").removeprefix("docs")
+        if docs_url is not None:
+            rule["annotations"]["runbook_url"] = docs_url.rstrip("/") + path
     typer.echo(yaml.safe_dump(rules, sort_keys=False, width=1_000), nl=False)
 
 

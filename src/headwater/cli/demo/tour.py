@@ -19,6 +19,7 @@ from rich.text import Text
 
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.errors import HeadwaterError
+from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.settings.loading import environment_without_settings
 
 _TIMEOUT_SECONDS = 60.0
@@ -188,6 +189,7 @@ class Tour:
         question: str = TEXTS["lexical_question" if is_lexical else "question"]
         if is_lexical:
             self._print(textwrap.indent(textwrap.fill(TEXTS["lexical"], _WIDTH), "   "))
+            self._print(f"   {INSTALL_LOCAL_MODEL}")
         body = _json({"query": question, "top_k": 1})
         answer = self._server.request("POST", "/v1/search/help", body)
         (chunk,) = answer["chunks"]
