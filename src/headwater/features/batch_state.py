@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,6 +31,18 @@ class LoadedEntity:
 
 GetState = Callable[[EntityKey], Awaitable[EntityState]]
 
+
+class FinishedRun(NamedTuple):
+    """A run of a handler whose batch was not committed: what it saw, and what it wrote."""
+
+    seen: Mapping[EntityKey, Cells]
+    changes: Sequence[Change]
+    documents: Sequence[DocumentWrite]
+
+
+FinishedRuns = Mapping[tuple[str, str], FinishedRun]
+"""Runs by the position of their event and the series of their feature."""
+
 StagedChanges = dict[tuple[LoadedEntity, str], Change]
 """The writes of one handler: the last change of each entity's series."""
 
@@ -46,11 +60,17 @@ class BatchState:
         states: Mapping[EntityKey, EntityState] = MappingProxyType({}),
         get_state: GetState = _no_values,
         ledger: Ledger | None = None,
+        finished: FinishedRuns = MappingProxyType({}),
     ) -> None:
         self._get_state = get_state
         self._ledger = Ledger() if ledger is None else ledger
         self.partition = partition
         self.entities = {key: LoadedEntity(state) for key, state in states.items()}
+        self.finished = finished
+        """Runs of these events that count again, if what they saw is unchanged."""
+        self.runs: list[tuple[HandlerTransaction, FeatureDef]] | None = None
+        """The runs that count, in the order of their ends, if the batch may have to run again."""
+        self._queues: dict[LoadedEntity | None, asyncio.Lock] = {}
         self.changes: list[Change] = []
         self.documents: list[DocumentWrite] = []
         self.dropped: dict[Tombstone, int] = {}
@@ -65,6 +85,32 @@ class BatchState:
         state = await self._get_state(key)
         if key not in self.entities:
             self.entities[key] = LoadedEntity(state)
+
+    def queue(self, lost: HandlerTransaction) -> asyncio.Lock:
+        """Return the lock in whose order runs that have lost the same entity to others repeat."""
+        return self._queues.setdefault(lost.lost, asyncio.Lock())
+
+    async def repeat(self, delivery: Delivery, series: str) -> StagedChanges | None:
+        """Let a finished run count again; return its changes, or None if it has to run."""
+        run = self.finished.get((delivery.position, series))
+        if run is None:
+            return None
+        for key in run.seen.keys() - self.entities.keys():
+            await self.load(key)
+        if any(self.entities[key].cells != cells for key, cells in run.seen.items()):
+            return None
+        staged = {(self.entities[change.key], change.feature): change for change in run.changes}
+        self.apply(staged, delivery)
+        self.documents += run.documents
+        return staged
+
+    def finished_runs(self) -> FinishedRuns:
+        """Return the runs of this batch, and earlier ones that it has not replaced."""
+        keys = {entity: key for key, entity in self.entities.items()}
+        return {
+            **self.finished,
+            **dict(run.finished(feature, keys) for run, feature in self.runs or ()),
+        }
 
     def apply(self, staged: StagedChanges, delivery: Delivery) -> None:
         """Apply the writes of a handler that has succeeded, except to erased entities."""
@@ -230,18 +276,37 @@ class HandlerTransaction:
     def close(self) -> StagedChanges | None:
         """End the run; return its changes, or None if another run wrote to the same entity."""
         self._is_open = False
+        return self._staged if self.lost is None else None
+
+    @property
+    def lost(self) -> LoadedEntity | None:
+        """An entity that this run wrote to, and another one since it was first seen; or None."""
         seen = self._seen
         for entity, _ in self._staged:
             if entity.cells is not seen[entity]:
-                return None
-        return self._staged
+                return entity
+        return None
 
     def apply(self, staged: StagedChanges, feature: FeatureDef) -> None:
         """Let the writes of this run of a feature's handler, which has succeeded, count."""
         self._state.apply(staged, self._delivery)
         if self._documents is not None:
-            is_ordered = feature.order == "event_time"
-            self._state.documents += [
-                replace(write, as_of=self._moment, is_ordered=is_ordered)
-                for write in self._documents.values()
-            ]
+            self._state.documents += self._dated_documents(feature)
+        if self._state.runs is not None:
+            self._state.runs.append((self, feature))
+
+    def _dated_documents(self, feature: FeatureDef) -> list[DocumentWrite]:
+        is_ordered = feature.order == "event_time"
+        return [
+            replace(write, as_of=self._moment, is_ordered=is_ordered)
+            for write in (self._documents or {}).values()
+        ]
+
+    def finished(
+        self, feature: FeatureDef, keys: Mapping[LoadedEntity, EntityKey]
+    ) -> tuple[tuple[str, str], FinishedRun]:
+        """Return the run of a feature's handler, to count again in another batch."""
+        seen = {keys[entity]: cells for entity, cells in self._seen.items()}
+        changes = list(self._staged.values())
+        run = FinishedRun(seen, changes, self._dated_documents(feature))
+        return (self._delivery.position, feature.series), run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -151,23 +152,37 @@ class EventHandlers:
         """
         # In the handler of another version than the one served, the name means its own values.
         variant = None if self._registry.features.get(feature.name) is feature else feature
+        if state.finished:
+            repeated = await state.repeat(delivery, feature.series)
+            if repeated is not None:
+                return repeated
         event = delivery.event
-        while True:
-            transaction = state.begin(delivery, moment, self._clock.micros())
-            scope = CallScope(transaction, variant=variant)
-            try:
-                # Handlers may change the payload, also of a run that fails.
-                own = with_own_payload(event)
-                value = await self._calls.call(slot, scope, feature, event.entity_id, own)
-                if feature.codec.kind != "none":
-                    transaction.stage(feature, event.entity_id, value)
-            except HeadwaterError as error:
-                return _handler_error(feature, error)
-            finally:
-                changes = transaction.close()
-            if changes is not None:
-                transaction.apply(changes, feature)
-                return changes
+        turn: asyncio.Lock | None = None
+        try:
+            while True:
+                transaction = state.begin(delivery, moment, self._clock.micros())
+                scope = CallScope(transaction, variant=variant)
+                try:
+                    # Handlers may change the payload, also of a run that fails.
+                    own = with_own_payload(event)
+                    value = await self._calls.call(slot, scope, feature, event.entity_id, own)
+                    if feature.codec.kind != "none":
+                        transaction.stage(feature, event.entity_id, value)
+                except HeadwaterError as error:
+                    return _handler_error(feature, error)
+                finally:
+                    changes = transaction.close()
+                if changes is not None:
+                    transaction.apply(changes, feature)
+                    return changes
+                if turn is None:
+                    # Or each of many would run again whenever one of the others has ended.
+                    queue = state.queue(transaction)
+                    await queue.acquire()
+                    turn = queue
+        finally:
+            if turn is not None:
+                turn.release()
 
 
 def _handler_error(feature: FeatureDef, error: HeadwaterError) -> Exception:

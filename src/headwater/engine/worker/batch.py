@@ -9,7 +9,7 @@ from headwater.backends.observed import count_erased
 from headwater.core.concurrency import run_concurrently
 from headwater.declarations.run_set import RunSet
 from headwater.engine.engine import Engine
-from headwater.features.batch_state import BatchState
+from headwater.features.batch_state import BatchState, FinishedRuns
 from headwater.features.event_handlers import dead_letters
 from headwater.features.schedule import REFRESH, due_of
 from headwater.model.dead_letters import DeadLetter
@@ -20,9 +20,56 @@ NO_FEATURE = "(none)"
 """The feature of a dead letter whose log entry is not a valid event."""
 
 
-async def run_batch(engine: Engine, run_set: RunSet, batch: Batch) -> Outcome:
-    """Run the features that a batch's events trigger; nothing is durable yet."""
+class RepeatableRuns:
+    """Finished runs of a lane's handlers that were not committed, because of a conflict.
+
+    They are noted from the first batch on that had a conflict, or used more than the entities of
+    its own events: most lanes have none, and to keep the runs of a batch takes time.
+    """
+
+    def __init__(self) -> None:
+        self._runs: FinishedRuns = {}
+        self._checked = 0
+        self._are_noted = False
+        self._last: BatchState | None = None
+
+    def begin(self, state: BatchState, checked: int) -> None:
+        """Let a new batch repeat them, unless an entity was erased since they ran."""
+        self._last = state
+        if self._are_noted:
+            if checked != self._checked:
+                self._runs, self._checked = {}, checked
+            state.finished, state.runs = self._runs, []
+
+    def keep(self) -> None:
+        """Keep the runs of the last batch, which has to run again."""
+        if self._last is not None:
+            self._runs = self._last.finished_runs()
+            self._last.runs = None  # they refer to each other
+            self._last = None
+            self._are_noted = True
+
+    def drop(self, batch: Batch) -> None:
+        """Forget the runs of a batch that was committed."""
+        if self._last is not None:
+            self._are_noted = self._are_noted or len(self._last.entities) > len(batch.states)
+            self._last.runs = None
+            self._last = None
+        if self._runs:
+            done = {delivery.position for delivery in batch.deliveries}
+            self._runs = {key: run for key, run in self._runs.items() if key[0] not in done}
+
+
+async def run_batch(
+    engine: Engine, run_set: RunSet, batch: Batch, runs: RepeatableRuns | None = None
+) -> Outcome:
+    """Run the features that a batch's events trigger; nothing is durable yet.
+
+    Repeat those of ``runs`` whose entities are unchanged without calling their functions.
+    """
     running = _Running(engine, run_set, batch)
+    if runs is not None:
+        runs.begin(running.state, running.checked)
     chains: dict[str, list[Delivery]] = {}
     for delivery in batch.deliveries:
         chains.setdefault(delivery.event.entity_id, []).append(delivery)
@@ -40,8 +87,8 @@ class _Running:
         self._batch = batch
         # The revision first: what is learned later makes the commit conflict.
         self._ledger = engine.backends.erasures.ledger
-        self._checked = self._ledger.revision
-        self._state = BatchState(
+        self.checked = self._ledger.revision
+        self.state = BatchState(
             batch.lease.partition, batch.states, engine.backends.online.get_state, self._ledger
         )
         self._results: dict[str, Handled] = {}
@@ -53,7 +100,7 @@ class _Running:
 
     async def run(self, chains: Iterator[list[Delivery]]) -> None:
         """Handle chains of events until none is left."""
-        handlers, state, results = self._engine.handlers, self._state, self._results
+        handlers, state, results = self._engine.handlers, self.state, self._results
         with self._engine.feature_calls.deadline.slot() as slot:
             for delivery in chain.from_iterable(chains):
                 if delivery.event.event_type.startswith(INTERNAL):
@@ -79,7 +126,7 @@ class _Running:
 
     def _is_erased(self, delivery: Delivery) -> bool:
         """Return whether an event has no effect any more, and count it then."""
-        if not self._checked:
+        if not self.checked:
             return False
         tombstone = voiding(self._engine, delivery)
         if tombstone is not None:
@@ -97,7 +144,7 @@ class _Running:
         if delivery.position in self._superseded:
             return _skipped(delivery)
         lease = self._batch.lease
-        refreshed = await self._engine.refresh.handle(self._state, delivery, lease)
+        refreshed = await self._engine.refresh.handle(self.state, delivery, lease)
         if refreshed.follow_up:
             self._follow_ups.append(refreshed.follow_up)
         return refreshed.handled
@@ -109,17 +156,17 @@ class _Running:
     def outcome(self) -> Outcome:
         """Return the outcome, in the order of the batch's events."""
         count_erased("event", self._dropped)
-        count_erased("value", self._state.dropped)
+        count_erased("value", self.state.dropped)
         return Outcome(
             batch=self._batch,
-            versions=self._state.versions(),
-            states=self._state.written(),
-            changes=self._state.changes,
+            versions=self.state.versions(),
+            states=self.state.written(),
+            changes=self.state.changes,
             handled=[self._results[delivery.position] for delivery in self._batch.deliveries],
             dead=self._dead,
             follow_ups=self._follow_ups,
-            documents=self._state.documents,
-            checked=self._checked,
+            documents=self.state.documents,
+            checked=self.checked,
         )
 
 

@@ -8,7 +8,8 @@ import time
 from headwater.core.logging import log
 from headwater.declarations.run_set import RunSet
 from headwater.engine.engine import Engine
-from headwater.engine.worker.batch import give_up, run_batch, voiding
+from headwater.engine.worker.batch import RepeatableRuns, give_up, run_batch, voiding
+from headwater.model.values import EntityKey
 from headwater.ports import Batch, Lease, Outcome
 
 _TURN_SECONDS = 0.5
@@ -33,7 +34,14 @@ class Lane:
         self.counted_position = ""
         """The quarantined event whose attempt was counted last."""
         self.attempts = 0
-        self.conflicts = 0
+        self.batch_size = batch_size
+        self.runs = RepeatableRuns()
+        self.contends: dict[EntityKey, float] = {}
+        """Until when it counts as a writer of entities that others write to; see `contention`."""
+        self.contending_share = 0.0
+        """The share of its last batch's events that wrote to them."""
+        self.has_conflicted = False
+        """Whether its last batch has to run again because of a conflict."""
 
 
 class QuarantineScheduler:

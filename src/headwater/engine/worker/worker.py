@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -14,6 +15,7 @@ from hashlib import sha256
 from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.core.logging import Outage, log
 from headwater.declarations.features import FeatureDef
@@ -21,6 +23,7 @@ from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.engine import Engine
 from headwater.engine.worker.batch import run_batch
+from headwater.engine.worker.contention import Contention
 from headwater.engine.worker.held_partitions import HeldPartitions
 from headwater.engine.worker.joining import Joiner
 from headwater.engine.worker.lanes import Lane, QuarantineScheduler, run_quarantined
@@ -56,7 +59,6 @@ Touches = Mapping[str, frozenset[str]]
 _MAX_HEARTBEAT_SECONDS = 0.5
 _BACKEND_PAUSE = 1.0
 _JOIN_PAUSE = 0.1
-_CONFLICTS_BETWEEN_WARNINGS = 10
 _KEY = "declared-queries"
 _KEPT = timedelta(days=3650)
 # White space, or a text in which it counts: a literal, a quoted name, a comment.
@@ -89,6 +91,7 @@ class Worker:
         self._runtime = runtime_of(store)
         self._held = HeldPartitions()
         self._quarantine = QuarantineScheduler()
+        self._contention = Contention()
         self._draining = False
         self._stopping = asyncio.Event()
         self._outage = Outage("events")
@@ -247,7 +250,11 @@ class Worker:
                 lane = self._held.lanes.get(batch.lease.partition)
                 if lane is None or lane.lease != batch.lease:
                     continue  # lost while its events were being read; the next owner runs them
-                if lane.is_joined and not self._held.is_changing_versions:
+                if (
+                    lane.is_joined
+                    and not self._held.is_changing_versions
+                    and (lane.quarantined or self._contention.takes_turn(lane))
+                ):
                     lane.task = group.create_task(self._run(engine, versions.run_set, lane, batch))
             if drained:
                 self.stop()
@@ -276,15 +283,17 @@ class Worker:
             if quarantined is not None:
                 return quarantined
         # A partition assigned to another worker gets no further batch and is released soon.
-        idle = [
-            lane.lease
+        held = [
+            lane
             for partition, lane in self._held.lanes.items()
-            if not (lane.task or lane.quarantined)
-            and lane.is_joined
-            and partition in self._held.assigned
+            if lane.is_joined and not lane.quarantined and partition in self._held.assigned
         ]
+        self._contention.retain(held)
+        idle = [lane for lane in held if not lane.task and self._contention.may_read(lane)]
         size = engine.settings.worker.batch_size
-        batches = await engine.backends.bus.read(idle, size, touches)
+        batches = await engine.backends.bus.read([lane.lease for lane in idle], size, touches)
+        if sum(len(batch.deliveries) for batch in batches) < size:
+            self._contention.skip(idle, batches)
         if batches or at_work:
             return batches
         return await self._next_quarantined(engine, touches, []) or []
@@ -314,19 +323,27 @@ class Worker:
 
     async def _run(self, engine: Engine, run_set: RunSet, lane: Lane, batch: Batch) -> None:
         """Run one batch and commit it; a batch that was not committed is read again."""
-        is_quarantined = lane.quarantined > 0
+        is_quarantined, began = lane.quarantined > 0, time.monotonic()
+        size = self._contention.size(lane)
+        if len(batch.deliveries) > size:
+            batch = replace(batch, deliveries=batch.deliveries[:size])
         try:
             if is_quarantined:
                 outcome = await run_quarantined(engine, run_set, lane, batch)
-                await engine.backends.bus.commit(outcome)
-                lane.quarantined -= 1
             else:
-                await engine.backends.bus.commit(await run_batch(engine, run_set, batch))
-            lane.conflicts = 0
-        except VersionConflictError as error:
-            lane.conflicts += 1
-            if lane.conflicts % _CONFLICTS_BETWEEN_WARNINGS == 0:
-                log.warning("batch keeps conflicting with other writes", reason=str(error))
+                outcome = await run_batch(engine, run_set, batch, lane.runs)
+            try:
+                await engine.backends.bus.commit(outcome)
+            except VersionConflictError as error:
+                lane.runs.keep()
+                self._contention.conflicted(lane, outcome, error.changed)
+                return
+            lane.runs.drop(batch)
+            lane.quarantined -= is_quarantined
+            pause = self._contention.committed(lane, outcome, time.monotonic() - began)
+            if pause:
+                await asyncio.sleep(pause)
+            self._contention.end_turn(lane)
         except LeaseLostError as error:
             self._held.lose(error)
         except BackendError as error:

@@ -1,0 +1,155 @@
+"""Contention: lanes whose batches write to the same entities take turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from headwater.core.logging import log
+from headwater.engine.worker.lanes import Lane
+from headwater.model.values import EntityKey
+from headwater.ports import Batch, Outcome
+
+_TURN_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 5.0
+_REMEMBERED_SECONDS = 10.0
+_YIELDS = 3
+_MOST = 0.5
+_LOSSES_UNTIL_SHORTER = 8
+_CONFLICTS_BETWEEN_WARNINGS = 10
+
+
+@dataclass(slots=True)
+class Fight:
+    """An entity over which batches conflicted lately."""
+
+    until: float
+    """When it is forgotten, unless there is another conflict or a lane waits for its turn."""
+    conflicts: int = 0
+
+
+class Contention:
+    """The entities over which batches conflicted lately, and the queue of lanes that write to them.
+
+    Of two batches that write to one entity the first commit counts, and the other batch runs again.
+    So the lane that is ahead would stay ahead, and its rivals would never commit. Therefore a lane
+    that writes to such an entity runs only when no other is before it in the queue, and for about a
+    quarter of a second.
+
+    Other processes have queues of their own. A process that loses to another one makes its batches
+    shorter until it wins, and one that wins pauses after each round of its queue, as long as a turn
+    takes: then the other one is ahead for a round.
+    """
+
+    def __init__(self) -> None:
+        self._fights: dict[EntityKey, Fight] = {}
+        self._queue: list[Lane] = []
+        self._size = 0
+        """The maximum number of events of a turn."""
+        self._turns = 0
+        """How many turns of this round have ended with a commit."""
+        self._losses = 0
+        """How many turns in a row have ended with a conflict, which only others can have caused."""
+        self._yields = 0
+        """After how many more rounds to pause, because another process was seen."""
+
+    def retain(self, held: Collection[Lane]) -> None:
+        """Remove the lanes from the queue that are not held any more."""
+        if self._queue:
+            self._queue = [lane for lane in self._queue if lane in held]
+
+    def may_read(self, lane: Lane) -> bool:
+        """Return whether a lane may read events: it has its turn, or has not asked for one."""
+        return lane not in self._queue or self._is_first(lane)
+
+    def takes_turn(self, lane: Lane) -> bool:
+        """Return whether a lane may run the events that it has read; if not, it is in the queue."""
+        if not lane.contends or not (lane.has_conflicted or self._is_mostly_contending(lane)):
+            return True
+        if lane not in self._queue:
+            self._queue.append(lane)
+        return self._is_first(lane)
+
+    def _is_mostly_contending(self, lane: Lane) -> bool:
+        """Return whether most events would run again after a conflict."""
+        return bool(lane.contends) and lane.contending_share >= _MOST
+
+    def _is_first(self, lane: Lane) -> bool:
+        earlier = self._queue[: self._queue.index(lane)]
+        return all(lane.contends.keys().isdisjoint(other.contends) for other in earlier)
+
+    def skip(self, idle: Iterable[Lane], batches: Sequence[Batch]) -> None:
+        """Remove the lanes from the queue that have no event to run."""
+        if self._queue:
+            partitions = {batch.lease.partition for batch in batches}
+            for lane in idle:
+                if lane.lease.partition not in partitions:
+                    self.end_turn(lane)
+
+    def end_turn(self, lane: Lane) -> None:
+        """Let the next lane in the queue run."""
+        if lane in self._queue:
+            self._queue.remove(lane)
+
+    def size(self, lane: Lane) -> int:
+        """Return the maximum number of events of a lane's next batch."""
+        return self._size if self._is_mostly_contending(lane) else lane.batch_size
+
+    def committed(self, lane: Lane, outcome: Outcome, seconds: float) -> float:
+        """Note a commit, and how long the batch took; return the pause that has to follow."""
+        if not self._fights:
+            return 0.0
+        self._note_writes(lane, outcome)
+        lane.has_conflicted = False
+        if lane not in self._queue:
+            return 0.0
+        events = len(outcome.batch.deliveries)
+        self._size = max(1, min(2 * events, int(events * _TURN_SECONDS / seconds)))
+        if self._losses:
+            self._losses, self._yields = 0, _YIELDS
+        self._turns += 1
+        if not self._yields or self._turns < len(self._queue):
+            return 0.0
+        self._turns = 0
+        self._yields -= 1
+        return min(seconds, _LONGEST_PAUSE_SECONDS)
+
+    def conflicted(self, lane: Lane, outcome: Outcome, changed: Collection[EntityKey]) -> None:
+        """Note a conflict: the next batch of the lane is shorter and waits for its turn."""
+        now, half = time.monotonic(), max(1, len(outcome.batch.deliveries) // 2)
+        if lane in self._queue:
+            self._losses += 1
+            if not self._yields or self._losses % _LOSSES_UNTIL_SHORTER == 0:
+                self._size = half
+        elif not self._fights or half < self._size:
+            self._size = half
+        for key in changed:
+            fight = self._fights.setdefault(key, Fight(now))
+            fight.until = now + _REMEMBERED_SECONDS
+            fight.conflicts += 1
+            if fight.conflicts % _CONFLICTS_BETWEEN_WARNINGS == 0:
+                log.warning(
+                    "batches keep conflicting over an entity",
+                    entity=key[0],
+                    conflicts=fight.conflicts,
+                    partition=lane.lease.partition,
+                )
+        self._note_writes(lane, outcome)
+        lane.has_conflicted = True
+
+    def _note_writes(self, lane: Lane, outcome: Outcome) -> None:
+        """Note which of the entities a lane writes to; forget fights that are over."""
+        now = time.monotonic()
+        for key in self._fights.keys() & outcome.states.keys():
+            lane.contends[key] = now + _REMEMBERED_SECONDS
+            if any(key in other.contends for other in self._queue if other is not lane):
+                self._fights[key].until = now + _REMEMBERED_SECONDS
+        for key in [key for key, fight in self._fights.items() if fight.until <= now]:
+            del self._fights[key]
+        for key in [key for key, until in lane.contends.items() if until <= now]:
+            del lane.contends[key]
+        for key in lane.contends.keys() - self._fights.keys():
+            del lane.contends[key]
+        causes = {change.cause for change in outcome.changes if change.key in lane.contends}
+        lane.contending_share = len(causes) / len(outcome.batch.deliveries)
