@@ -163,9 +163,8 @@ async def test_work_stops_when_its_client_disconnects(
     assert '"status":499' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("route", ["document", "documents"])
 async def test_embedding_stops_when_the_client_of_its_document_disconnects(
-    make_store: MakeStore, serving: Serving, route: str
+    make_store: MakeStore, serving: Serving, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = make_store()
     begun, ended = asyncio.Event(), asyncio.Event()
@@ -180,18 +179,13 @@ async def test_embedding_stops_when_the_client_of_its_document_disconnects(
 
     Index(store, "docs", embedder=embed, dimensions=3)
     async with serving(store, worker=False) as client:
-        text = {"text": "Parcels take two days."}
-        request = asyncio.create_task(
-            client.put("/v1/index/docs/parcels", json=text)
-            if route == "document"
-            else client.post(
-                "/v1/indexes/docs/documents", json={"documents": [{"id": "parcels", **text}]}
-            )
-        )
-        await begun.wait()
+        path, body = "/v1/index/docs/parcels", {"text": "Parcels take two days."}
+        request = asyncio.create_task(client.put(path, json=body))
+        await until(begun.is_set)
         request.cancel()
-        await ended.wait()
-        assert (await client.get("/v1/index/docs/parcels")).status_code == 404
+        await until(ended.is_set)
+        assert (await client.get(path)).status_code == 404
+    assert '"status":499' in capsys.readouterr().err
 
 
 async def test_a_caller_that_stays_gets_the_value_that_another_gave_up(
