@@ -53,7 +53,7 @@ class Session:
         self.connection.interrupt()
 
     async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Run work that uses this session in a thread; interrupt it if the caller is cancelled."""
+        """Run work on the connection in a thread; interrupt it if the caller is cancelled."""
 
         def watched() -> T:
             with interrupted_by(self.interrupt):
