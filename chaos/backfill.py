@@ -227,7 +227,7 @@ class BackfillChaos:
             found = values[account]["seen"]
             if (found.count, found.last) != (count, last):
                 yield f"{account}: {found} is served after {count} events"
-            rows = await offline.rows(series, account, limit=count + 1_000)
+            (rows,) = await offline.rows(series, [account], limit=count + 1_000)
             counts = sorted(msgspec.json.decode(row.value)["count"] for row in rows)
             if counts != list(range(1, count + 1)):
                 lost = set(range(1, count + 1)) - set(counts)

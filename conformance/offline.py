@@ -73,6 +73,25 @@ class OfflineStoreConformance(Suite):
         assert await store.online.get("User", ["u2"]) == [{}]
         assert [await store.value_at(after(second)) for second in (1, 9, 99)] == [1, 9, 99]
 
+    async def test_rows_are_the_values_of_each_entity_the_newest_first_and_at_most_so_many(
+        self, store: Opened
+    ) -> None:
+        for entity_id in ("u1", "u2"):
+            await store.online.put(
+                [change(n, entity_id=entity_id, as_of=after(n)) for n in (2, 1, 3)]
+            )
+        await store.online.put([change(9, as_of=after(9), feature="other")])
+        ids = ["u2", "none", "u1"]
+        all_rows = await store.offline.rows("clicks", ids, limit=9)
+        assert [[row.value for row in rows] for rows in all_rows] == [
+            [b"3", b"2", b"1"],
+            [],
+            [b"3", b"2", b"1"],
+        ]
+        newest = await store.offline.rows("clicks", ids, end=after(3), limit=1)
+        assert [[row.as_of for row in rows] for rows in newest] == [[after(2)], [], [after(2)]]
+        assert await store.offline.rows("clicks", [], limit=9) == []
+
     async def test_as_of_gives_the_last_value_that_was_true_then_never_a_later_one(
         self, store: Opened
     ) -> None:

@@ -348,6 +348,14 @@ class OnlineStoreConformance(Suite):
         assert having == ["u1", "u3"]
         assert await store.online.entity_ids("User", after="", limit=10) == ["u1", "u2", "u3"]
 
+    async def test_the_entities_that_have_a_value_of_each_series_are_counted(
+        self, store: Opened
+    ) -> None:
+        await store.online.put([change(entity_id=f"u{number}") for number in range(30)])
+        await store.online.put([change(entity_id="u1", feature="other")])
+        assert await store.online.count("User", ["other", "clicks", "none"]) == [1, 30, 0]
+        assert await store.online.count("Item", ["clicks"]) == [0]
+
     async def test_drop_removes_the_values_of_a_series_and_returns_their_number(
         self, store: Opened
     ) -> None:

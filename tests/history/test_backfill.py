@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,31 @@ async def test_history_of_the_new_version_begins_with_the_first_event(store: Fea
     assert [each.cause for each in found] == ["b0", "a0"]
 
 
+async def test_versions_are_compared_and_counted_in_one_query_for_all_entities(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.backfills.run("seen")
+    backends = (await runtime_of(store).open()).backends
+    asked: list[str] = []
+
+    def noting(name: str, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        def call(*arguments: Any, **options: Any) -> Awaitable[Any]:
+            asked.append(name)
+            return verb(*arguments, **options)
+
+        return call
+
+    for name in ("rows", "query"):
+        verb = getattr(backends.offline, name)
+        monkeypatch.setattr(backends.offline, name, noting(name, verb))
+    compared = await store.backfills.compare("seen")
+    assert (compared.sampled_entities, compared.history.different) == (USERS, 2 * USERS)
+    assert asked == ["rows", "rows"]  # one for each version
+    counts = [(each.online, each.history) for each in await store.catalog.versions("seen")]
+    assert counts == [(USERS, 2 * USERS)] * 2
+    assert asked == ["rows", "rows", "query"]
+
+
 async def test_a_comparison_shows_equal_and_different_values(store: FeatureStore) -> None:
     with pytest.raises(InvalidInputError, match=r"no backfill .*headwater backfill seen"):
         await store.backfills.compare("seen")
@@ -153,7 +179,7 @@ async def test_a_cancelled_backfill_leaves_nothing_and_can_be_begun_again(
 @pytest.mark.both_environments
 async def test_values_from_before_a_time_are_kept(store: FeatureStore) -> None:
     engine = await runtime_of(store).open()
-    (row,) = await engine.backends.offline.rows("seen", "u0", limit=1)
+    ((row,),) = await engine.backends.offline.rows("seen", ["u0"], limit=1)
     report = await store.backfills.run("seen", since=row.as_of, switch=True)
     assert report.replayed is not None
     assert 0 < report.replayed.events <= USERS

@@ -39,7 +39,7 @@ class InterceptedOnlineStore:
         self.get_with_waiting = around.call("online.get_with_waiting", inner.get_with_waiting)
         self.get_state = around.call("online.get_state", inner.get_state)
         self.put, self.restore, self.entity_ids = inner.put, inner.restore, inner.entity_ids
-        self.drop, self.forget = inner.drop, inner.forget
+        self.count, self.drop, self.forget = inner.count, inner.drop, inner.forget
 
 
 class InterceptedOfflineStore:

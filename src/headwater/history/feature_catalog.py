@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from headwater.core.sql_literals import text
+from headwater.core.sql_literals import texts
 from headwater.declarations.run_set import series_of
 from headwater.declarations.series import declared_entry, unused_series
 from headwater.errors import FeatureInUseError, InvalidInputError, UnknownNameError
@@ -17,8 +17,6 @@ from headwater.model.catalog import (
     Dropped,
     VersionSummary,
 )
-
-_PAGE = 5_000
 
 
 class FeatureCatalog:
@@ -49,6 +47,9 @@ class FeatureCatalog:
     async def versions(self, name: str) -> list[VersionSummary]:
         """Return the versions of a feature, the oldest first."""
         entry = self._entry(self._entered(await self._catalog.follow(), name), name)
+        counts = await self._counts(
+            {version.series: entry.entity_of(version) for version in entry.versions}
+        )
         return [
             VersionSummary(
                 entry.feature,
@@ -57,7 +58,7 @@ class FeatureCatalog:
                 version.type,
                 version.retired_at or version.activated_at or version.created_at,
                 version.series,
-                *await self._count(entry.entity_of(version), version.series),
+                *counts[version.series],
             )
             for version in entry.versions
         ]
@@ -95,8 +96,7 @@ class FeatureCatalog:
         series = {name: entity} if name == unused_series(state, name) else {}
         if entry is not None:
             series = {version.series: entry.entity_of(version) for version in entry.versions}
-        for stored_series, belongs_to in series.items():
-            online, history = await self._count(belongs_to, stored_series)
+        for online, history in (await self._counts(series)).values():
             if online or history:
                 raise InvalidInputError(
                     f"feature {name!r} already has values ({online} online, {history} in "
@@ -119,15 +119,12 @@ class FeatureCatalog:
             if dropped.series not in kept
         }
         await self._check_not_running(name, series)
-        online = history = 0
-        for stored_series, entity in sorted(series.items()):
-            counts = await self._count(entity, stored_series)
-            online, history = online + counts[0], history + counts[1]
-            if not dry_run:
+        counts = (await self._counts(series)).values()
+        if not dry_run:
+            for stored_series, entity in sorted(series.items()):
                 # The values first: if this is interrupted, dropping again removes the rest.
                 await self._backends.online.drop(entity, stored_series)
                 await self._backends.offline.drop(stored_series)
-        if not dry_run:
             now = self._clock.now()
             await self._catalog.change(
                 lambda state: (
@@ -136,6 +133,7 @@ class FeatureCatalog:
                     else state
                 )
             )
+        online, history = (sum(count[place] for count in counts) for place in (0, 1))
         return Dropped(name, [dropped.number for dropped in gone], online, history)
 
     async def _check_not_running(self, name: str, series: Collection[str]) -> None:
@@ -149,16 +147,25 @@ class FeatureCatalog:
             if workers:
                 raise FeatureInUseError(name, sorted(workers))
 
-    async def _count(self, entity: str, series: str) -> tuple[int, int]:
-        """Return how many values are online, and how many in history."""
-        sql = f"SELECT count(*) FROM feature_history WHERE feature = {text(series)}"
-        ((rows,),) = (await self._backends.offline.query(sql, {})).rows
-        count, after = 0, ""
-        while ids := await self._backends.online.entity_ids(
-            entity, after=after, limit=_PAGE, having=series
-        ):
-            count, after = count + len(ids), ids[-1]
-        return count, rows
+    async def _counts(self, series: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+        """Return how many values of each series are online, and how many in history.
+
+        The series are given with the entity that they belong to.
+        """
+        if not series:
+            return {}
+        sql = (
+            "SELECT feature, count(*) FROM feature_history "
+            f"WHERE feature IN ({texts(sorted(series))}) GROUP BY feature"
+        )
+        rows = (await self._backends.offline.query(sql, {})).rows
+        history = {one: int(count) for one, count in rows}
+        online: dict[str, int] = {}
+        for entity in set(series.values()):
+            own = [one for one, belongs_to in series.items() if belongs_to == entity]
+            counts = await self._backends.online.count(entity, own)
+            online |= dict(zip(own, counts, strict=True))
+        return {one: (online[one], history.get(one, 0)) for one in series}
 
     def _entered(self, state: CatalogState, name: str) -> CatalogState:
         """Return the catalog with a feature that may be declared, and not run by a worker yet."""

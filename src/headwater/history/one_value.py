@@ -62,8 +62,8 @@ class ValueHistory:
         declared = self._registry.features.values() if events else ()
         types = {event_type for other in declared for event_type in other.triggers}
         _check_range(feature, start, end, limit, MOST_CAUSES if types else MOST_ROWS)
-        rows = await self._offline.rows(
-            feature.series, text_id, start=start, end=end, limit=limit + 1
+        (rows,) = await self._offline.rows(
+            feature.series, [text_id], start=start, end=end, limit=limit + 1
         )
         shown = [CausedRow(text_id, row) for row in rows[:limit]]
         behind = await events_behind(self._offline, shown, types)

@@ -197,13 +197,16 @@ class OfflineStore(FrameReader, Protocol):
     async def rows(
         self,
         series: str,
-        entity_id: str,
+        entity_ids: Sequence[str],
         *,
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int,
-    ) -> list[HistoryRow]:
-        """Return one entity's values with ``start <= as_of < end``, the newest first."""
+    ) -> list[list[HistoryRow]]:
+        """Return the values of each entity with ``start <= as_of < end``, the newest first.
+
+        They are in the order of the ids, and of each entity at most ``limit``.
+        """
 
     async def export_history(self, file: Path, *, after: int) -> int:
         """Write all rows with a sequence number above ``after`` to a Parquet file; return the last.

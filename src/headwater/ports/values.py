@@ -142,6 +142,9 @@ class OnlineStore(Protocol):
     ) -> list[str]:
         """Return the next ids in sorted order, of one partition or with one feature."""
 
+    async def count(self, entity: str, series: Sequence[str]) -> list[int]:
+        """Return how many entities have a value of each series, in one pass over all of them."""
+
     async def drop(self, entity: str, series: str) -> int:
         """Remove the values of a series from all entities; return their number.
 

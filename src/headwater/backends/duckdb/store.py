@@ -116,11 +116,13 @@ QUALIFY row_number() OVER (
 ORDER BY entity_id
 """
 _ROWS = f"""
-SELECT encode({VALUE_AS_JSON}), epoch_us(as_of), epoch_us(written_at), cause
+SELECT entity_id, encode({VALUE_AS_JSON}), epoch_us(as_of), epoch_us(written_at), cause
 FROM headwater.history
-WHERE feature = {{series}} AND entity_id = {{entity_id}}
+WHERE feature = {{series}} AND entity_id IN ({{entity_ids}})
   AND as_of >= {{start}} AND as_of < {{end}}
-ORDER BY as_of DESC, written_at DESC, seq DESC LIMIT {{limit}}
+WINDOW newest AS (PARTITION BY entity_id ORDER BY as_of DESC, written_at DESC, seq DESC)
+QUALIFY row_number() OVER newest <= {{limit}}
+ORDER BY as_of DESC, written_at DESC, seq DESC
 """
 Relation: TypeAlias = duckdb.DuckDBPyRelation
 _AWARE = "TIMESTAMP WITH TIME ZONE"
@@ -215,29 +217,32 @@ class DuckdbOfflineStore:
     async def rows(
         self,
         series: str,
-        entity_id: str,
+        entity_ids: Sequence[str],
         *,
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int,
-    ) -> list[HistoryRow]:
+    ) -> list[list[HistoryRow]]:
         def select(duck: Session) -> list[tuple[Any, ...]]:
             open_recent(
-                duck, HISTORY, self._tail, self._files, features=[series], entity_ids=[entity_id]
+                duck, HISTORY, self._tail, self._files, features=[series], entity_ids=entity_ids
             )
             sql = _ROWS.format(
                 series=text(series),
-                entity_id=text(entity_id),
+                entity_ids=texts(entity_ids),
                 start=_moment(start, "-infinity"),
                 end=_moment(end, "infinity"),
                 limit=limit,
             )
             return duck.run(sql).fetchall()
 
-        return [
-            HistoryRow(value, from_micros(as_of), from_micros(written_at), cause)
-            for value, as_of, written_at, cause in await self._run_read(select)
-        ]
+        if not entity_ids:
+            return []
+        found: dict[str, list[HistoryRow]] = {entity_id: [] for entity_id in entity_ids}
+        for entity_id, value, as_of, written_at, cause in await self._run_read(select):
+            row = HistoryRow(value, from_micros(as_of), from_micros(written_at), cause)
+            found[entity_id].append(row)
+        return [found[entity_id] for entity_id in entity_ids]
 
     async def export_history(self, file: Path, *, after: int) -> int:
         def export(duck: Session) -> int:

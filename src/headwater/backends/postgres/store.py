@@ -93,11 +93,14 @@ CROSS JOIN LATERAL (
 ORDER BY page.entity_id
 """
 ROWS = """
-SELECT value, as_of, written_at, cause FROM _history
-WHERE feature = $1
-  AND hashtextextended(entity_id, 0) = hashtextextended($2, 0) AND entity_id = $2
-  AND as_of >= coalesce(_moment($3), '-infinity') AND as_of < coalesce(_moment($4), 'infinity')
-ORDER BY as_of DESC, written_at DESC, seq DESC LIMIT $5
+SELECT n, value, as_of, written_at, cause
+FROM unnest($2::text[]) WITH ORDINALITY AS ids (id, n), LATERAL (
+    SELECT value, as_of, written_at, cause, seq FROM _history
+    WHERE feature = $1
+      AND hashtextextended(entity_id, 0) = hashtextextended(id, 0) AND entity_id = id
+      AND as_of >= coalesce(_moment($3), '-infinity') AND as_of < coalesce(_moment($4), 'infinity')
+    ORDER BY as_of DESC, written_at DESC, seq DESC LIMIT $5
+) AS newest ORDER BY n, as_of DESC, written_at DESC, seq DESC
 """
 # Keeps one statement far below its timeout.
 VALUES_AT_ONCE = 50_000
@@ -204,21 +207,21 @@ class PostgresOfflineStore:
     async def rows(
         self,
         series: str,
-        entity_id: str,
+        entity_ids: Sequence[str],
         *,
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int,
-    ) -> list[HistoryRow]:
+    ) -> list[list[HistoryRow]]:
         await self._consumer.catch_up()
         bounds = [None if moment is None else to_micros(moment) for moment in (start, end)]
         rows = await self._postgres.run(
-            lambda connection: connection.fetch(ROWS, series, entity_id, *bounds, limit)
+            lambda connection: connection.fetch(ROWS, series, list(entity_ids), *bounds, limit)
         )
-        return [
-            HistoryRow(value.encode(), as_of, written_at, cause)
-            for value, as_of, written_at, cause in rows
-        ]
+        found: list[list[HistoryRow]] = [[] for _ in entity_ids]
+        for n, value, as_of, written_at, cause in rows:
+            found[n - 1].append(HistoryRow(value.encode(), as_of, written_at, cause))
+        return found
 
     async def export_history(self, file: Path, *, after: int) -> int:
         await self._consumer.catch_up()

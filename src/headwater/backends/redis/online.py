@@ -203,6 +203,17 @@ class RedisOnlineStore:
             entity_ids += ids
         return entity_ids[:limit]
 
+    async def count(self, entity: str, series: Sequence[str]) -> list[int]:
+        counts = [0] * len(series)
+        # By partition: each page of all together would be read from each of them.
+        for partition in range(len(self._keys.parts) - 1):
+            after = ""
+            while ids := await self._next_ids(entity, after, _DROPPED, partition):
+                after = ids[-1]
+                for cells in await self.get(entity, ids):
+                    counts = [n + (s in cells) for n, s in zip(counts, series, strict=True)]
+        return counts
+
     async def _next_ids(
         self, entity: str, after: str, limit: int, partition: int | None
     ) -> list[str]:

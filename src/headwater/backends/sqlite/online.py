@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -172,9 +173,16 @@ class SqliteOnlineStore:
             arguments.append(partition)
         if having is not None:
             sql += " AND json_type(CAST(state AS TEXT), ?) IS NOT NULL"
-            arguments.append(f'$."{having}"')
+            arguments.append(_path(having))
         rows = self._home.read(f"{sql} ORDER BY entity_id LIMIT ?", (*arguments, limit))
         return [entity_id for (entity_id,) in rows]
+
+    async def count(self, entity: str, series: Sequence[str]) -> list[int]:
+        sums = ", ".join(["total(json_type(CAST(state AS TEXT), ?) IS NOT NULL)"] * len(series))
+        paths = [_path(one) for one in series]
+        sql = f"SELECT {sums} FROM entities WHERE entity = ?"
+        (counts,) = await asyncio.to_thread(self._home.read, sql, (*paths, entity))
+        return [int(count) for count in counts]
 
     async def drop(self, entity: str, series: str) -> int:
         def job(db: sqlite3.Connection) -> int:
@@ -216,3 +224,8 @@ def _select(count: int) -> str:
         '[' || json_quote(entity_id) || ',' || CAST(state AS TEXT) || ']'
     ), '') || ']' AS BLOB)
     FROM entities WHERE entity = ? AND entity_id IN ({marks})"""
+
+
+def _path(series: str) -> str:
+    """Return where the packed state of an entity has the values of a series."""
+    return f'$."{series}"'

@@ -292,8 +292,8 @@ class ServedAudit:
             del results[2:]
         if feature.log:
             end = value.ended + timedelta.resolution
-            rows = await self._offline.rows(
-                feature.series, value.entity_id, start=value.began, end=end, limit=100
+            (rows,) = await self._offline.rows(
+                feature.series, [value.entity_id], start=value.began, end=end, limit=100
             )
             results += [feature.codec.decode(row.value) for row in rows]
         return results

@@ -336,8 +336,8 @@ def _stored(
 async def _row(offline: OfflineStore, stored: _StoredValue) -> HistoryRow | None:
     start, end = stored.as_of, stored.as_of + MICROSECOND
     for series in reversed(stored.series):
-        rows = await offline.rows(
-            series, stored.entity_id, start=start, end=end, limit=_SAME_MOMENT
+        (rows,) = await offline.rows(
+            series, [stored.entity_id], start=start, end=end, limit=_SAME_MOMENT
         )
         for row in rows:
             if row.written_at == stored.written_at:

@@ -15,7 +15,7 @@ from headwater.history.backfill.steps import no_backfill
 from headwater.history.versions import unfinished
 from headwater.model.backfills import Comparison, Counts, Differences, ValuePair, is_equal
 from headwater.model.values import Cell
-from headwater.ports import Backends, HistoryRow
+from headwater.ports import HistoryRow
 
 _PAGE = 1_000
 _HISTORY_ENTITIES = 100
@@ -53,9 +53,13 @@ async def compare_versions(services: Services, definition: FeatureDef, *, limit:
             examples.append(pair)
         if len(sample) < _HISTORY_ENTITIES:
             sample.append(pair.entity_id)
+    olds, news = [
+        await backends.offline.rows(series, sample, limit=_HISTORY_ROWS)
+        for series in (old.series, new.series)
+    ]
     history = Counts()
-    for entity_id in sample:
-        history = await _compare_history(backends, entity_id, old.series, new.series, history)
+    for rows in zip(olds, news, strict=True):
+        history = _compare_history(*rows, history)
     return Comparison(
         feature=definition.name,
         old=old.number,
@@ -87,13 +91,10 @@ def _served(cells: Mapping[str, Cell], series: str, now: int) -> msgspec.Raw | N
     return None if cell is None or cell.expired(now) else cell.value
 
 
-async def _compare_history(
-    backends: Backends, entity_id: str, old: str, new: str, counts: Counts
+def _compare_history(
+    before: Sequence[HistoryRow], after: Sequence[HistoryRow], counts: Counts
 ) -> Counts:
     """Count the moments of one entity, back to the same one for both versions."""
-    before, after = [
-        await backends.offline.rows(series, entity_id, limit=_HISTORY_ROWS) for series in (old, new)
-    ]
     start = max(_reaches_to(before), _reaches_to(after))
     olds, news = _by_moment(before, start), _by_moment(after, start)
     for moment in sorted(olds.keys() | news.keys()):
