@@ -15,7 +15,7 @@ from headwater.backends.sqlite import home as sqlite
     ("schema", "version", "of"),
     [
         (sqlite.SCHEMA, sqlite.SCHEMA_VERSION, (17, "332f7270aedab1e0")),
-        (postgres.SCHEMA, postgres.VERSION, (10, "096570f3d2a8fb30")),
+        (postgres.SCHEMA, postgres.VERSION, (10, "e81822fb0d54bd40")),
     ],
     ids=["sqlite", "postgres"],
 )

@@ -99,16 +99,19 @@ async def test_in_production_missing_tables_raise_an_error_with_the_command_to_r
     assert await past.health() == WELL
 
 
-async def test_tables_of_an_older_version_are_left_alone(
-    settings: Settings, database: Connection
+async def test_tables_of_an_older_version_are_left_alone_until_they_are_migrated(
+    settings: Settings, database: Connection, opening: Open
 ) -> None:
     await migrate(settings)
     await database.execute("UPDATE _meta SET version = version - 1")
-    expected = f"older Headwater (version {VERSION - 1}, this one needs {VERSION}); use another"
+    expected = f"older Headwater (version {VERSION - 1}, this one needs {VERSION}); stop the"
     for env in ("development", "production"):
-        assert expected in await refused(settings.replace(env=env), SchemaError)
-    with pytest.raises(SchemaError, match="nothing was changed"):
-        await migrate(settings)
+        said = await refused(settings.replace(env=env), SchemaError)
+        assert expected in said
+        assert said.endswith("run `headwater migrate`")
+    assert await migrate(settings) == [VERSION]
+    assert await migrate(settings) == []
+    assert await (await opening(env="production")).health() == WELL
 
 
 @pytest.mark.parametrize("env", ["development", "production"])

@@ -1,7 +1,8 @@
-"""Creating the tables, once however many processes try it at the same time."""
+"""Creating and migrating the tables, once however many processes try it at the same time."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -31,12 +32,23 @@ VERSION = 10
 SCHEMA = files(__package__).joinpath("schema.sql").read_text()
 """The statements that create the tables."""
 
+_UPGRADE = files(__package__).joinpath("upgrade.sql").read_text()
+# How each kind of statement creates only what is missing, or replaces what a definition names.
+_MISSING = {
+    "TABLE": "CREATE TABLE IF NOT EXISTS",
+    "INDEX": "CREATE INDEX IF NOT EXISTS",
+    "SEQUENCE": "CREATE SEQUENCE IF NOT EXISTS",
+    "VIEW": "CREATE OR REPLACE VIEW",
+    "FUNCTION": "CREATE OR REPLACE FUNCTION",
+    "TRIGGER": "CREATE OR REPLACE TRIGGER",
+}
+
 
 async def migrate(settings: Settings) -> list[int]:
-    """Create the tables if there are none; return the versions that were applied.
+    """Create the tables, or migrate earlier ones; return the versions that were applied.
 
-    Of concurrent calls, one creates the tables and the others find them. Raises SchemaError if
-    the tables are of another version.
+    Of concurrent calls, one does it and the others find the tables. All of them are migrated, or
+    none if this fails. Raises SchemaError if the tables are of a newer version.
     """
     postgres = settings.postgres
     async with connected(postgres) as connection, connection.transaction():
@@ -50,13 +62,25 @@ async def migrate(settings: Settings) -> list[int]:
             await connection.execute(SCHEMA)
             await connection.execute("INSERT INTO _meta (version) VALUES ($1)", VERSION)
             await append_entry(connection, _entry(postgres.schema))
+        elif version < VERSION:
+            # Tables that are missing here may exist in the schema public.
+            await connection.execute(f'SET LOCAL search_path = "{postgres.schema}"')
+            await connection.execute(_UPGRADE)
+            await connection.execute(_missing(SCHEMA))
+            await connection.execute("UPDATE _meta SET version = $1", VERSION)
+            await append_entry(connection, _entry(postgres.schema))
         else:
             check_version(version, postgres.schema)
         await extend(connection, SystemClock().now())
-    if version is not None:
+    if version == VERSION:
         return []
-    log.debug("tables created", schema=postgres.schema, version=VERSION)
+    log.debug("tables migrated", schema=postgres.schema, was=version or 0, version=VERSION)
     return [VERSION]
+
+
+def _missing(schema: str) -> str:
+    """Return the statements that create what a schema lacks of this one."""
+    return re.sub(r"(?m)^CREATE (\w+)", lambda found: _MISSING[found[1]], schema)
 
 
 def _entry(schema: str) -> AuditEntry:
@@ -95,7 +119,7 @@ def check_version(version: int | None, schema: str) -> None:
         raise SchemaError(
             schema,
             f"are of an older Headwater (version {version}, this one needs {VERSION})",
-            "use another HEADWATER_POSTGRES_SCHEMA; nothing was changed",
+            "stop the processes of that version, make a backup, and run `headwater migrate`",
         )
 
 

@@ -81,7 +81,7 @@ CREATE TABLE _audit_log (
     target     text NOT NULL,
     parameters text NOT NULL
 );
-CREATE INDEX ON _audit_log (at, id);
+CREATE INDEX _audit_log_at_id_idx ON _audit_log (at, id);
 CREATE TABLE _audit_outcomes (
     id      text COLLATE "C" PRIMARY KEY,
     at      timestamptz,
