@@ -93,6 +93,20 @@ async def test_a_document_can_be_replaced_read_and_removed(client: httpx.AsyncCl
     assert problem_of(missing)["type"].endswith(":unknown-document")
 
 
+async def test_the_ids_to_retain_may_begin_with_a_byte_order_mark(
+    client: httpx.AsyncClient,
+) -> None:
+    await put(client, "refunds", REFUNDS)
+    await put(client, "delivery", DELIVERY)
+    response = await client.post(
+        "/v1/indexes/docs/retain",
+        content='\ufeff"refunds"\n'.encode(),
+        headers={"Content-Type": "application/x-ndjson"},
+    )
+    assert '"removed":1' in response.text
+    assert (await client.get("/v1/index/docs/refunds")).status_code == 200
+
+
 async def test_indexing_the_same_again_changes_nothing(client: httpx.AsyncClient) -> None:
     first = await put(client, "refunds", REFUNDS)
     version = (await search(client, "refund"))["version"]
@@ -101,7 +115,11 @@ async def test_indexing_the_same_again_changes_nothing(client: httpx.AsyncClient
 
 
 @pytest.mark.parametrize(
-    "document", ["guides/intro.md", "a b", "50%", "é", "a+b", "?q=1", "a%2Fb", "#7", "a..b", "1"]
+    "document",
+    [
+        *("guides/intro.md", "a b", "50%", "é", "a+b", "?q=1", "a%2Fb", "#7", "a..b", "1"),
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+    ],
 )
 async def test_any_document_id_can_be_sent_percent_encoded(
     client: httpx.AsyncClient, store: FeatureStore, document: str

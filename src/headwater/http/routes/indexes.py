@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -141,7 +142,7 @@ def _ids_in(file: Path) -> set[str]:
     with file.open("rb") as opened:
         for number, line in enumerate(opened, 1):
             try:
-                ids.add(msgspec.json.decode(line, type=str))
+                ids.add(msgspec.json.decode(line.removeprefix(BOM_UTF8), type=str))
             except msgspec.DecodeError as error:
                 raise InvalidInputError(
                     f'line {number} is not the id of a document: {error}; write it as "parcels"'
