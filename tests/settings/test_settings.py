@@ -192,7 +192,7 @@ def test_an_unknown_key_in_the_file_is_refused_with_the_nearest(
 
 
 def test_a_value_where_a_table_belongs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="worker is a table of settings, not 5"):
+    with pytest.raises(ConfigError, match="worker is a table of settings, not one of type int"):
         load({}, written(tmp_path, "worker = 5"))
 
 
@@ -352,6 +352,15 @@ def test_keys_are_masked_wherever_settings_are_printed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load({}, written(tmp_path, "api_key = 31337"))
     assert "31337" not in str(caught.value)
+    with pytest.raises(ConfigError, match="redis is a table of settings") as caught:
+        load({}, written(tmp_path, "redis = 'redis://:hunter2@db'"))
+    assert "hunter2" not in str(caught.value)
+    written(tmp_path, "[sources]\na = 'a.csv'\nb = 'https://me:hunter2@db/b.csv'\n")
+    shown = {"a": "a.csv", "b": "https://me:***@db/b.csv"}
+    assert listed(tmp_path, {})["sources"].value == shown
+    with pytest.raises(ConfigError, match="source 'a' has the suffix ''") as caught:
+        load({}, written(tmp_path, "[sources]\na = 'postgres://me:hunter2@db'"))
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_keyword_replaces_a_setting_and_leaves_the_rest(tmp_path: Path) -> None:
@@ -394,8 +403,11 @@ def test_importing_settings_loads_no_driver_and_no_web_framework() -> None:
     [
         ('[prices]\nfoo = "a"', "prices: 'a' for 'foo' is not a whole number of nano-USD per"),
         ("[prices]\nfoo = -1", "prices: -1 for 'foo' is not a whole number of nano-USD per"),
-        ('[sources]\norders = "x.txt"', "sources: source 'orders' is 'x.txt', which is not"),
-        ('[sources]\norders = "x"', "sources: source 'orders' is 'x', which is not a"),
+        (
+            '[sources]\norders = "x.txt"',
+            "sources: source 'orders' has the suffix '.txt', which is not",
+        ),
+        ('[sources]\norders = "x"', "sources: source 'orders' has the suffix '', which is not"),
         ('[sources]\n"a b" = "x.csv"', "sources: source name 'a b' is not a plain identifier"),
         ('[sources]\nevents = "x.csv"', "sources: source 'events' is built in and cannot"),
     ],

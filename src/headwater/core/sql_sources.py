@@ -33,7 +33,7 @@ def kind_of(name: str, location: str) -> str:
     kind = suffixes[-1] if suffixes else ""
     if kind not in KINDS:
         raise InvalidInputError(
-            f"source {name!r} is {location!r}, which is not a supported file type; "
+            f"source {name!r} has the suffix {kind!r}, which is not that of a supported file; "
             f"use one of {', '.join(KINDS)}"
         )
     return kind

@@ -142,6 +142,8 @@ class Setting(NamedTuple):
         """Return a value for display: durations formatted, secrets masked."""
         if isinstance(value, timedelta):
             return format_duration(value // timedelta(milliseconds=1))
+        if isinstance(value, dict):  # locations of sources may be URLs with a password
+            return {name: mask_address(v) if "://" in str(v) else v for name, v in value.items()}
         show = (self.meta.extra or {}).get("show")
         return show(str(value)) if show else value
 

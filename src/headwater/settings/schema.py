@@ -122,7 +122,8 @@ def by_path(tree: Mapping[str, Any], where: str, prefix: str = "") -> Iterator[t
         elif isinstance(value, Mapping):
             yield from by_path(value, where, path + ".")
         else:
-            raise ConfigError(f"{where}: {path} is a table of settings, not {value!r}")
+            kind = type(value).__name__  # and not the value, which may have a password
+            raise ConfigError(f"{where}: {path} is a table of settings, not one of type {kind}")
 
 
 _Group = TypeVar("_Group", bound=msgspec.Struct)

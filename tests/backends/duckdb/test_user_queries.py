@@ -276,8 +276,8 @@ async def test_aware_times_come_back_aware_at_any_depth(parts: Embedded) -> None
     [
         ("/nowhere/orders.parquet", "source 'orders' has no file at '/nowhere/orders.parquet'"),
         ("/nowhere/*.csv", "source 'orders' has no file"),
-        ("orders.xlsx", "source 'orders' is 'orders.xlsx', which is not a supported"),
-        ("orders", "not a supported file type; use one of .parquet"),
+        ("orders.xlsx", "source 'orders' has the suffix '.xlsx', which is not that of a supported"),
+        ("orders", "not that of a supported file; use one of .parquet"),
     ],
 )
 async def test_a_source_that_cannot_be_found_is_named(
