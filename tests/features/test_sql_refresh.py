@@ -114,7 +114,7 @@ async def test_a_sql_feature_reads_events_and_history_and_may_give_its_own_times
         ("SELECT plan FROM nowhere", "nowhere"),
         ("SELECT 'u1' AS id, 1 AS value", "must return 'user_id' and 'value'"),
         ("SELECT 'u1' AS user_id, 'text' AS value", "cannot store 'text' as int"),
-        ("SELECT 'u1' AS user_id, 1 AS value; SELECT 2", "several statements"),
+        ("SELEC 'u1' AS user_id, 1 AS value", "syntax error"),
     ],
 )
 async def test_a_query_that_fails_keeps_the_old_values_logs_and_tries_again(
@@ -135,6 +135,46 @@ async def test_a_query_that_fails_keeps_the_old_values_logs_and_tries_again(
         (record,) = records(capsys.readouterr().err, "refresh failed")
         assert problem in record["error"]
     assert await store.get_feature("wrong", "u1") == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'u1' AS user_id, 1 AS value; SELECT 2",
+        "SELECT 'u1' AS user_id, 1 AS value;;\n-- and then\nDROP TABLE orders",
+        "SELECT ';' AS user_id, 1 AS value; x",
+        "/* ; */ SELECT 1; (SELECT 2)",
+    ],
+)
+def test_a_query_with_several_statements_is_refused_where_it_is_declared(
+    user: type, sql: str
+) -> None:
+    with pytest.raises(DeclarationError, match=r"test_sql_refresh.py:\d+: .*several statements"):
+
+        @feature(entity=user, refresh="5m", sql=sql)
+        def two(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'u1' AS user_id, length('a; b''; c') - 2 AS value; -- the end; really\n/* ; */ ;",
+        "SELECT 'u1' AS user_id, 6 AS value, 1 AS \"; x\"",
+        "SELECT 'u1' AS user_id, length($$a; b$$) + 2 AS value",
+        "SELECT 'u1' AS user_id, length($tag$a; $$ b;$tag$) - 2 AS value",
+        "SELECT 'u1' AS user_id, length(E'a\\'; b;') + 0 AS value",
+        "SELECT 'u1' AS USER_ID, 6 AS VALUE",
+        'SELECT \'u1\' AS "User_Id", 6 AS "Wanted"',
+    ],
+)
+async def test_a_query_is_one_statement_whatever_its_texts_and_the_case_of_its_columns(
+    store: FeatureStore, user: type, sql: str
+) -> None:
+    @feature(entity=user, refresh="5m", materialize=True, sql=sql)
+    def wanted(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    await store.drain()
+    assert await store.get_feature("wanted", "u1") == 6
 
 
 async def test_code_and_sql_values_come_in_one_answer(
@@ -193,7 +233,7 @@ async def test_a_row_that_cannot_be_stored_is_named_and_the_others_are_written(
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [
-        ("SELECT 'u1' AS user_id, 1 AS value; SELECT 2 AS value", "several statements"),
+        ("SELECT 'u1' AS user_id, $1 AS value", "parameters"),
         ("SELEC user_id, 1 AS value", "syntax error"),
     ],
 )

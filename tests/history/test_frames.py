@@ -208,6 +208,14 @@ async def test_a_query_gives_the_rows(totals: FeatureStore) -> None:
     assert nothing.fetchall() == []
 
 
+async def test_the_case_of_the_columns_of_a_query_does_not_matter(totals: FeatureStore) -> None:
+    sql = """SELECT entity_id AS USER_ID, as_of AS "TimeStamp"
+             FROM feature_history WHERE feature = 'total' ORDER BY as_of DESC"""
+    found = await totals.get_historical_features(sql, ["total"])
+    assert found.columns == ["user_id", "timestamp", "total"]
+    assert [row[2] for row in found.fetchall()] == [3, 2, 1, 0]
+
+
 async def test_csv_files_are_read_and_written(totals: FeatureStore, tmp_path: Path) -> None:
     file = tmp_path / "spine.csv"
     file.write_text(
@@ -313,6 +321,11 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - that is the mistake
         ([{"user_id": "a", "timstamp": START}], r"no column 'timestamp' .* did you mean 'timstamp"),
         ([{**at(START)[0], "Total": 1}], r"already has a column 'Total'; rename or drop it"),
         ([{**at(START)[0], "total": 1}], r"already has a column 'total'; rename or drop it"),
+        (pd.DataFrame(), r"the frame has no column 'user_id' with the ids of User"),
+        (pd.DataFrame({0: ["a"]}), r"the frame has no column 'user_id' with the ids of User"),
+        (pl.DataFrame(), r"the frame has no column 'user_id' with the ids of User"),
+        (pa.table({}), r"the frame has no column 'user_id' with the ids of User"),
+        ([{}], r"row 0: user_id must be text"),
         ([5], r"row 0 of the frame must be a dict, not int"),
         (5, r"a frame cannot be of type int; pass a pandas, Polars or Arrow table"),
         ("nothing.parquet", r"there is no file nothing.parquet"),

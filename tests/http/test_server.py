@@ -16,9 +16,9 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from headwater import FeatureStore, Worker
+from headwater import FeatureStore, Worker, entity, feature
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import BackendError, ConfigError
+from headwater.errors import BackendError, ConfigError, DeclarationError
 from headwater.http.app import create_app
 from headwater.http.routing.request_metrics import RequestMetrics
 from headwater.http.server.processes import serve
@@ -125,6 +125,23 @@ async def test_a_store_that_cannot_be_opened_ends_the_server(
     (tmp_path / "file").touch()
     with pytest.raises(BackendError):
         await serve(make_store(home=str(tmp_path / "file")), host="127.0.0.1", port=0)
+
+
+@pytest.mark.parametrize("worker", [True, False])
+async def test_a_query_that_can_never_run_is_refused_before_the_server_listens(
+    store: FeatureStore, worker: bool
+) -> None:
+    @entity(store)
+    class Guest:
+        guest_id: str
+
+    @feature(entity=Guest, refresh="5m", sql="SELEC 'a' AS guest_id, 1 AS value")
+    def wrong(guest_id: str) -> int: ...  # type: ignore[empty-body]
+
+    announced: list[str] = []
+    with pytest.raises(DeclarationError, match=r"'wrong': .*syntax error"):
+        await serve(store, host="127.0.0.1", port=0, worker=worker, on_ready=announced.append)
+    assert announced == []
 
 
 async def test_a_worker_that_crashes_stops_the_server(

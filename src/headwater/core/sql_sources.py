@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headwater.errors import DeclarationError, InvalidInputError
@@ -17,6 +17,16 @@ SEVERAL_STATEMENTS = (
 FEATURE_NAMES = "feature_names"
 """The built-in view of what features were over time."""
 _COMPRESSED = (".gz", ".zst")
+# What may contain a semicolon that ends no statement, then one that does, then all else but space.
+_PARTS = re.compile(
+    r"""
+    [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | (\$\w*\$).*?\1
+    | (?P<comment> --[^\n]* | /\*.*?\*/ )
+    | (?P<end> ; )
+    | \S
+    """,
+    re.DOTALL | re.VERBOSE,
+)
 
 
 def check_name(name: str) -> None:
@@ -43,3 +53,26 @@ def mentioned(sql: str, sources: Iterable[str]) -> list[str]:
     """Return the sources that a query mentions by name."""
     words = set(re.findall(r"\w+", sql.lower()))
     return [source for source in sources if source.lower() in words]
+
+
+def has_several_statements(sql: str) -> bool:
+    """Return whether something follows the end of a statement."""
+    has_ended = False
+    for part in _PARTS.finditer(sql):
+        if part["end"]:
+            has_ended = True
+        elif has_ended and not part["comment"]:
+            return True
+    return False
+
+
+def place_of(name: str, columns: Sequence[str]) -> int | None:
+    """Return the place of a column that a query returns, or None if there is none.
+
+    Postgres changes names without quotes to small letters and DuckDB does not, so another name that
+    differs in case alone will do.
+    """
+    if name in columns:
+        return columns.index(name)
+    places = [n for n, other in enumerate(columns) if other.casefold() == name.casefold()]
+    return places[0] if len(places) == 1 else None

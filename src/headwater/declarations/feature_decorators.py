@@ -28,6 +28,7 @@ import msgspec
 
 from headwater.core.codec import Codec
 from headwater.core.durations import Duration, to_timedelta
+from headwater.core.sql_sources import SEVERAL_STATEMENTS, has_several_statements
 from headwater.core.templates import Template, parse_template
 from headwater.declarations.checks import (
     Checks,
@@ -314,6 +315,8 @@ def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
             "freshness needs trigger or refresh: a value that is computed when it is read is as "
             "fresh as its inputs"
         )
+    if isinstance(sql := options["sql"], str) and has_several_statements(sql):
+        yield SEVERAL_STATEMENTS
     if "convert" in passed and passed.isdisjoint(("trigger", "refresh", "ttl", "log")):
         yield "convert needs stored values: trigger, refresh, ttl or log"
 

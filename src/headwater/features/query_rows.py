@@ -9,6 +9,7 @@ from decimal import Decimal
 import msgspec
 
 from headwater.core.clock import to_micros
+from headwater.core.sql_sources import place_of
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
     FeatureFailedError,
@@ -39,14 +40,15 @@ class QueryValues(msgspec.Struct, frozen=True):
 def query_columns(feature: FeatureDef, columns: Sequence[str]) -> QueryColumns:
     """Return the columns of a feature's query; raise InvalidInputError if one is missing."""
     columns = list(columns)
-    value = next((name for name in ("value", feature.name) if name in columns), None)
-    if feature.entity.id_field not in columns or value is None:
+    entity_id = place_of(feature.entity.id_field, columns)
+    values = (place_of(name, columns) for name in ("value", feature.name))
+    value = next((place for place in values if place is not None), None)
+    if entity_id is None or value is None:
         raise InvalidInputError(
             f"the query of feature {feature.name!r} returns the columns {', '.join(columns)}; "
             f"it must return {feature.entity.id_field!r} and 'value' (or {feature.name!r})"
         )
-    time_at = columns.index("timestamp") if "timestamp" in columns else None
-    return QueryColumns(columns.index(feature.entity.id_field), columns.index(value), time_at)
+    return QueryColumns(entity_id, value, place_of("timestamp", columns))
 
 
 def query_values(feature: FeatureDef, rows: Rows, now: datetime, cause: str) -> QueryValues:

@@ -76,6 +76,7 @@ class Refresh:
         self._concurrency = services.settings.worker.concurrency
         self._group = services.settings.worker.consumer_group
         self._running: dict[tuple[str, int], _BegunRun] = {}
+        self._checked: set[str] = set()
         self._texts = FailureTexts(private=services.settings.record.is_private)
         self._outcomes = RefreshOutcomes(services.backends.notes, services.clock)
         self._derivations = DerivationCache(services.backends, services.registry)
@@ -268,13 +269,13 @@ class Refresh:
         return problem
 
     async def check_queries(self) -> None:
-        """Prepare the queries of all features.
+        """Prepare the queries of all features, each once.
 
         Raise DeclarationError for a query that can never run. One that cannot run at present, for
         example because a source is missing, is logged.
         """
         for feature in self._registry.scheduled():
-            if feature.sql is None:
+            if feature.sql is None or feature.name in self._checked:
                 continue
             try:
                 columns = await self._offline.prepare(feature.sql, self._registry.sources)
@@ -288,6 +289,7 @@ class Refresh:
                 return
             except (InvalidInputError, BackendError) as error:
                 log.error("query cannot be run", feature=feature.name, error=str(error))
+            self._checked.add(feature.name)
 
 
 def _derived(

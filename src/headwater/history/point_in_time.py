@@ -213,8 +213,8 @@ def _attach(frame: EntityFrame, result: FrameResult, folder: Path) -> Any:
 def check_columns(frame: EntityFrame, spine: Spine, added: Sequence[str]) -> None:
     """Raise InvalidInputError if a frame lacks a column, or has one that is to be added."""
     texts = [name for name in frame.columns() if isinstance(name, str)]
-    if not texts:
-        return  # a list of no dicts has no columns
+    if not texts and not frame.has_columns:
+        return
     for entity in spine.entities:
         remedy = frame.remedies.absent or "rename the column"
         _check_column(entity.id_field, texts, f"the ids of {entity.name}", remedy)

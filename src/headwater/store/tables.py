@@ -73,7 +73,8 @@ class Tables:
         if is_query:
             track_source(*EVERYTHING)
             engine = await runtime.open()
-            frame = relation_of(await engine.backends.offline.query(frame, engine.registry.sources))
+            rows = await engine.backends.offline.query(frame, engine.registry.sources)
+            frame = relation_of(rows, [at, *(each.entity.id_field for each in past.features)])
         request = HistoryRequest(
             features=past.features, at=at, known=known, with_as_of=with_as_of, progress=progress
         )

@@ -88,6 +88,8 @@ class EntityFrame(Protocol):
     """A caller's table; its methods block and are called in a thread."""
 
     remedies: TimeRemedies
+    has_columns: bool = True
+    """Whether it has columns also if it has no rows."""
 
     def columns(self) -> Sequence[str]:
         """Return the names of its columns."""

@@ -17,6 +17,7 @@ import numpy as np
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import Session, parquet
 from headwater.core.sql_literals import text
+from headwater.core.sql_sources import place_of
 from headwater.declarations.features import EntityDef
 from headwater.errors import InvalidInputError
 from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spine, TimeRemedies
@@ -47,6 +48,7 @@ class DictFrame(EntityFrame):
     remedies = TimeRemedies(
         naive="pass aware datetimes", other="pass datetimes", epoch="pass datetimes"
     )
+    has_columns = False
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         for number, row in enumerate(rows):
@@ -354,17 +356,18 @@ def open_frame(frame: object, output: Path | None) -> EntityFrame:
     )
 
 
-def relation_of(rows: Rows) -> duckdb.DuckDBPyRelation:
-    """Return a relation of a new connection with the rows that a query returned."""
-    types = {
-        name: _type([row[place] for row in rows.rows]) for place, name in enumerate(rows.columns)
-    }
+def relation_of(rows: Rows, needed: Sequence[str]) -> duckdb.DuckDBPyRelation:
+    """Return a relation of a new connection with the rows that a query returned.
+
+    The columns that are needed have these names, also if they differ in case.
+    """
+    places = {place_of(name, rows.columns): name for name in needed}
+    columns = [places.get(place, name) for place, name in enumerate(rows.columns)]
+    types = {name: _type([row[place] for row in rows.rows]) for place, name in enumerate(columns)}
     connection = _in_memory()
     with TemporaryDirectory(prefix="headwater-") as folder:
         duck = Session(connection, Path(folder))
-        duck.load_rows(
-            "query", [dict(zip(rows.columns, row, strict=True)) for row in rows.rows], types
-        )
+        duck.load_rows("query", [dict(zip(columns, row, strict=True)) for row in rows.rows], types)
     return connection.table("query")
 
 

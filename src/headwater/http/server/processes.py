@@ -119,6 +119,7 @@ async def _serve(
     try:
         engine = await runtime_of(store).open()
         if has_contexts:
+            await engine.refresh.check_queries()
             await engine.warm_up()
         drain = store.settings.worker.drain_timeout
         announce = partial(announce_address, host, listener, on_ready)
