@@ -285,6 +285,18 @@ async def test_a_key_that_cannot_be_used_does_not_spoil_the_others(
         assert (await client.get(READ, headers=bearer(token(kid="bad")))).status_code == 401
 
 
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+async def test_an_rsa_key_that_can_be_factored_is_not_used(
+    make_store: MakeStore, issuer: Issuer
+) -> None:
+    short = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    issuer.keys.append(jwk(short, "short"))
+    async with client_for(make_store, issuer.url) as client:
+        refused = await client.get(READ, headers=bearer(token(short, "short")))
+        assert refused.status_code == 401
+        assert (await client.get(READ, headers=bearer(token()))).status_code == 200
+
+
 async def test_a_key_with_which_anyone_can_sign_is_not_used(
     make_store: MakeStore, issuer: Issuer
 ) -> None:

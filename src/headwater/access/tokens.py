@@ -26,6 +26,7 @@ from headwater.settings.masking import mask_address
 try:
     import jwt
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
     from headwater.records.ed25519 import is_weak
 except ModuleNotFoundError as error:
@@ -45,6 +46,8 @@ _SECONDS_BETWEEN_FETCHES = 30.0
 _SECONDS_AFTER_FAILURE = 5.0
 _TIMEOUT_SECONDS = 5.0
 _LARGEST_DOCUMENT = 1_048_576
+_SHORTEST_RSA = 2_048
+"""Bits of a key that nobody can factor; RFC 7518 requires as many."""
 
 TokenKey = Mapping[str, Any]
 """A public key as a JWK."""
@@ -179,6 +182,8 @@ def _is_usable(key: TokenKey) -> bool:
     except (jwt.PyJWTError, TypeError, ValueError, KeyError):
         return False
     if isinstance(made.key, Ed25519PublicKey) and is_weak(made.key.public_bytes_raw()):
+        return False
+    if isinstance(made.key, RSAPublicKey) and made.key.key_size < _SHORTEST_RSA:
         return False
     return made.algorithm_name in ALGORITHMS
 
