@@ -124,7 +124,8 @@ async def test_a_tool_of_a_verb_takes_all_its_arguments_within_its_bounds(
         )
         assert oldest["contexts"] == newest["contexts"][::-1]
         assert "<= 100" in await problem(client, "list_contexts", limit=101)
-        monkeypatch.setitem(vars(listing), "at_once", 0)
+    monkeypatch.setitem(vars(listing), "at_once", 0)
+    async with as_caller(shop) as client:
         text = await problem(client, "list_contexts")
         assert text.startswith("Too many calls at once: 0 requests run list_contexts")
 
