@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import DeclarationError, EmbeddingError, MissingApiKeyError
+from headwater.retrieval.embeddings import remote
 from tests.engine.support import until
 from tests.retrieval.embeddings.provider_server import KEY, ProviderServer, Reply, vector_of
 from tests.retrieval.embeddings.support import Open, declared, vector
@@ -236,3 +237,14 @@ async def test_closing_ends_the_connections_of_all_event_loops(
         other.call_soon_threadsafe(other.stop)
         await asyncio.to_thread(thread.join)
         other.close()
+
+
+async def test_an_answer_that_does_not_end_is_refused(
+    server: ProviderServer, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_LARGEST_ANSWER", 1_000)
+    server.faults.append(Reply(200, b" " * 1_001))
+    embedder = opened(provider="openai", base_url=server.url).of(declared("openai/m", dimensions=8))
+    with pytest.raises(EmbeddingError, match="has more than 1,000 bytes; check that"):
+        await embedder.embed(["a"], "document")
+    assert len(server.seen) == 1

@@ -87,6 +87,7 @@ async def test_a_request_waits_as_long_as_the_provider_asks(
         error(408),
         Drop(),
         Reply(200, b"{", missing_bytes=9),
+        Reply(200, b"no gzip", {"content-encoding": "gzip"}),
     ],
 )
 async def test_temporary_failures_are_retried(

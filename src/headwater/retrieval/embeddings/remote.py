@@ -36,6 +36,8 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
 _RETRYABLE = {408, 409, 425, 429}
 _LONGEST_MESSAGE = 300
+_LARGEST_ANSWER = 268_435_456
+"""Bytes: twice those of the most vectors that a provider returns at once, written as text."""
 _SHORTEN = "correct the request: a text may be too long for the model, so lower chunk_tokens"
 _REMEDIES = {
     404: "check the model, and embeddings.base_url",
@@ -165,23 +167,38 @@ class RemoteModel:
         url = wire.url(endpoint.base_url, self._model)
         headers = wire.headers(endpoint.key) if endpoint.key else {}
         try:
-            async with asyncio.timeout(seconds):
-                response = await client.post(
+            async with (
+                asyncio.timeout(seconds),
+                client.stream(
+                    "POST",
                     url,
                     content=content,
                     headers={**headers, "content-type": "application/json"},
                     timeout=seconds,
-                )
-        except (httpx.TransportError, TimeoutError) as error:
+                ) as response,
+            ):
+                answer = await self._body(response)
+        except (httpx.RequestError, TimeoutError) as error:
             return unreachable(httpx.URL(url).host, error)
         if response.status_code == httpx.codes.OK:
-            return response.content
-        answer = response.content
+            return answer
         if endpoint.key:
             answer = answer.replace(endpoint.key.encode(), b"***")
         return refused(
             response.status_code, response.headers, answer, self._clock.now(), endpoint.variables
         )
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        body = bytearray()
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > _LARGEST_ANSWER:
+                raise EmbeddingError(
+                    self.name,
+                    f"the provider's answer has more than {_LARGEST_ANSWER:,} bytes",
+                    "check that embeddings.base_url is the address of its API",
+                )
+        return bytes(body)
 
     def _error(self, failure: RequestFailure, attempt: int, pause: float) -> EmbeddingError:
         problem = f"{failure.problem}{': ' if failure.message else ''}{failure.message}"
