@@ -232,8 +232,12 @@ async def test_while_the_issuer_is_down_api_keys_work_and_tokens_are_asked_to_re
 
 
 async def test_an_issuer_that_sends_a_byte_now_and_then_is_as_one_that_is_down(
-    make_store: MakeStore, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+    make_store: MakeStore,
+    issuer: Issuer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    log.configure("info", "json")
     monkeypatch.setattr(tokens, "_TIMEOUT_SECONDS", 0.2)
     issuer.pause = 0.01
     async with client_for(make_store, issuer.url) as client:
@@ -241,6 +245,7 @@ async def test_an_issuer_that_sends_a_byte_now_and_then_is_as_one_that_is_down(
             response = await client.get(READ, headers=bearer(token()))
         assert response.status_code == 503
         assert (await client.get(READ, headers={"X-API-Key": KEY})).status_code == 200
+    assert "they were not read within 0.2 s" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

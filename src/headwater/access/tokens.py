@@ -114,6 +114,8 @@ class TokenKeys:
             self._failed_at = time.monotonic()
             # The text of an error of the system has the name of the file, which may be a URL.
             reason = error.strerror if isinstance(error, OSError) else str(error)
+            if isinstance(error, TimeoutError):
+                reason = f"they were not read within {_TIMEOUT_SECONDS:g} s"
             log.warning("token keys not fetched", source=self._shown, error=reason or repr(error))
         else:
             self._fetched_at, self._failed_at = time.monotonic(), -math.inf
