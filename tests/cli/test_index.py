@@ -1,11 +1,13 @@
 """`headwater index`: building, searching and dropping indexes from files."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from headwater import FeatureStore, Index
 from headwater.cli import output
 from headwater.settings.schema import Settings
 from tests.cli.conftest import Run, Start
@@ -92,6 +94,22 @@ def test_a_folder_is_built_searched_and_dropped(docs: Path, run: Run, environmen
     dropped = run("index", "drop", "docs", "--yes")
     assert dropped.out == "Dropped index docs, which had 2 documents.\n"
     assert run("index", "search", "docs", "parcels").out == "No chunks were found.\n"
+
+
+def test_documents_that_wait_for_a_worker_are_shown(
+    docs: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_INDEXES_BACKGROUND_CHUNKS", "1")
+
+    async def leave_a_large_document() -> None:
+        async with FeatureStore(home=docs.parent / ".headwater") as store:
+            Index(store, "docs", embedder="lexical", chunk_tokens=64, overlap=8)
+            paragraphs = [f"Paragraph {number} of the handbook. " * 8 for number in range(3)]
+            await store.index("docs", "handbook", "\n\n".join(paragraphs), wait=False)
+
+    asyncio.run(leave_a_large_document())
+    assert "docs: workers have yet to embed 1 document; " in run("index", "status").err
+    assert run("index", "show", "docs", "handbook", "--json").json["status"] == "indexing"
 
 
 def test_documents_are_shown_and_deleted(docs: Path, run: Run) -> None:

@@ -282,12 +282,13 @@ def _index(index: IndexStatus) -> StoreState:
         (candidate.number for candidate in index.generations if candidate.state == "active"), None
     )
     version = "" if generation is None else f"v{generation}, "
+    waiting = "1 document waits" if index.outdated == 1 else f"{index.outdated:,} documents wait"
     return StoreState(
         name=f"index {index.name}",
         description=f"{version}{chunks} of {documents}" if index.documents else "empty",
         ok=not index.outdated,
         needed=False,
-        detail=f"{index.outdated:,} documents wait to be embedded" if index.outdated else "",
+        detail=f"{waiting} to be embedded" if index.outdated else "",
     )
 
 
