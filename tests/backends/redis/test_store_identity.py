@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -482,3 +483,28 @@ async def test_a_postgres_restored_from_an_older_backup_is_refused_until_it_is_a
     assert await past(store, "total") == [5, 17]
     assert await store.get_feature("total", "u1") == 17
     assert await well(store) == [True, True]
+
+
+# Formats
+
+
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        (2, "newer version of Headwater .* upgrade Headwater here"),
+        (0, "older version of Headwater .* `headwater rebuild --adopt`"),
+    ],
+)
+async def test_a_store_of_another_format_is_refused_by_new_and_by_running_processes(
+    shop: Shop, redis: Redis, keys: Keys, version: int, remedy: str
+) -> None:
+    running = await shop()
+    await running.admin.lag()
+    await redis.call(command(keys.meta, "HSET", keys.meta, "format", version))
+    before = await meta(redis, keys)
+    with pytest.raises(BackendError, match=remedy):
+        await (await shop()).admin.lag()
+    with pytest.raises(BackendError, match=remedy):
+        await running.get_feature("total", "u1")
+    assert re.search(remedy, (await running.admin.health())[0].detail)
+    assert await meta(redis, keys) == before

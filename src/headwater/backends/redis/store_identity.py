@@ -36,17 +36,29 @@ async def create_store(redis: Redis, settings: Settings) -> None:
             *(_FORMAT, settings.partitions, new_store_id(prefix)),
         )
     )
-    version, partitions = map(int, identity)
-    if version > _FORMAT:
-        raise BackendError(
-            f"the store in Redis was made by a newer version of Headwater (format {version}, "
-            f"this one knows {_FORMAT}); upgrade Headwater here"
-        )
+    version, partitions = (int(number or 0) for number in identity)
+    _check_format(version)
     if partitions != settings.partitions:
         raise ConfigError(
             f"the store in Redis was made with {partitions} partitions, the settings say "
             f"{settings.partitions}; the number is fixed when a store is made: set "
             f"HEADWATER_PARTITIONS={partitions}, or choose another redis.prefix"
+        )
+
+
+def _check_format(version: int) -> None:
+    """Raise BackendError if the store is of another format than this version of Headwater uses."""
+    if version > _FORMAT:
+        raise BackendError(
+            f"the store in Redis was made by a newer version of Headwater (format {version}, "
+            f"this one knows {_FORMAT}); upgrade Headwater here; nothing was changed"
+        )
+    if version < _FORMAT:
+        raise BackendError(
+            f"the store in Redis was made by an older version of Headwater (format {version}, "
+            f"this one needs {_FORMAT}); run that version here, or choose another redis.prefix and "
+            "run `headwater rebuild --adopt`, which restores the values from Postgres; nothing was "
+            "changed"
         )
 
 
@@ -89,13 +101,17 @@ def loss_of(identity: StoreIdentity) -> StoreLostError | None:
 
 
 def _reading(keys: Keys) -> Call:
-    return command(keys.meta, "HMGET", keys.meta, "store", "confirmed", "partitions", "behind")
+    return command(
+        keys.meta, "HMGET", keys.meta, "store", "confirmed", "partitions", "behind", "format"
+    )
 
 
 def _parse(answer: list[bytes | None], keys: Keys) -> StoreIdentity:
-    store_id, confirmed, partitions, behind = answer
+    store_id, confirmed, partitions, behind, version = answer
     if store_id is None or partitions is None:
         return StoreIdentity(None)
+    # Another process may have changed the store while this one had it open.
+    _check_format(int(version or 0))
     if int(partitions) != keys.partitions:
         raise BackendError(
             f"the store in Redis was created again with {int(partitions)} partitions while this "
