@@ -70,12 +70,14 @@ from headwater.ports.history import (
     misfit_error,
 )
 from headwater.ports.outbox import (
+    AcceptedEvent,
     CommittedWrites,
     Mismatch,
     Outbox,
     OutboxBatch,
     OutboxState,
     Positions,
+    Rewound,
     StoreIdentity,
 )
 from headwater.ports.recent import FileChecksum, RecentHistory, Segment, Snapshot

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from headwater.model.values import ServiceEvent
 from headwater.ports.history import LogKind
 from headwater.ports.vectors import DocumentWrite
 
@@ -64,6 +65,24 @@ class Positions(NamedTuple):
     events: str = ""
 
 
+class AcceptedEvent(NamedTuple):
+    """An event that history has, and its position in its partition."""
+
+    position: str
+    event: ServiceEvent
+
+
+class Rewound(NamedTuple):
+    """What became of a partition that was behind history."""
+
+    discarded: int = 0
+    """Values that workers had computed since, which their events compute again."""
+    moved: Sequence[str] = ()
+    """The positions in history of events that no worker had handled, and that wait again."""
+    repeated: int = 0
+    """Events that were accepted twice, because the partition did not remember their ids."""
+
+
 class OutboxState(msgspec.Struct, frozen=True):
     """A partition of an outbox: whether it may have rows to take, and the last ones settled."""
 
@@ -100,6 +119,17 @@ class Outbox(Protocol):
         """Record which partitions of a store are older than history, unless the store is gone.
 
         Their leases are void, and workers are given none of them.
+        """
+
+    async def rewind(
+        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[AcceptedEvent]]
+    ) -> Rewound | None:
+        """Let the workers of a partition that is behind continue where history ends.
+
+        What they computed after that is discarded, and its events are handled again. ``events`` are
+        all that history has after the last one settled: those that were not handled wait again, at
+        another position, and the others count as accepted. Returns None if the position does not
+        tell which were handled.
         """
 
     async def states(self) -> Sequence[OutboxState]:

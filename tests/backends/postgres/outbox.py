@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.errors import StoreMismatchError
 from headwater.ports import (
+    AcceptedEvent,
     CommittedWrites,
     DocumentWrite,
     LogKind,
@@ -20,6 +21,7 @@ from headwater.ports import (
     OutboxBatch,
     OutboxState,
     Positions,
+    Rewound,
     StoreIdentity,
 )
 from tests.backends.postgres.story import START, after
@@ -83,6 +85,11 @@ class MemoryOutbox:
     async def mark_behind(self, store_id: str, partitions: Collection[int]) -> None:
         if store_id == self.store.store_id:
             self.store = replace(self.store, behind=frozenset(partitions))
+
+    async def rewind(
+        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[AcceptedEvent]]
+    ) -> Rewound | None:
+        return None
 
     def pending(self) -> set[int]:
         return {partition for (_, partition), rows in self.rows.items() if rows}

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import msgspec
 
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.core.clock import from_micros
+from headwater.core.logging import log
 from headwater.errors import BackendError, StoreMismatchError
-from headwater.ports import Outbox, Positions, StoreIdentity
+from headwater.model.values import ServiceEvent
+from headwater.ports import AcceptedEvent, Outbox, Positions, Rewound, StoreIdentity
 
 _READ_OWNER = "SELECT store_id FROM _meta"
 # Of two stores that are new at the same time, the first one gets the history.
@@ -27,6 +33,19 @@ _ADD_POSITIONS = """
 INSERT INTO _outbox (store_id, partition, history, events)
 SELECT $1, * FROM unnest($2::integer[], $3::text[], $4::text[])
 """
+# Ticks are published again when they are due.
+_ACCEPTED = """
+SELECT position, event_type, entity_id, payload::text, "timestamp", event_id, traceparent
+FROM _events
+WHERE partition = $1 AND received_at >= $2 AND NOT starts_with(event_type, 'headwater.')
+ORDER BY received_at, length(position), position
+"""
+# They are copied again from their new positions.
+_REMOVE_MOVED = """
+DELETE FROM _events
+WHERE partition = $1 AND received_at >= $2 AND position = ANY ($3::text[])
+"""
+_PAGE = 1_000
 # A read of history does not ask Postgres again for this long.
 FRESH_SECONDS = 5.0
 
@@ -103,7 +122,8 @@ class StoreCheck:
         The store is confirmed at the end, because workers must not run on values half restored.
         """
         await self._postgres.prepare()
-        store_id = (await self._outbox.identity()).store_id
+        identity = await self._outbox.identity()
+        store_id = identity.store_id
         if store_id is None:
             raise BackendError(_LOST_AGAIN)
         new_id = self._outbox.new_store_id() if adopt else store_id
@@ -112,6 +132,8 @@ class StoreCheck:
         else:
             await self.check()
         try:
+            if adopt and identity.behind:
+                await self._rewind(store_id, identity.behind)
             yield
         finally:
             self._is_adopting = False
@@ -121,6 +143,30 @@ class StoreCheck:
             raise BackendError(_LOST_AGAIN)
         self._matched = None
         await self.check()
+
+    async def _rewind(self, store_id: str, behind: Collection[int]) -> None:
+        """Let the workers of partitions that are behind continue where history ends."""
+        states = await self._outbox.states()
+
+        async def rewind(connection: Connection) -> None:
+            taken = await _positions(connection, store_id)
+            for partition in sorted(behind & taken.keys()):
+                last = taken[partition]
+                since = _received_at(states[partition].settled.events)
+                async with connection.transaction():
+                    events = _accepted_events(connection, partition, since)
+                    rewound = await self._outbox.rewind(partition, last, events) or Rewound()
+                    await connection.execute(_REMOVE_MOVED, partition, since, rewound.moved)
+                log.warning(
+                    "partition continues where Postgres ends",
+                    partition=partition,
+                    values_discarded=rewound.discarded,
+                    events_published_again=len(rewound.moved),
+                    repeated_events_removed=rewound.repeated,
+                    events_known_until=_received_at(last.events),
+                )
+
+        await self._postgres.run_unprepared(rewind)
 
     async def _adopt(self, store_id: str, new_id: str) -> None:
         """Give history to a store under a new id, which no other copy of either side has.
@@ -132,8 +178,7 @@ class StoreCheck:
         async def adopt(connection: Connection) -> None:
             async with connection.transaction():
                 await connection.execute(_LOCK_OWNER)
-                rows = await connection.fetch(READ_POSITIONS, store_id)
-                taken = {row["partition"]: Positions(row["history"], row["events"]) for row in rows}
+                taken = await _positions(connection, store_id)
                 partitions = range(self._outbox.partitions + 1)
                 settled = await asyncio.gather(
                     *(
@@ -156,6 +201,38 @@ class StoreCheck:
             f"Redis has {store}{elsewhere}, and the Postgres schema {self._schema!r} holds "
             f"{history}{cause}"
         )
+
+
+async def _positions(connection: Connection, store_id: str) -> dict[int, Positions]:
+    rows = await connection.fetch(READ_POSITIONS, store_id)
+    return {row["partition"]: Positions(row["history"], row["events"]) for row in rows}
+
+
+def _received_at(position: str) -> datetime:
+    """Return the time of a position, or the earliest one for none."""
+    return from_micros(int(position.partition("-")[0] or 0) * 1_000)
+
+
+async def _accepted_events(
+    connection: Connection, partition: int, since: datetime
+) -> AsyncIterator[Sequence[AcceptedEvent]]:
+    """Yield the events that a partition accepted since a time, in pages."""
+    cursor = await connection.cursor(_ACCEPTED, partition, since)
+    while rows := await cursor.fetch(_PAGE):
+        yield [
+            AcceptedEvent(
+                row["position"],
+                ServiceEvent(
+                    row["event_type"],
+                    row["entity_id"],
+                    msgspec.json.decode(row["payload"]),
+                    row["timestamp"].astimezone(UTC),
+                    row["event_id"],
+                    row["traceparent"] or msgspec.UNSET,
+                ),
+            )
+            for row in rows
+        ]
 
 
 async def _owner(connection: Connection, redis: StoreIdentity) -> str | None:

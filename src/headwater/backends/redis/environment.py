@@ -16,6 +16,7 @@ from headwater.backends.redis.leases import RedisGroups, RedisLeases
 from headwater.backends.redis.notifications import Notifications
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.outbox import RedisOutbox
+from headwater.backends.redis.rewinding import Rewinder
 from headwater.backends.redis.store_identity import create_store, loss_of, read_loss
 from headwater.backends.redis.streams import StreamPublisher
 from headwater.core.clock import Clock
@@ -46,7 +47,8 @@ class RedisEnvironment:
         )
         self.leases = RedisLeases(redis, keys, self._notifications, settings.worker.lease_ttl)
         self.groups = RedisGroups(redis, keys, settings.worker.lease_ttl)
-        self.outbox = RedisOutbox(redis, keys, settings.redis.prefix)
+        rewinder = Rewinder(redis, keys, self.online, publisher, settings.ingest.dedup_window)
+        self.outbox = RedisOutbox(redis, keys, settings.redis.prefix, rewinder)
         self.cache = RedisCache(redis, keys, clock)
         self.catalog = RedisCatalog(redis, keys)
 

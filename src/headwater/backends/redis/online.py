@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -241,6 +241,24 @@ class RedisOnlineStore:
             await self._write_all(writes, _without)
             after = ids[-1]
         return count
+
+    async def discard(self, rows: Collection[tuple[EntityKey, str, int, int]]) -> None:
+        """Remove the values of rows of history: of an entity and a series, with both times."""
+        discarded = {row[1:] for row in rows}
+
+        def without(before: Cells, _: Cells) -> Cells:
+            return {
+                series: cell
+                for series, cell in before.items()
+                if (series, cell.as_of, cell.written_at) not in discarded
+            }
+
+        writes: dict[int, _Write] = {}
+        for key, *_ in rows:
+            write = self._write_for(writes, key[1], Sender())
+            write.values[key] = {}
+            write.steps.add(key)
+        await self._write_all(writes, without)
 
     async def forget(self, entity: str, entity_id: str) -> int:
         part = self._keys.of(entity_id)

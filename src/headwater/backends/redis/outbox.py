@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from headwater.backends.redis.client import Redis, command, script_call
 from headwater.backends.redis.keys import Keys
+from headwater.backends.redis.rewinding import POSITION_PARTS, Rewinder, read_cursors
 from headwater.backends.redis.store_identity import new_store_id, read_identity
 from headwater.backends.redis.streams import (
     MILLISECOND,
@@ -39,14 +40,14 @@ from headwater.ports import (
 _CHANGES_PER_ENTRY = 100
 _ONLY = b"o"
 _DOCUMENTS = b"d"
-_DIGEST = "/"
 _encode = msgspec.json.Encoder().encode
 
 
 class RedisOutbox:
     """The outbox of the store in Redis."""
 
-    def __init__(self, redis: Redis, keys: Keys, prefix: str) -> None:
+    def __init__(self, redis: Redis, keys: Keys, prefix: str, rewinder: Rewinder) -> None:
+        self.rewind = rewinder.rewind
         self.partitions = keys.partitions
         self._redis = redis
         self._keys = keys
@@ -73,6 +74,9 @@ class RedisOutbox:
         return bool(await self._redis.call(call))
 
     async def mark_behind(self, store_id: str, partitions: Collection[int]) -> None:
+        if partitions and not self._redis.clustered:
+            # The server was restored as a whole, and a commit writes to entities of all partitions.
+            partitions = range(len(self._keys.parts))
         marked = " ".join(map(str, sorted(partitions)))
         call = script_call("mark_behind", [self._keys.meta], store_id, marked)
         # The mark first: a worker reads it after its claim, so no lease escapes both.
@@ -116,12 +120,17 @@ class RedisOutbox:
         # Concurrently, so that both calls share a round trip.
         mismatch, (entries, more) = await asyncio.gather(
             self._mismatch(kind, partition, after),
-            next_entries(self._redis, key, after.partition(_DIGEST)[0], count, upto=upto),
+            next_entries(self._redis, key, after.partition(POSITION_PARTS)[0], count, upto=upto),
         )
         if mismatch is not None:
             raise StoreMismatchError(mismatch.problem)
         if not entries:
             return None
+        cursors = (
+            f"{POSITION_PARTS}{_encode(read_cursors(after, entries)).decode()}"
+            if is_history
+            else ""
+        )
         try:
             rows = _change_rows(entries) if is_history else _event_rows(entries)
             documents = _documents(entries) if is_history else ()
@@ -131,7 +140,7 @@ class RedisOutbox:
                 f"in {key} until they are corrected there"
             ) from error
         return OutboxBatch(
-            *(_encode(rows), len(rows), _position(entries[-1])),
+            *(_encode(rows), len(rows), _position(entries[-1]) + cursors),
             more=more,
             documents=documents,
             last_at=received_at(entries[-1][0].decode()),
@@ -181,7 +190,7 @@ def _position(entry: Entry) -> str:
     """Return an entry's id and a digest of its fields: another server may use the same id."""
     entry_id, fields = entry
     digest = sha1(b"\0".join(fields), usedforsecurity=False).hexdigest()
-    return f"{entry_id.decode()}{_DIGEST}{digest}"
+    return f"{entry_id.decode()}{POSITION_PARTS}{digest}"
 
 
 _decode_rows = msgspec.json.Decoder(list[msgspec.Raw]).decode

@@ -240,6 +240,15 @@ class StreamPublisher:
             *arguments,
         )
 
+    def remembering(
+        self, partition: int, events: Sequence[ServiceEvent], dedup_window: timedelta | None
+    ) -> Call:
+        """Return the call that recognizes repetitions of events which are not appended."""
+        keys, window = self._keys.parts[partition], dedup_window or timedelta()
+        seen = [part for event in events if window for part in _seen(event)]
+        window_end = self._clock.micros() + window // MICROSECOND
+        return script_call("remember", [keys.seen, keys.accepted], window_end, *seen)
+
 
 def _seen(event: ServiceEvent) -> tuple[bytes, bytes]:
     """Return the key under which an event is remembered, of a fixed size, and its content."""

@@ -64,8 +64,10 @@ local at = versions + states
 for i = at, at + 2 * new - 1, 2 do
   redis.call('ZADD', ARGV[i], 0, ARGV[i + 1])
 end
-if ARGV[6] ~= '' then
-  redis.call('XADD', changes, '*', 'c', ARGV[6])
+-- With its cursor, so that Postgres knows which events are in the history that it has.
+if ARGV[6] ~= '' or ARGV[7] ~= '' then
+  local rows = ARGV[6] ~= '' and ARGV[6] or '[]'
+  redis.call('XADD', changes, '*', 'c', rows, 'p', ARGV[3], 'g', ARGV[5])
 end
 if ARGV[7] ~= '' then
   redis.call('XADD', KEYS[5], '*', 'p', ARGV[7])
@@ -76,8 +78,10 @@ for i = at, at + redriven - 1 do
 end
 at = at + redriven
 for i = at, at + 3 * letters - 1, 3 do
-  redis.call('XADD', dead, '*', 'l', ARGV[i])
-  redis.call('ZADD', ARGV[i + 1], 0, ARGV[i + 2])
+  -- An event that is handled again, because Redis was restored, may have its letter.
+  if redis.call('ZADD', ARGV[i + 1], 0, ARGV[i + 2]) == 1 then
+    redis.call('XADD', dead, '*', 'l', ARGV[i])
+  end
 end
 at = at + 3 * letters
 for i = at, at + 3 * follow_ups - 1, 3 do
@@ -85,7 +89,7 @@ for i = at, at + 3 * follow_ups - 1, 3 do
 end
 at = at + 3 * follow_ups
 for i = at, at + documents - 1 do
-  local id = redis.call('XADD', changes, '*', 'd', ARGV[i], 't', now)
+  local id = redis.call('XADD', changes, '*', 'd', ARGV[i], 't', now, 'p', ARGV[3], 'g', ARGV[5])
   redis.call('HSET', KEYS[6], 'documents', id)
 end
 return ''

@@ -3,7 +3,7 @@
 -- or the stream still has the entry. Otherwise Redis or Postgres is an older copy, or another one
 -- continued from the same copy.
 -- KEYS: changes or events, outbox
--- ARGV: 'history' or 'events', position: id/digest ('' for none)
+-- ARGV: 'history' or 'events', position: id/digest, and of history /cursors ('' for none)
 -- Returns '' if it is, otherwise the last position settled ('none' for none); and 1 if Postgres took
 -- entries that Redis does not know, 0 if Postgres has forgotten some that it took.
 -- shared: order
@@ -16,7 +16,7 @@ end
 local id = entry_id(ARGV[2])
 local entry = id and redis.call('XRANGE', KEYS[1], id, id)[1]
 -- Two servers may give the same id to different entries.
-if entry and position(entry) == ARGV[2] then
+if entry and position(entry) == string.match(ARGV[2], '^[^/]+/[^/]+') then
   return {'', 0}
 end
 local known = entry_id(settled)

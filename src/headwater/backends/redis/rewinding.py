@@ -1,0 +1,121 @@
+"""Continuing a partition of an older copy of Redis where the history in Postgres ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from headwater.backends.redis.client import Redis, command, script_call
+from headwater.backends.redis.keys import Keys, PartitionKeys
+from headwater.backends.redis.online import RedisOnlineStore
+from headwater.backends.redis.streams import Entry, StreamPublisher, next_entries, read_event
+from headwater.model.values import ServiceEvent
+from headwater.ports import AcceptedEvent, Positions, Rewound, position_order
+
+POSITION_PARTS = "/"
+"""Separates the parts of a position: id, digest and, of history, the cursors of the groups."""
+
+_PAGE = 1_000
+_CURSOR, _GROUP = b"p", b"g"
+_decode_cursors = msgspec.json.Decoder(dict[str, str]).decode
+_decode_rows = msgspec.json.Decoder(list[tuple[str, str, str, Any, Any, int, int, Any]]).decode
+
+
+def read_cursors(position: str, entries: Iterable[Entry] = ()) -> dict[str, str]:
+    """Return the last event of each group whose effects are among the rows up to an entry."""
+    _, _, cursors = (*position.split(POSITION_PARTS, 2), "", "")[:3]
+    known = _decode_cursors(cursors) if cursors else {}
+    for _, fields in entries:
+        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        if _CURSOR in named:
+            known[named[_GROUP].decode()] = named[_CURSOR].decode()
+    return known
+
+
+class Rewinder:
+    """Discards what workers computed from old values, and lets its events wait again."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        online: RedisOnlineStore,
+        publisher: StreamPublisher,
+        dedup_window: timedelta | None,
+    ) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._online = online
+        self._publisher = publisher
+        self._dedup_window = dedup_window
+
+    async def rewind(
+        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[AcceptedEvent]]
+    ) -> Rewound | None:
+        keys, cursors = self._keys.parts[partition], read_cursors(taken.history)
+        if self._keys.group not in cursors:
+            return None
+        handled = cursors[self._keys.group]
+        discarded = await self._discard(keys, taken.history.partition(POSITION_PARTS)[0])
+        waiting = await self._waiting(keys, handled)
+        positions, repeated = {*waiting.values()}, 0
+        moved: list[str] = []
+        async for page in events:
+            done = [e for at, e in page if position_order(at) <= position_order(handled)]
+            repeats = [waiting[_name(event)] for event in done if _name(event) in waiting]
+            if repeats:
+                await self._redis.call(command(keys.events, "XDEL", keys.events, *repeats))
+            lost = {at: event for at, event in page[len(done) :] if at not in positions}
+            new = [event for event in lost.values() if _name(event) not in waiting]
+            await self._redis.calls(
+                [
+                    self._publisher.remembering(partition, done, self._dedup_window),
+                    self._publisher.call(partition, new, self._dedup_window),
+                ]
+            )
+            moved += lost
+            repeated += len(repeats)
+        for group, cursor in cursors.items():
+            names = [keys.groups + group, keys.events]
+            await self._redis.call(script_call("rewind_group", names, group, cursor))
+        return Rewound(discarded, moved, repeated)
+
+    async def _discard(self, keys: PartitionKeys, after: str) -> int:
+        """Remove the changes that workers committed after an entry, and the values of these."""
+        count, more = 0, True
+        while more:
+            entries, more = await next_entries(self._redis, keys.changes, after, _PAGE)
+            committed = [(at, fields) for at, fields in entries if _CURSOR in fields[::2]]
+            rows = [
+                ((entity, entity_id), series, as_of, written_at)
+                for _, (kind, text, *_) in committed
+                if kind == b"c"
+                for series, entity, entity_id, _, _, as_of, written_at, _ in _decode_rows(text)
+            ]
+            await self._online.discard(rows)
+            if committed:
+                ids = [at for at, _ in committed]
+                await self._redis.call(command(keys.changes, "XDEL", keys.changes, *ids))
+            count += len(rows)
+            after = entries[-1][0].decode() if entries else after
+        return count
+
+    async def _waiting(self, keys: PartitionKeys, after: str) -> dict[tuple[str, str], str]:
+        """Return the events after a position: their entity and id, and where they are."""
+        waiting: dict[tuple[str, str], str] = {}
+        more = True
+        while more:
+            entries, more = await next_entries(self._redis, keys.events, after, _PAGE)
+            for at, fields in entries:
+                after = at.decode()
+                event = read_event(fields)
+                if isinstance(event, ServiceEvent):
+                    waiting[_name(event)] = after
+        return waiting
+
+
+def _name(event: ServiceEvent) -> tuple[str, str]:
+    return event.entity_id, event.event_id
