@@ -17,6 +17,7 @@ from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.store_identity import create_store
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
+from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendError, StoreLostError, StoreMismatchError
 from headwater.model.values import Cells
 from headwater.ports import Point
@@ -435,10 +436,30 @@ async def test_of_two_copies_that_go_on_in_parallel_only_one_adds_to_history(
         await maintain(store)
     assert await past(clone, "total") == [5]
     await store.admin.rebuild(adopt=True)
+    await store.drain()
     assert await past(store, "total") == [5, 7]
     await clone.publish("buy", "u3", {"amount": 100})
     with pytest.raises(StoreMismatchError, match="holds the history of store"):
         await maintain(clone)
+
+
+async def test_an_event_is_handled_although_another_copy_has_gone_past_its_position(
+    shop: Shop, redis: Redis, keys: Keys, settings: Settings
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    clone = await clone_of(shop, redis, settings, await copied(redis, keys))
+    await store.publish("buy", "u1", {"amount": 2})
+    await buy(clone, 100)
+    await Worker(store).drain()
+    assert await store.get_feature("total", "u1") == 7
+    with pytest.raises(StoreMismatchError, match="this Redis is a copy of another"):
+        await maintain(store)
+    await store.admin.rebuild(adopt=True)
+    await store.drain()
+    assert await store.get_feature("total", "u1") == 107
+    assert await query(store, "SELECT count(DISTINCT event_id), count(*) FROM events") == [(3, 3)]
+    assert (await store.admin.audit()).differences == []
 
 
 async def test_an_entry_of_a_copy_with_the_same_id_is_not_the_last_one_taken(

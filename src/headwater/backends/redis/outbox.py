@@ -163,9 +163,9 @@ class RedisOutbox:
             return None
         problem = (
             f"partition {partition} in Redis does not continue the history in Postgres: Postgres "
-            f"took {kind} up to {taken or 'none'}, Redis knows that it took them up to "
-            f"{settled.decode()}; Redis or Postgres was restored from an older copy, or this Redis "
-            "is a copy of another"
+            f"took {kind} up to {_shown(taken) or 'none'}, Redis knows that it took them up to "
+            f"{_shown(settled.decode())}; Redis or Postgres was restored from an older copy, or "
+            "this Redis is a copy of another"
         )
         return Mismatch(problem, bool(is_behind))
 
@@ -184,6 +184,11 @@ class RedisOutbox:
             ]
         )
         return [position.decode() for position in answers]
+
+
+def _shown(position: str) -> str:
+    """Return the id and the digest of a position."""
+    return POSITION_PARTS.join(position.split(POSITION_PARTS, 2)[:2])
 
 
 def _position(entry: Entry) -> str:

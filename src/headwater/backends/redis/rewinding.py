@@ -58,14 +58,24 @@ class Rewinder:
         keys, cursors = self._keys.parts[partition], read_cursors(taken.history)
         if self._keys.group not in cursors:
             return None
-        handled = cursors[self._keys.group]
-        discarded = await self._discard(keys, taken.history.partition(POSITION_PARTS)[0])
-        waiting = await self._waiting(keys, handled)
+        handled = position_order(cursors[self._keys.group])
+        last_change, last_event = (_entry_id(position) for position in taken)
+        discarded = await self._discard(keys, last_change)
+        settled = await self._redis.call(command(keys.outbox, "HGET", keys.outbox, "events"))
+        waiting = await self._waiting(keys, _entry_id((settled or b"").decode()))
         positions, repeated = {*waiting.values()}, 0
+        # Another copy has gone on meanwhile, or a clock is behind: no group would come to these.
+        passed = {at for at in positions if position_order(at) <= handled}
         moved: list[str] = []
+        await self._continue(keys.changes, last_change)
         async for page in events:
-            done = [e for at, e in page if position_order(at) <= position_order(handled)]
-            repeats = [waiting[_name(event)] for event in done if _name(event) in waiting]
+            passed.difference_update(at for at, _ in page)
+            done = [event for at, event in page if position_order(at) <= handled]
+            repeats = [
+                waiting[_name(event)]
+                for at, event in page[: len(done)]
+                if waiting.get(_name(event), at) != at
+            ]
             if repeats:
                 await self._redis.call(command(keys.events, "XDEL", keys.events, *repeats))
             lost = {at: event for at, event in page[len(done) :] if at not in positions}
@@ -78,10 +88,16 @@ class Rewinder:
             )
             moved += lost
             repeated += len(repeats)
+        await self._continue(keys.events, last_event, *sorted(passed, key=position_order))
         for group, cursor in cursors.items():
             names = [keys.groups + group, keys.events]
             await self._redis.call(script_call("rewind_group", names, group, cursor))
         return Rewound(discarded, moved, repeated)
+
+    async def _continue(self, stream: str, last: str, *moved: str) -> None:
+        """Let the entries of a stream follow an earlier one; move some of them to the end."""
+        if last:
+            await self._redis.call(script_call("continue_stream", [stream], last, *moved))
 
     async def _discard(self, keys: PartitionKeys, after: str) -> int:
         """Remove the changes that workers committed after an entry, and the values of these."""
@@ -115,6 +131,10 @@ class Rewinder:
                 if isinstance(event, ServiceEvent):
                     waiting[_name(event)] = after
         return waiting
+
+
+def _entry_id(position: str) -> str:
+    return position.partition(POSITION_PARTS)[0]
 
 
 def _name(event: ServiceEvent) -> tuple[str, str]:
