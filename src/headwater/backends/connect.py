@@ -115,6 +115,7 @@ class _ServerLifecycle:
         self._catalog, self._erasures = catalog, erasures
         self._proving: asyncio.Task[None] | None = None
         self._prove_at = 0.0
+        self._connections: set[object] = set()
         self._outage = Outage("store")
 
     def checks(self) -> Sequence[HealthCheck]:
@@ -131,10 +132,16 @@ class _ServerLifecycle:
         return await self._redis.health()
 
     async def check_values(self) -> None:
-        # Not awaited: reads must not depend on Postgres.
-        if time.monotonic() >= self._prove_at:
-            self._prove()
         await self._redis.check_values()
+        connections: set[object] = {*self._redis.redis.connections.values()}
+        before, self._connections = self._connections, connections
+        if before and not connections <= before:
+            # A server that was started again may have an older copy.
+            self._postgres.doubt()
+            await asyncio.wait({self._prove()}, timeout=_PROOF_SECONDS)
+            await self._redis.check_values()
+        elif time.monotonic() >= self._prove_at:
+            self._prove()  # not awaited: reads must not depend on Postgres
 
     def _prove(self) -> asyncio.Task[None]:
         """Start to compare Redis and Postgres, unless that is being done."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import httpx
 import pytest
+import redis as redis_py
 
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
 from headwater.backends import connect
@@ -18,10 +21,12 @@ from headwater.core.partitioning import partition_of
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendUnavailableError, StoreLostError
+from headwater.features import reader
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.backends.redis.older_copies import copied, restored
 from tests.engine.support import backlog, past, query, until
+from tests.servers import valkey_machine
 
 Shop = Callable[..., Awaitable[FeatureStore]]
 OTHER = "u2"
@@ -347,3 +352,31 @@ async def test_an_event_that_fails_again_after_a_restore_has_one_dead_letter(
     assert await again.get_feature("total", "u1") == 7
     letters = await again.dead_letters.list()
     assert [letter.event.payload["amount"] for letter in letters] == ["five"]
+
+
+@pytest.mark.parametrize("settings", ["server"], indirect=True)
+async def test_a_redis_that_is_started_again_with_an_older_copy_is_noticed_with_the_next_question(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(connect, "_PROOF_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(connect, "_PROOF_SECONDS", 60.0)
+    monkeypatch.setattr(outbox_consumer, "FRESH_SECONDS", 600.0)
+    with valkey_machine() as machine:
+        store = await shop(redis={"url": f"redis://127.0.0.1:{machine.port}/0"})
+        await buy(store, 5)
+        client = redis_py.Redis(port=machine.port)
+        client.save()
+        dump = Path(str(client.config_get("dir")["dir"])) / "dump.rdb"
+        copy = shutil.copy(dump, tmp_path)
+        client.close()
+        await buy(store, 2)
+        assert await has_total(store, 7)
+        machine.kill()
+        shutil.copy(copy, dump)
+        machine.start()
+        monkeypatch.setattr(reader, "_ASK_SECONDS", 0.0)
+        with pytest.raises(BackendUnavailableError):  # the connection was closed
+            await store.get_feature("total", "u1")
+        await until(lambda: is_refused(store))
+        await store.admin.rebuild(adopt=True)
+        assert await has_total(store, 7)

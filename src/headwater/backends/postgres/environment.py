@@ -96,6 +96,10 @@ class PostgresEnvironment:
         """
         await self._consumer.prove()
 
+    def doubt(self) -> None:
+        """Let the next proof be made, however recent the last one is."""
+        self._consumer.doubt()
+
     async def _identity(self) -> StoreIdentity | None:
         try:
             return await self._outbox.identity()

@@ -181,6 +181,10 @@ class OutboxConsumer:
         if await self._store.compare(identity) is not None:
             await self._prove(identity, states, ())
 
+    def doubt(self) -> None:
+        """Let the next proof be made, however recent the last one is."""
+        self._proven_until = 0.0
+
     async def close(self) -> None:
         await self._shared.close()
         await self._shared_documents.close()

@@ -15,6 +15,7 @@ from headwater.ports import StoreIdentity
 from headwater.settings.schema import Settings
 
 _FORMAT = 1
+_MOST_SHOWN = 8
 _REMEDY = (
     "if Redis lost its data, run `headwater rebuild --adopt`; if redis.url, redis.prefix, "
     "postgres.url or postgres.schema is wrong, correct it"
@@ -87,9 +88,11 @@ def loss_of(identity: StoreIdentity) -> StoreLostError | None:
             "Postgres cannot be reached, this ends when it can be"
         )
     elif identity.behind:
-        shown = ", ".join(map(str, sorted(identity.behind)))
+        numbers = ", ".join(map(str, sorted(identity.behind)))
+        many = len(identity.behind) > _MOST_SHOWN
+        shown = f"{len(identity.behind)} partitions" if many else f"partition {numbers}"
         problem = (
-            f"Redis was restored from an older copy: in partition {shown} Postgres has values, "
+            f"Redis was restored from an older copy: in {shown} Postgres has values, "
             "events or versions of features that Redis lacks, so reads of their entities are "
             "refused, their workers wait and new events are kept; `headwater rebuild --adopt` "
             "restores them from Postgres"
