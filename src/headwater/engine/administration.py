@@ -49,6 +49,7 @@ class Administration:
     async def rebuild(self, *, adopt: bool, progress: OnStep | None) -> RebuildReport:
         """Restore online values from history."""
         engine = self._engine
+        await engine.backends.lifecycle.check_files()  # damage would become a current value
         async with engine.backends.lifecycle.restoring(adopt=adopt):
             await engine.catalog.follow()  # adopted history may have brought its catalog
             return await engine.reconciler.rebuild(progress)

@@ -7,16 +7,23 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import duckdb
+import msgspec
 import pytest
 
 from headwater import FeatureStore
+from headwater.backends.segment_files import checksum_of
 from headwater.backends.sqlite.inspection import inspect
 from headwater.errors import HomeError
-from headwater.ports import Point
+from headwater.ports import Point, Segment
 from headwater.settings.schema import Settings
 from tests.backends.duckdb.embedded import GRACE, START, Embedded, after, embedded, series
 
 SEGMENT_ROWS = 5
+EVENT = """
+SELECT 1::BIGINT AS seq, 'e1' AS event_id, 'note' AS event_type, 'u1' AS entity_id,
+       1::USMALLINT AS bucket, 0::USMALLINT AS "partition", now() AS "timestamp",
+       now() AS received_at, '{}' AS payload
+"""
 
 
 @pytest.fixture
@@ -203,12 +210,29 @@ async def test_damage_is_never_copied_into_a_new_segment(segmented: Path) -> Non
         changes: list[Callable[[], Awaitable[object]]] = [
             parts.history.maintain,
             lambda: parts.history.prune(history=after(3), events=None),
+            lambda: parts.history.export_history(segmented / "export.parquet", after=0),
         ]
         for change in changes:
             with pytest.raises(HomeError, match=f"{name} .*restore these files"):
                 await change()
         assert name in parts.live()
         assert before <= parts.segment_files()
+
+
+@pytest.mark.usefixtures("long_segments")
+async def test_damage_never_becomes_a_current_value_or_a_replayed_event(segmented: Path) -> None:
+    with embedded(segmented, SEGMENT_ROWS) as parts:
+        name = flip_a_bit_of_a_text(parts)
+        file = parts.home.segments / "events-x.parquet"
+        with duckdb.connect() as duck:
+            duck.execute(f"COPY ({EVENT}) TO '{file}' (FORMAT parquet)")
+        written = msgspec.structs.replace(checksum_of(file), digest=b"of other bytes")
+        parts.tail.add(Segment(file.name, "events", 1, checksum=written))
+        with pytest.raises(HomeError, match=f"{file.name} has bytes that changed since"):
+            await parts.history.export_events(segmented, ["note"], {0: "9"}, files=1)
+    async with FeatureStore(settings=settings_of(segmented)) as store:
+        with pytest.raises(HomeError, match=f"{name} has bytes that changed since"):
+            await store.admin.rebuild()
 
 
 @pytest.mark.usefixtures("long_segments")

@@ -115,9 +115,16 @@ def name_row(span: NamedSpan) -> dict[str, str | int | None]:
     return {**asdict(span), "since": to_micros(span.since), "until": until}
 
 
-def open_log(session: Session, log: SegmentLog, snapshot: Snapshot, folder: SegmentFolder) -> None:
+def open_log(
+    session: Session,
+    log: SegmentLog,
+    snapshot: Snapshot,
+    folder: SegmentFolder,
+    *,
+    is_whole: bool = False,
+) -> None:
     """Create a view of segments and tail, ``headwater.history`` or ``headwater.events``."""
-    files = folder.files(snapshot.segments)
+    files = folder.files(snapshot.segments, is_whole=is_whole)
     open_rows(session, log, files, snapshot.tail, longest=snapshot.longest)
 
 

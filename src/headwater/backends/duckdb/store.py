@@ -249,7 +249,8 @@ class DuckdbOfflineStore:
             # Numbers that an import has reserved are used before it releases the lock.
             with self._files.lock(wait=True):
                 snapshot = self._tail.snapshot(duck.folder, ["history"])["history"]
-            open_log(duck, HISTORY, snapshot, self._files)
+            # A first export reads every row; the next ones read few, of the newest files.
+            open_log(duck, HISTORY, snapshot, self._files, is_whole=not after)
             return export_history(duck, file, after)
 
         return await self._run_read(export)
@@ -264,7 +265,8 @@ class DuckdbOfflineStore:
         files: int,
     ) -> list[Path]:
         def export(duck: Session) -> list[Path]:
-            open_recent(duck, EVENTS, self._tail, self._files)
+            snapshot = self._tail.snapshot(duck.folder, ["events"])["events"]
+            open_log(duck, EVENTS, snapshot, self._files, is_whole=True)
             return export_events(duck, folder, event_types, upto, since=since, files=files)
 
         return await self._run_read(export)
