@@ -34,7 +34,7 @@ HISTORY_CASES = (
         for size in SIZES
     ),
     Case(
-        name="history 100k x 300k, 2 of 5 features derived",
+        name="history of 100k rows, 2 of 5 features derived",
         unit="s",
         ours=in_child("training_frames", "derived"),
         floor=in_child("training_frames", "stored"),

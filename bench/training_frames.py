@@ -12,30 +12,31 @@ from bench.floors import Measuring, Rate
 from bench.training_features import DERIVED, STORED, store
 from headwater.core.duckdb_session import session
 
-ROWS = 100_000
-ENTITIES = 5_000
-CHANGES = 100_000  # of each stored feature, so that two rows in five have a state of their own
-_MOMENT = "TIMESTAMPTZ '2026-01-01' + INTERVAL (hash({0}) % 7776000) SECOND"
+ENTITIES = 1_000
+DAYS = 100
+CHANGES = 10  # of each feature and entity in that time
 _HISTORY = f"""
-SELECT 'u' || hash(i) % {ENTITIES} AS user_id, {_MOMENT.format("i + 7")} AS "timestamp",
-       i % 1000 + 0.5 AS total_spend, i % 20 AS orders, 'country ' || i % 50 AS country
-FROM range({{changes}}) AS numbers (i)
+SELECT 'u' || i % {{entities}} AS user_id, i % 1000 + 0.5 AS total_spend, i % 20 AS orders,
+       'country ' || i % 50 AS country,
+       TIMESTAMPTZ '2026-01-01' + INTERVAL (hash(i) % {DAYS * 86_400}) SECOND AS "timestamp"
+FROM range({CHANGES} * {{entities}}) AS numbers (i)
 """
+# A row for each entity and day.
 _FRAME = f"""
-SELECT 'u' || hash(i + 3) % {ENTITIES} AS user_id, {_MOMENT.format("i + 5")} AS "timestamp"
-FROM range({{rows}}) AS numbers (i)
+SELECT 'u' || i // {DAYS} AS user_id,
+       TIMESTAMPTZ '2026-01-01' + INTERVAL (i % {DAYS}) DAY AS "timestamp"
+FROM range({DAYS} * {{entities}}) AS numbers (i)
 """
 
 
 @contextmanager
 def reading(where: str, effort: Effort, features: Sequence[str] = ()) -> Iterator[Rate]:
     """Seconds that a frame with the values of features takes."""
-    part = 10 if effort.rounds <= 2 else 1
-    folder = Path(where)
+    entities, folder = ENTITIES // 10 if effort.rounds <= 2 else ENTITIES, Path(where)
     history, frame = folder / "history.parquet", folder / "frame.parquet"
     with session(folder) as duck:
-        duck.write(_HISTORY.format(changes=CHANGES // part), history)
-        duck.write(_FRAME.format(rows=ROWS // part), frame)
+        duck.write(_HISTORY.format(entities=entities), history)
+        duck.write(_FRAME.format(entities=entities), frame)
     store.sync.history.import_file(history, STORED)
 
     async def seconds() -> float:

@@ -200,12 +200,17 @@ def test_cached_values_are_reported_as_not_compared(folder: Path, run: Run) -> N
 
 
 @pytest.mark.usefixtures("bought")
-def test_progress_is_drawn_on_a_terminal_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run("rebuild").err == ""
+def test_progress_is_drawn_on_a_terminal_and_printed_in_lines_elsewhere(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("rebuild").err == ""  # a line every ten seconds
+    monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0.0)
+    with output.progress_bar("Rebuilding") as show:
+        show(1_000, 2_000)
+    assert capsys.readouterr().err == "Rebuilding: 1,000 of 2,000\n"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with output.progress_bar("Rebuilding") as tell:
-        assert tell is not None
-        tell(1, 2)
+    with output.progress_bar("Rebuilding") as show:
+        show(1, 2)
     drawn = run("rebuild")
     assert drawn.code == 0
     assert "Rebuilt 4 values" in drawn.out

@@ -101,11 +101,19 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[OnStep | None]:
-    """Show a progress bar on a terminal, and yield the function that updates it."""
+def progress_bar(title: str) -> Iterator[OnStep]:
+    """Show progress, as a bar on a terminal and as lines elsewhere; yield what updates it."""
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    lines = ProgressLines()
     with bar(*columns) as update:
-        yield update and (lambda done, total: update(completed=done, total=total))
+
+        def show(done: int, total: int) -> None:
+            if update:
+                update(completed=done, total=total)
+            elif lines.is_due():
+                note(f"{title}: {done:,} of {total:,}")
+
+        yield show
 
 
 @contextmanager

@@ -54,8 +54,8 @@ class _EntityMoment(msgspec.Struct, frozen=True):
 class _Item(NamedTuple):
     """A computation: the first of the rows that share it, with its entity and moment."""
 
-    row: int
     rows: int
+    row: int
     of_moment: bool
     """Whether its rows have one moment; else they have one state, at any moments."""
     entity_id: str
@@ -149,11 +149,10 @@ class Recomputation:
         columns = [_Column(f, place, self._new_file("ndjson")) for place, f in enumerate(features)]
         with ExitStack() as stack:
             self._duck = await asyncio.to_thread(stack.enter_context, session(self._folder))
-            rows = await asyncio.to_thread(self._load_points, points)
+            rows = await self._duck.in_thread(self._load_points, points)
             if rows > _FEW:
                 # To run a few in vain takes less time than another read of history.
-                for column in columns:
-                    await self._learn(column)
+                await self._learn(columns)
             await self._read_inputs(points, [f for c in columns for f in c.inputs.values()])
             done = 0
             for column in columns:
@@ -161,7 +160,7 @@ class Recomputation:
                     done += settled
                     if progress is not None:
                         progress(done // len(columns))
-            await asyncio.to_thread(self._to_parquet, columns, answer)
+            await self._duck.in_thread(self._to_parquet, columns, answer)
 
     def _load_points(self, points: Path) -> int:
         """Load the points, each with the era in which features meant the same; return their number.
@@ -176,23 +175,29 @@ class Recomputation:
         )
         return int(scalar(self._duck.run("SELECT count(*) FROM points")))
 
-    async def _learn(self, column: _Column) -> None:
-        """Learn from the first row what a function reads, and whether other rows can share it."""
-        sql = 'SELECT row, 1, true, entity_id, "at" FROM points ORDER BY row LIMIT 1'
-        (row,) = await asyncio.to_thread(self._fetch, sql)
-        await self._compute_page(column, [_Item(*row)])
+    async def _learn(self, columns: Sequence[_Column]) -> None:
+        """Learn from the first row what functions read, and whether other rows can share it."""
+        sql = 'SELECT 1, row, true, entity_id, "at" FROM points ORDER BY row LIMIT 1'
+        (row,) = await self._duck.in_thread(self._fetch, sql)
+        item, left = _Item(*row), columns
+        while left:
+            runs = {c: run for c in left for run in await self._compute(c.feature, [item])}
+            for column, run in runs.items():
+                column.learn(run)
+            left = [column for column, run in runs.items() if run.missing]
+            await self._load_missing([(item, run) for run in runs.values()])
         self._loaded.clear()
 
     async def _settle(self, column: _Column, points: Path) -> AsyncIterator[int]:
         """Compute a feature at all rows; yield how many more of them have a value."""
-        await asyncio.to_thread(self._begin, column)
+        await self._duck.in_thread(self._begin, column)
         left: dict[int, bool] | None = None
         while left is None or left:
             await self._read_inputs(points, column.inputs.values())
             inputs, left = list(column.inputs.values()), {}
             cursor = self._duck.connection.cursor()  # others run between two pages
-            await asyncio.to_thread(self._group, cursor, inputs)
-            while rows := await asyncio.to_thread(cursor.fetchmany, _ROWS):
+            await self._duck.in_thread(self._group, cursor, inputs)
+            while rows := await self._duck.in_thread(cursor.fetchmany, _ROWS):
                 self._load(inputs, [row[3:] for row in rows])
                 items = [_Item(*row[:5]) for row in rows]
                 values, unsettled = await self._compute_page(column, items)
@@ -200,7 +205,7 @@ class Recomputation:
                 await asyncio.to_thread(column.write, values)
                 self._loaded.clear()
                 yield sum(item.rows for item in items if item.row in values)
-            await asyncio.to_thread(self._divide, column, left)
+            await self._duck.in_thread(self._divide, column, left)
 
     def _begin(self, column: _Column) -> None:
         column.lines.touch()
@@ -217,16 +222,13 @@ class Recomputation:
         joins = "".join(
             f" JOIN ({parquet([file])}) AS e{n} USING (row)" for n, file in enumerate(files)
         )
-        rows = f"FROM points JOIN todo USING (row){joins}"
         self._duck.run(
-            "CREATE TABLE grouped AS SELECT row, of_moment, min(row) OVER same AS item,"
-            f" count(*) OVER same AS rows {rows} WINDOW same AS (PARTITION BY entity_id, era,"
-            f' of_moment, CASE WHEN of_moment THEN "at" END{cells})'
+            "CREATE TABLE grouped AS SELECT min(row) OVER same AS item, count(*) OVER same AS rows,"
+            f' row, of_moment, entity_id, "at"{cells} FROM points JOIN todo USING (row){joins}'
+            " WINDOW same AS (PARTITION BY entity_id, era, of_moment,"
+            f' CASE WHEN of_moment THEN "at" END{cells})'
         )
-        cursor.execute(
-            f'SELECT row, rows, of_moment, entity_id, "at"{cells} FROM points'
-            f" JOIN grouped USING (row){joins} WHERE row = item ORDER BY row"
-        )
+        cursor.execute("SELECT * EXCLUDE item FROM grouped WHERE row = item ORDER BY row")
 
     def _divide(self, column: _Column, left: Mapping[int, bool]) -> None:
         """Note the items of the rows that have a value; the others are to be grouped again."""
@@ -265,20 +267,15 @@ class Recomputation:
         values: dict[int, FeatureValue] = {}
         unsettled: dict[int, bool] = {}
         while items:
-            missing: dict[str, _Missing] = {}
-            for item, run in zip(items, await self._compute(column.feature, items), strict=True):
+            runs = list(zip(items, await self._compute(column.feature, items), strict=True))
+            for item, run in runs:
                 if run.value is not None and (item.of_moment or item.rows == 1 or run.is_shared):
                     values[item.row] = run.value
                 elif not item.of_moment:
                     unsettled[item.row] = not run.is_shared
                 column.learn(run)
-                for (series, entity_id), feature in run.missing.items():
-                    group = missing.setdefault(feature.entity.name, _Missing())
-                    group.features[series] = feature
-                    group.points[_EntityMoment(entity_id, item.at)] = None
             items = [item for item in items if item.row not in values and item.of_moment]
-            for group in missing.values() if items else ():
-                await self._load_missing(group)
+            await self._load_missing([(item, run) for item, run in runs if item.of_moment])
         track_sources(part for value in values.values() for part in value.provenance)
         return values, unsettled
 
@@ -321,13 +318,20 @@ class Recomputation:
         is_shared = len(inputs) == len(missing) and not transaction.is_observed
         return _Run(None if missing else value, missing, inputs, is_shared)
 
-    async def _load_missing(self, missing: _Missing) -> None:
-        """Load features for some moments, also the ones that were not missing there."""
-        inputs, points = self._in_order(missing.features.values()), self._new_file("parquet")
-        await asyncio.to_thread(self._write_points, missing.points, points)
-        answers = await self._read(points, inputs)
-        rows = await asyncio.to_thread(self._fetch, _ordered([points, *answers]))
-        self._load(inputs, [row[1:] for row in rows])
+    async def _load_missing(self, runs: Iterable[tuple[_Item, _Run]]) -> None:
+        """Load what runs need, for the moments of all of them."""
+        missing: dict[str, _Missing] = {}
+        for item, run in runs:
+            for (series, entity_id), feature in run.missing.items():
+                group = missing.setdefault(feature.entity.name, _Missing())
+                group.features[series] = feature
+                group.points[_EntityMoment(entity_id, item.at)] = None
+        for group in missing.values():
+            inputs, points = self._in_order(group.features.values()), self._new_file("parquet")
+            await self._duck.in_thread(self._write_points, group.points, points)
+            answers = await self._read(points, inputs)
+            rows = await self._duck.in_thread(self._fetch, _ordered([points, *answers]))
+            self._load(inputs, [row[1:] for row in rows])
 
     def _write_points(self, moments: Iterable[_EntityMoment], points: Path) -> None:
         rows = [{"row": number, **asdict(moment)} for number, moment in enumerate(moments)]
