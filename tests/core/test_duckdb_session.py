@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from headwater import FeatureStore
-from headwater.core import session_memory
+from headwater.core import duckdb_session, session_memory
 from headwater.core.duckdb_session import Session, session
 from headwater.core.interruptible import in_thread
 from headwater.errors import InvalidInputError
@@ -34,6 +34,18 @@ def test_a_session_that_needs_more_memory_than_it_may_use_names_the_setting(
         session(tmp_path) as duck,
     ):
         duck.run(LARGE).fetchall()
+
+
+def test_what_a_session_writes_to_disk_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_memory, "_bytes", 30_000_000)
+    monkeypatch.setattr(duckdb_session, "_DISK_BYTES", 0)
+    with (
+        pytest.raises(InvalidInputError, match=r"30000000 bytes .* raise offline\.max_session"),
+        session(tmp_path) as duck,
+    ):
+        duck.run("CREATE TABLE t AS SELECT random() AS a, random() AS b FROM range(3_000_000)")
 
 
 class Query:

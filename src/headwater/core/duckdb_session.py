@@ -23,6 +23,8 @@ from headwater.errors import InvalidInputError
 _ALIVE = "alive.lock"
 _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 _MAX_THREADS = 4
+# What a session may write to its scratch folder, for each byte of its memory.
+_DISK_BYTES = 16
 _MIN_OBJECT_LIMIT = 16 << 20
 _FLOATS = ("FLOAT", "DOUBLE")
 _IS_NEGATIVE_ZERO = "({0} = 0 AND signbit({0}))"
@@ -131,11 +133,12 @@ def connect(
     folder: Path | None = None, *, threads: int = _MAX_THREADS
 ) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB in memory; what does not fit there is written to a folder of its own."""
+    memory = session_memory()
     connection = duckdb.connect(
         ":memory:",
         config={
             "threads": min(threads, os.cpu_count() or 1),
-            "memory_limit": f"{session_memory()}B",
+            "memory_limit": f"{memory}B",
             # Two instances that spill into the same folder overwrite each other's files.
             "temp_directory": "" if folder is None else str(folder),
             "autoinstall_known_extensions": False,
@@ -146,6 +149,8 @@ def connect(
     )
     # DuckDB takes some programs for terminals, and would draw on their standard output.
     connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+    if folder is not None:
+        connection.execute(f"SET max_temp_directory_size = '{memory * _DISK_BYTES}B'")
     return connection
 
 
