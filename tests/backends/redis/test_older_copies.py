@@ -25,7 +25,7 @@ from headwater.features import reader
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.backends.redis.older_copies import copied, restored
-from tests.engine.support import backlog, past, query, until
+from tests.engine.support import backlog, past, query, records, until
 from tests.servers import valkey_machine
 
 Shop = Callable[..., Awaitable[FeatureStore]]
@@ -63,6 +63,10 @@ async def shop(settings: Settings) -> AsyncIterator[Shop]:
             async def total(user_id: str, event: ServiceEvent) -> int:
                 before = await store.get_feature("total", user_id)
                 return int(before + event.payload["amount"])
+
+            @feature(entity=User, trigger="gift", default=0, max_retries=0)
+            async def received(user_id: str, event: ServiceEvent) -> int:
+                return int(await store.get_feature("total", event.payload["giver"]))
 
             @context(store)
             async def greeting(user_id: str) -> str:
@@ -139,7 +143,7 @@ async def test_a_process_that_opens_a_restored_store_refuses_its_reads_contexts_
 
 @pytest.mark.parametrize("settings", ["cluster"], indirect=True)
 async def test_of_a_restored_partition_alone_reads_are_refused_and_workers_stop(
-    shop: Shop, redis: Redis, keys: Keys
+    shop: Shop, redis: Redis, keys: Keys, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store = await shop()
     await buy(store, 5)
@@ -153,11 +157,16 @@ async def test_of_a_restored_partition_alone_reads_are_refused_and_workers_stop(
     async with working(again):
         await again.publish("buy", OTHER, {"amount": 1})
         await again.publish("buy", "u1", {"amount": 10})
-
         await until(lambda: has_total(again, 4, OTHER))
-        assert await backlog(again) == 1
+        # The handler of an event of another partition gets no old value either.
+        await again.publish("gift", OTHER, {"giver": "u1"})
+        await until(lambda: bool(records(capfd.readouterr().err, "commit failed; retrying")))
+        assert await backlog(again) == 2
         await again.admin.rebuild(adopt=True)
         await until(lambda: has_total(again, 17))
+    await again.drain()
+    assert await again.get_feature("received", OTHER) in (7, 17)
+    assert await again.dead_letters.list() == []
     assert (await again.admin.audit()).differences == []
 
 

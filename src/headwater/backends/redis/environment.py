@@ -45,7 +45,9 @@ class RedisEnvironment:
             *(redis, keys, self._notifications, publisher),
             *(self.dead_letters, self.online, self.erasures),
         )
-        self.leases = RedisLeases(redis, keys, self._notifications, settings.worker.lease_ttl)
+        self.leases = RedisLeases(
+            redis, keys, self._notifications, self.online, settings.worker.lease_ttl
+        )
         self.groups = RedisGroups(redis, keys, settings.worker.lease_ttl)
         rewinder = Rewinder(redis, keys, self.online, publisher, settings.ingest.dedup_window)
         self.outbox = RedisOutbox(redis, keys, settings.redis.prefix, rewinder)

@@ -13,7 +13,8 @@ import msgspec
 from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.keys import SET_ID, Keys
 from headwater.backends.redis.notifications import Notifications
-from headwater.backends.redis.store_identity import read_loss
+from headwater.backends.redis.online import RedisOnlineStore
+from headwater.backends.redis.store_identity import loss_in, read_loss, reading
 from headwater.backends.redis.streams import MILLISECOND, lease_text, received_at
 from headwater.core.clock import from_micros
 from headwater.core.logging import Outage
@@ -68,10 +69,18 @@ class _Member:
 class RedisLeases:
     """Leases that expire by the clock of the servers."""
 
-    def __init__(self, redis: Redis, keys: Keys, notifications: Notifications, ttl: float) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        notifications: Notifications,
+        online: RedisOnlineStore,
+        ttl: float,
+    ) -> None:
         self._redis = redis
         self._keys = keys
         self._notifications = notifications
+        self._online = online
         self._ttl = max(1, round(ttl * 1000))
         # One server that does not answer must not keep leases on the others from being extended.
         self._patience = ttl / 4
@@ -93,16 +102,19 @@ class RedisLeases:
         uncleared = sorted(member.uncleared)
         calls = [
             self._heartbeat(worker, member),
+            reading(self._keys),
             *map(self._extend, leases),
             *(self._clear(worker, partition) for partition in uncleared),
         ]
         try:
-            membership, *answers = await self._redis.calls_apart(calls, self._patience)
+            membership, identity, *answers = await self._redis.calls_apart(calls, self._patience)
             if isinstance(membership, BackendError):
                 raise membership
         except BackendError:
             member.heartbeat_failed()
             raise
+        if not isinstance(identity, BackendError):
+            self._online.loss = loss_in(identity, self._keys)
         for lease, is_valid in zip(leases, answers, strict=False):
             if is_valid == 0:
                 self._notifications.mark_unknown(lease.partition)  # the next read finds it lost

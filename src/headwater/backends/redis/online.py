@@ -22,6 +22,7 @@ from headwater.backends.redis.streams import (
     received_at,
 )
 from headwater.core.partitioning import partition_of
+from headwater.errors import BackendUnavailableError, StoreLostError
 from headwater.model.values import (
     Cells,
     EntityKey,
@@ -70,6 +71,8 @@ class RedisOnlineStore:
         self._redis = redis
         self._keys = keys
         self._erasures = erasures
+        self.loss: StoreLostError | None = None
+        """What the workers of this process know of partitions that are behind history."""
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
         return [decode_cells(state) for state in await self.get_packed(entity, entity_ids)]
@@ -99,6 +102,10 @@ class RedisOnlineStore:
         return standings
 
     async def get_state(self, key: EntityKey) -> EntityState:
+        lost = self.loss and self.loss.partitions
+        if lost and partition_of(key[1], self._keys.partitions) in lost:
+            # The event of another partition is handled when this one is repaired.
+            raise BackendUnavailableError(str(self.loss))
         (state,) = await self._states([key])
         return read_state(state)
 

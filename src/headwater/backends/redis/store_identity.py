@@ -65,7 +65,7 @@ def _check_format(version: int) -> None:
 
 async def read_identity(redis: Redis, keys: Keys) -> StoreIdentity:
     """Return which store is in Redis at present."""
-    return _parse(await redis.call(_reading(keys)), keys)
+    return _parse(await redis.call(reading(keys)), keys)
 
 
 async def read_loss(redis: Redis, keys: Keys, patience: float) -> StoreLostError | None:
@@ -73,8 +73,13 @@ async def read_loss(redis: Redis, keys: Keys, patience: float) -> StoreLostError
 
     In a cluster, the other servers are not blocked by one that does not answer in time.
     """
-    (answer,) = await redis.calls_apart([_reading(keys)], patience)
-    return None if isinstance(answer, BackendError) else loss_of(_parse(answer, keys))
+    (answer,) = await redis.calls_apart([reading(keys)], patience)
+    return None if isinstance(answer, BackendError) else loss_in(answer, keys)
+
+
+def loss_in(answer: list[bytes | None], keys: Keys) -> StoreLostError | None:
+    """Return the loss in the answer to ``reading``."""
+    return loss_of(_parse(answer, keys))
 
 
 def loss_of(identity: StoreIdentity) -> StoreLostError | None:
@@ -103,7 +108,8 @@ def loss_of(identity: StoreIdentity) -> StoreLostError | None:
     return StoreLostError("Redis", f"{problem}; {_REMEDY}")
 
 
-def _reading(keys: Keys) -> Call:
+def reading(keys: Keys) -> Call:
+    """Return the call that asks which store is in Redis, and what it lost."""
     return command(
         keys.meta, "HMGET", keys.meta, "store", "confirmed", "partitions", "behind", "format"
     )
