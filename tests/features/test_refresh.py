@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -16,7 +17,7 @@ from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
 from headwater.features.schedule import next_due
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import backlog, metric, past, query, records, until
+from tests.engine.support import PATIENCE_SECONDS, backlog, metric, past, query, records, until
 from tests.features.known_users import declare_seen, know
 
 pytestmark = pytest.mark.both_environments
@@ -284,7 +285,7 @@ async def test_a_tick_that_is_read_late_is_run(
     engine = await runtime_of(store).open()
     for _ in range(3):
         clock.advance("1s")
-        await Scheduler(engine, Outage("events")).tick()
+        await Scheduler(engine, Outage("events")).tick(engine.clock.now())
     clock.advance("1h")
     skipped = metric("headwater_refreshes_total", feature="score", outcome="skipped")
     await store.drain()
@@ -390,3 +391,77 @@ async def test_outcomes_that_cannot_be_stored_are_logged_once_and_the_next_one_i
     outcomes = RefreshOutcomes((await runtime_of(store).open()).backends.notes, clock)
     (outcome,) = (await outcomes.read(["score"])).values()
     assert outcome.succeeded_at == clock.now()
+
+
+async def test_a_drain_handles_what_was_due_when_it_was_called(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    declare_seen(user)
+    runs: list[str] = []
+
+    @feature(entity=user, refresh="1s", materialize=True)
+    async def slow(user_id: str) -> int:
+        runs.append(user_id)
+        clock.advance("3s")
+        await Scheduler(engine, Outage("ticks")).tick(clock.now())
+        return len(runs)
+
+    engine = await runtime_of(store).open()
+    await know(store, "u1")
+    await store.drain()
+    for _ in range(2):
+        runs.clear()
+        clock.advance("1s")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await store.drain()
+        assert runs == ["u1"]
+
+
+async def is_drained(store: FeatureStore) -> bool:
+    return not await backlog(store)
+
+
+async def test_a_drain_does_not_wait_for_what_becomes_due_while_other_workers_run(
+    settings: Settings, clock: ManualClock
+) -> None:
+    stores = [FeatureStore(settings=settings, clock=clock) for _ in range(2)]
+    runs: list[str] = []
+    for opened in stores:
+
+        @entity(opened)
+        class User:
+            user_id: str
+
+        declare_seen(User)
+
+        @feature(entity=User, refresh="1s", materialize=True)
+        async def slow(user_id: str) -> int:
+            runs.append(user_id)
+            if user_id == "u0":
+                await asyncio.sleep(0.01)
+                await tick()
+            return len(runs)
+
+    drained, running = stores
+    engine = await runtime_of(drained).open()
+
+    async def tick() -> None:
+        """Let the next run be due before this one has ended."""
+        clock.advance("1s")
+        await Scheduler(engine, Outage("ticks")).tick(clock.now())
+
+    worker = Worker(running)
+    task = asyncio.create_task(worker.run())
+    try:
+        await know(drained, *(f"u{number}" for number in range(8)))
+        await until(partial(is_drained, drained))
+        await tick()
+        await until(lambda: len(runs) > 0)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await drained.drain()
+        assert await backlog(drained)
+    finally:
+        worker.stop()
+        await task
+        for opened in stores:
+            await opened.close()

@@ -91,17 +91,14 @@ class Scheduler:
             now = self._clock.now()
             seconds = _BACKEND_PAUSE
             with self._outage.reporting("error", "publishing ticks failed; retrying", "ticks"):
-                await self._publish(now)
+                await self.tick(now)
                 seconds = self.wait(now)
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await stopping.wait()
 
-    async def tick(self) -> None:
+    async def tick(self, now: datetime) -> None:
         """Publish the ticks that are due and were not published before."""
-        await self._publish(self._clock.now())
-
-    async def _publish(self, now: datetime) -> None:
         due = [ticks.make_tick(feature, now) for feature in self._registry.scheduled()]
         if due:
             await self._bus.publish_ticks(due)

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from headwater.core.clock import EPOCH
 from headwater.core.logging import Outage, log
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import RunSet
@@ -48,6 +49,7 @@ from headwater.errors import (
     TooManyHungThreadsError,
     VersionConflictError,
 )
+from headwater.features.schedule import REFRESH, due_of
 from headwater.features.services import Services
 from headwater.model.health import Health
 from headwater.model.values import new_id
@@ -93,6 +95,9 @@ class Worker:
         self._quarantine = QuarantineScheduler()
         self._contention = Contention()
         self._draining = False
+        self._drains_until = EPOCH
+        self._goals: list[int] | None = None
+        """How many events have to be committed in each partition until all is drained."""
         self._stopping = asyncio.Event()
         self._outage = Outage("events")
 
@@ -137,7 +142,8 @@ class Worker:
         release = True
         try:
             if self._draining:
-                await scheduler.tick()
+                self._drains_until = engine.clock.now()
+                await scheduler.tick(self._drains_until)
             deadline = engine.feature_calls.deadline
             watchdog = Watchdog(deadline, owns_process=self._owns_process)
             backends, clock, lanes = engine.backends, engine.clock, self._held.lanes
@@ -150,7 +156,7 @@ class Worker:
                     maintain_indexes(engine, lanes),
                     prune_nightly(engine),
                     update_gauges(backends, clock, lanes, self._outage),
-                    scheduler.run(self._stopping),
+                    *([] if self._draining else [scheduler.run(self._stopping)]),
                     offer_backfills(engine, versions.new),
                 )
                 running = [settling, *map(group.create_task, helpers)]
@@ -178,7 +184,7 @@ class Worker:
             raise self._failure
 
     async def drain(self) -> None:
-        """Consume events and due ticks until none waits, in this worker or in another."""
+        """Consume events and the ticks that are due now until none waits, here or elsewhere."""
         self._draining = True
         await self.run()
 
@@ -235,9 +241,11 @@ class Worker:
                     idle.task = group.create_task(self._join(versions.joiner, idle))
             try:
                 batches = await self._next_batches(engine, versions.run_set.touches)
-                is_idle = not batches and self._draining and versions.noted.is_set()
-                is_idle = is_idle and not self._held.at_work()
-                drained = is_idle and not await engine.backends.bus.backlog()
+                drained = False
+                if self._draining:
+                    batches, later = self._due(engine, batches)
+                    is_idle = not (batches or self._held.at_work()) and versions.noted.is_set()
+                    drained = is_idle and await self._is_drained(engine, later)
             except LeaseLostError as error:
                 self._held.lose(error)
                 continue
@@ -260,6 +268,39 @@ class Worker:
                 self.stop()
             elif not batches:
                 await self._held.changed.wait()
+
+    def _due(self, engine: Engine, batches: list[Batch]) -> tuple[list[Batch], set[int]]:
+        """Return the batches to run in a drain, and the partitions in which only later ticks wait.
+
+        Those are the ticks that were not due when the drain began.
+        """
+        later = {
+            batch.lease.partition
+            for batch in batches
+            if all(
+                event.event_type == REFRESH and due_of(event).due > self._drains_until
+                for event in (delivery.event for delivery in batch.deliveries)
+            )
+        }
+        due = [batch for batch in batches if batch.lease.partition not in later]
+        if due:
+            self._goals = None  # their handlers may publish events
+        if sum(len(batch.deliveries) for batch in batches) < engine.settings.worker.batch_size:
+            return due, later
+        return batches, later  # as many as a read returns hide the events of other partitions
+
+    async def _is_drained(self, engine: Engine, later: Collection[int]) -> bool:
+        """Return whether all is committed that waited when this worker became idle.
+
+        Of the partitions ``later``, only later ticks are left.
+        """
+        lags = await engine.backends.bus.lag()
+        if self._goals is None:
+            self._goals = [lag.committed + lag.waiting for lag in lags]
+        return all(
+            lag.committed >= goal or lag.partition in later
+            for lag, goal in zip(lags, self._goals, strict=True)
+        )
 
     async def _join(self, joiner: Joiner, lane: Lane) -> None:
         try:
