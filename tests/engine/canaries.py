@@ -17,6 +17,8 @@ from headwater import (
     feature,
     retriever,
 )
+from headwater.declarations.runtime import runtime_of
+from headwater.engine.worker.contention import write_contended
 from headwater.model.contexts import Overrides
 
 
@@ -170,6 +172,7 @@ async def fill(store: FeatureStore, folder: Path) -> None:
     await store.drain()
     for name in ("counted", "broken"):
         await store.backfills.run(name)
+    await write_contended(await runtime_of(store).open(), {("User", USER): 1})
     table = folder / "imported.csv"
     table.write_text(f"user_id,timestamp,imported\n{USER},2025-12-31T00:00:00Z,{Canary.IMPORTED}\n")
     await store.history.import_file(table, ["imported"])

@@ -14,13 +14,15 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
 from headwater.core.partitioning import partition_of
-from headwater.engine.worker.contention import Contention
+from headwater.declarations.runtime import runtime_of
+from headwater.doctor.workload import findings
+from headwater.engine.worker.contention import Contention, read_contended, write_contended
 from headwater.engine.worker.lanes import Lane
 from headwater.model.values import Cell, EntityKey
 from headwater.ports import Batch, Change, Delivery, Lease, Outcome
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
-from tests.engine.support import until
+from tests.engine.support import metric, until
 
 EACH = 30
 PARTITIONS = 4
@@ -295,3 +297,46 @@ def test_a_fight_is_forgotten_when_no_other_lane_waits_any_more(
     contention.committed(one, outcome(one, 10, SHOP), 1.0)
     assert not one.contends
     assert contention.size(one) == 100
+
+
+def test_a_gauge_counts_the_entities_that_are_fought_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    contention = Contention()
+    fighting(contention, SHOP, OTHER_SHOP)
+    fighting(contention, SHOP)
+    assert contention.conflicts() == {SHOP: 2, OTHER_SHOP: 1}
+    assert metric("headwater_contended_entities", entity="Shop") == 2
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 11)
+    assert contention.conflicts() == {}
+    assert metric("headwater_contended_entities", entity="Shop") == 0
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.both_environments
+async def test_the_doctor_names_the_entity_that_is_fought_over(
+    settings: Settings, clock: ManualClock, *, private: bool
+) -> None:
+    chosen = settings.replace(record={"include_content": not private})
+    async with FeatureStore(settings=chosen, clock=clock) as store:
+        Shops(store, briefly)
+        assert [x for x in await findings(store, []) if x.check == "contention"] == []
+        await write_contended(await runtime_of(store).open(), {SHOP: 1234})
+        clock.advance("2m")
+        (finding,) = [x for x in await findings(store, []) if x.check == "contention"]
+        named = "Shop" if private else "Shop s1"
+        assert finding.found.startswith(
+            f"{named} is written by several partitions at once: 1,234 conflicts"
+        )
+        clock.advance("10m")
+        assert [x for x in await findings(store, []) if x.check == "contention"] == []
+
+
+async def test_an_erased_entity_is_not_noted_as_fought_over(store: FeatureStore) -> None:
+    Shops(store, briefly)
+    engine = await runtime_of(store).open()
+    await write_contended(engine, {SHOP: 2, OTHER_SHOP: 1})
+    await store.set_feature("total", "s1", 1)
+    await store.admin.forget("Shop", "s1", reason="asked")
+    assert await read_contended(engine) == []
+    await write_contended(engine, {SHOP: 2, OTHER_SHOP: 1})
+    assert [x.entity_id for x in await read_contended(engine)] == ["s2"]

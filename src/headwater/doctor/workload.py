@@ -12,6 +12,7 @@ from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import undeclared_entities
 from headwater.engine.last_hour import Samples, by_context
+from headwater.engine.worker.contention import ContendedEntity, read_contended
 from headwater.errors import EntityChangedError, HeadwaterError, IndexKeyChangedError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
 from headwater.model.admin import ConsumerGroup, ConsumerLag
@@ -42,6 +43,7 @@ class Workload(NamedTuple):
     """Of all scheduled features, or of all that the store has if none are declared here."""
     misplaced: Sequence[str] = ()
     """What is wrong with features whose values belong to another entity than the declared one."""
+    contended: Sequence[ContendedEntity] = ()
     index_key: str = ""
     """Why records cannot be searched, if they were made with another `record.index_key`."""
 
@@ -74,6 +76,7 @@ async def observe(store: FeatureStore, health: Sequence[Health]) -> Workload:
         groups=await store.admin.groups(),
         letters=await store.dead_letters.groups(),
         refreshes=await RefreshOutcomes(engine.backends.notes, engine.clock).read(refreshed),
+        contended=await read_contended(engine),
         misplaced=_misplaced(registry, state) if registry.entities else [],
         index_key=index_key,
     )
@@ -132,6 +135,7 @@ def judge(
     _add_partitions(workload, report)
     _add_oldest(workload, report)
     _add_slow_partition(workload, report)
+    _add_contended(workload, report)
     _add_groups(workload, report)
     _add_schedules(store, workload, report)
     for problem in workload.misplaced:
@@ -214,6 +218,25 @@ def _add_slow_partition(workload: Workload, report: Findings) -> None:
         "look for a slow handler, or for one entity with most of the events, in `headwater lag`"
     )
     report.concern("warning", "slow partition", problem, remedy, concern)
+
+
+def _add_contended(workload: Workload, report: Findings) -> None:
+    """Add the entities to which handlers of several partitions write at once."""
+    for contended in workload.contended:
+        named = f"{contended.entity} {contended.entity_id}".strip()
+        ago = shown_duration(workload.age(contended.at))
+        concern = Concern(
+            subject=named,
+            summary=f"is written by several partitions at once: {contended.conflicts:,} conflicts",
+            detail=f"Handlers that write to it take turns, the last time {ago} ago",
+            page="events",
+        )
+        problem = f"{concern.subject} {concern.summary}, the last time {ago} ago"
+        remedy = (
+            "let handlers wait for slow things before they read it, or publish an event about it, "
+            "whose handler runs in its own partition"
+        )
+        report.concern("warning", "contention", problem, remedy, concern)
 
 
 def _add_groups(workload: Workload, report: Findings) -> None:

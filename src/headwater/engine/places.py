@@ -18,6 +18,7 @@ from headwater.core.logging import log
 from headwater.declarations.features import EntityDef
 from headwater.engine.backfill.backfills import backfills_folder
 from headwater.engine.engine import Engine
+from headwater.engine.worker.contention import CONTENDED
 from headwater.features.derivation_cache import CACHED_DERIVATIONS
 from headwater.features.refresh_outcomes import REFRESH_OUTCOMES, RefreshOutcomes
 from headwater.history.backfill.erasing import erase
@@ -126,6 +127,13 @@ async def _erase_outcomes(erasure: Erasure) -> Mapping[str, int]:
             feature.name for feature in engine.registry.features.values() if feature.refresh
         ]
         await RefreshOutcomes(engine.backends.notes, engine.clock).withhold_errors(scheduled)
+    return {}
+
+
+async def _erase_contended(erasure: Erasure) -> Mapping[str, int]:
+    """Drop the note about entities that are fought over."""
+    if not erasure.dry_run:
+        await erasure.engine.backends.notes.drop(CONTENDED)
     return {}
 
 
@@ -284,6 +292,16 @@ PLACES = (
         pruned="with the next run that succeeds",
         exported="–",
         private="partly",
+    ),
+    Place(
+        name="contended entities",
+        keeps="ids of entities to which handlers of several partitions wrote at once",
+        where=_cached(CONTENDED),
+        erased="all are dropped",
+        erase=_erase_contended,
+        pruned="after ten minutes",
+        exported="`headwater doctor`",
+        private="absent",
     ),
     Place(
         name="inputs of computed values",

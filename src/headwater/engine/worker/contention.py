@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from headwater.core.logging import log
+import msgspec
+from prometheus_client import Gauge
+
+from headwater.core.logging import Outage, log
+from headwater.engine.engine import Engine
 from headwater.engine.worker.lanes import Lane
 from headwater.model.values import EntityKey
-from headwater.ports import Batch, Outcome
+from headwater.ports import Batch, Cached, Outcome
+
+CONTENDED = "contended:"
+"""The beginning of the key of the note about entities that are fought over."""
+CONTENDED_ENTITIES = Gauge(
+    "headwater_contended_entities",
+    "Instances of an entity over which batches of this process conflicted in the last seconds, "
+    "so that the handlers that write to them take turns.",
+    ["entity"],
+)
 
 _TURN_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 5.0
@@ -18,6 +34,9 @@ _YIELDS = 3
 _MOST = 0.5
 _LOSSES_UNTIL_SHORTER = 8
 _CONFLICTS_BETWEEN_WARNINGS = 10
+_NOTE_SECONDS = 5.0
+_NOTED = timedelta(minutes=10)
+_MOST_NOTED = 5
 
 
 @dataclass(slots=True)
@@ -27,6 +46,18 @@ class Fight:
     until: float
     """When it is forgotten, unless there is another conflict or a lane waits for its turn."""
     conflicts: int = 0
+
+
+class ContendedEntity(msgspec.Struct, frozen=True):
+    """An entity that is fought over; its id is empty in stores that keep no content."""
+
+    entity: str
+    entity_id: str
+    conflicts: int
+    at: datetime
+
+
+_decode = msgspec.json.Decoder(list[ContendedEntity]).decode
 
 
 class Contention:
@@ -45,6 +76,7 @@ class Contention:
     def __init__(self) -> None:
         self._fights: dict[EntityKey, Fight] = {}
         self._queue: list[Lane] = []
+        self._measured: set[str] = set()
         self._size = 0
         """The maximum number of events of a turn."""
         self._turns = 0
@@ -53,6 +85,15 @@ class Contention:
         """How many turns in a row have ended with a conflict, which only others can have caused."""
         self._yields = 0
         """After how many more rounds to pause, because another process was seen."""
+
+    def conflicts(self) -> Mapping[EntityKey, int]:
+        """Return the conflicts over each entity that is fought over, and set the gauge."""
+        self._forget(time.monotonic())
+        counts = Counter(entity for entity, _ in self._fights)
+        self._measured.update(counts)
+        for entity in self._measured:
+            CONTENDED_ENTITIES.labels(entity).set(counts[entity])
+        return {key: fight.conflicts for key, fight in self._fights.items()}
 
     def retain(self, held: Collection[Lane]) -> None:
         """Remove the lanes from the queue that are not held any more."""
@@ -145,11 +186,52 @@ class Contention:
             lane.contends[key] = now + _REMEMBERED_SECONDS
             if any(key in other.contends for other in self._queue if other is not lane):
                 self._fights[key].until = now + _REMEMBERED_SECONDS
-        for key in [key for key, fight in self._fights.items() if fight.until <= now]:
-            del self._fights[key]
+        self._forget(now)
         for key in [key for key, until in lane.contends.items() if until <= now]:
             del lane.contends[key]
         for key in lane.contends.keys() - self._fights.keys():
             del lane.contends[key]
         causes = {change.cause for change in outcome.changes if change.key in lane.contends}
         lane.contending_share = len(causes) / len(outcome.batch.deliveries)
+
+    def _forget(self, now: float) -> None:
+        for key in [key for key, fight in self._fights.items() if fight.until <= now]:
+            del self._fights[key]
+
+
+async def note_contention(engine: Engine, contention: Contention) -> None:
+    """Keep in the store, for `doctor`, which entities are fought over, until cancelled."""
+    outage = Outage("contention")
+    try:
+        while True:
+            await asyncio.sleep(_NOTE_SECONDS)
+            conflicts = contention.conflicts()
+            if conflicts:
+                with outage.reporting("warning", "contention not noted; retrying", "worker"):
+                    await write_contended(engine, conflicts)
+    finally:
+        CONTENDED_ENTITIES.clear()
+
+
+async def write_contended(engine: Engine, conflicts: Mapping[EntityKey, int]) -> None:
+    """Keep the entities with the most conflicts, except erased ones."""
+    ledger, now = engine.backends.erasures.ledger, engine.clock.now()
+    is_private = engine.settings.record.is_private
+    most = sorted(conflicts, key=lambda key: conflicts[key], reverse=True)
+    contended = [
+        ContendedEntity(entity, "" if is_private else entity_id, conflicts[entity, entity_id], now)
+        for entity, entity_id in most[:_MOST_NOTED]
+        if ledger.find(entity, entity_id) is None
+    ]
+    value = Cached(msgspec.json.encode(contended), engine.clock.micros())
+    await engine.backends.notes.put(_key(engine), value, _NOTED)
+
+
+async def read_contended(engine: Engine) -> list[ContendedEntity]:
+    """Return the entities that were fought over in the last minutes."""
+    stored = await engine.backends.notes.get(_key(engine))
+    return _decode(stored.value) if stored else []
+
+
+def _key(engine: Engine) -> str:
+    return f"{CONTENDED}{engine.settings.worker.consumer_group}"

@@ -24,7 +24,7 @@ from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.engine import Engine
 from headwater.engine.worker.batch import run_batch
-from headwater.engine.worker.contention import Contention
+from headwater.engine.worker.contention import Contention, note_contention
 from headwater.engine.worker.held_partitions import HeldPartitions
 from headwater.engine.worker.joining import Joiner
 from headwater.engine.worker.lanes import Lane, QuarantineScheduler, run_quarantined
@@ -158,6 +158,7 @@ class Worker:
                     update_gauges(backends, clock, lanes, self._outage),
                     *([] if self._draining else [scheduler.run(self._stopping)]),
                     offer_backfills(engine, versions.new),
+                    note_contention(engine, self._contention),
                 )
                 running = [settling, *map(group.create_task, helpers)]
                 with watchdog:
