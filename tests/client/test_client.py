@@ -296,6 +296,25 @@ async def test_the_key_of_the_settings_is_sent_to_their_server_only() -> None:
     assert sent == ["Bearer a secret key", "Bearer a secret key", None]
 
 
+async def test_credentials_in_the_url_are_sent_and_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "httpx")
+    sent: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={"status": "ok"})
+
+    transport = httpx.MockTransport(answer)
+    url = "http://me:hunter2@localhost"
+    async with AsyncClient(url, settings=Settings(), transport=transport) as client:
+        await client.admin.is_alive()
+    assert sent == ["Basic bWU6aHVudGVyMg=="]
+    assert "HTTP Request: GET http://localhost/healthz" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "url", ["localhost:8000", "ftp://localhost", "http://", "http://[::1", "http://:hunter2"]
 )

@@ -70,6 +70,7 @@ class Issuer:
         self.waiting = threading.Event()
         self.is_down = False
         self.requests = 0
+        self.authorization: str | None = None
 
 
 @contextmanager
@@ -77,6 +78,7 @@ def issuing() -> Iterator[Issuer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             served.requests += 1
+            served.authorization = self.headers.get("authorization")
             self.send_response(500 if served.is_down else 200)
             self.end_headers()
             document = served.document or json.dumps({"keys": served.keys}).encode()
@@ -332,10 +334,15 @@ async def test_a_token_whose_times_are_not_numbers_is_refused(
     ],
 )
 async def test_credentials_of_the_address_of_keys_are_told_to_nobody(
-    source: str, make_store: MakeStore, issuer: Issuer, capsys: pytest.CaptureFixture[str]
+    source: str,
+    make_store: MakeStore,
+    issuer: Issuer,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     issuer.is_down = True
     log.configure("info", "json")
+    caplog.set_level("INFO", "httpx")
     source = source.format(port=httpx.URL(issuer.url).port)
     async with client_for(make_store, source) as client:
         response = await client.get(READ, headers=bearer(token()))
@@ -347,7 +354,10 @@ async def test_credentials_of_the_address_of_keys_are_told_to_nobody(
         assert "hunter2" not in examination.text
     logged = capsys.readouterr().err
     assert "token keys not fetched" in logged
-    assert "hunter2" not in logged
+    assert "hunter2" not in logged + caplog.text.replace("token=hunter2", "")
+    # They are sent, if only to the issuer.
+    assert issuer.authorization in (None, "Basic aHVudGVyMjo=")
+    assert (issuer.authorization is None) is (issuer.requests == 0)
 
 
 async def test_keys_stay_in_use_while_the_issuer_is_down(

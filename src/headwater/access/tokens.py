@@ -16,6 +16,7 @@ import httpx
 from headwater.access.errors import KeyRequiredError, TokenKeysUnavailableError
 from headwater.access.key_format import digest_of
 from headwater.access.local_requests import is_loopback
+from headwater.core.http_urls import without_credentials
 from headwater.core.logging import log
 from headwater.errors import ConfigError, MissingExtraError
 from headwater.model.callers import ALL_SCOPES, Caller, CallerLimits
@@ -128,9 +129,10 @@ class TokenKeys:
     async def _text(self) -> bytes:
         if self._url is None:
             return await asyncio.to_thread(self._path.read_bytes)
+        url, auth = without_credentials(self._url)
         async with (
             httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, follow_redirects=False) as client,
-            client.stream("GET", self._url) as response,
+            client.stream("GET", url, auth=auth) as response,
         ):
             if response.status_code != httpx.codes.OK:
                 raise ValueError(f"the server answered {response.status_code}")

@@ -20,6 +20,7 @@ import msgspec
 from headwater.client.problems import error_of
 from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
+from headwater.core.http_urls import without_credentials
 from headwater.core.retrying import Pause, backoff, retried, retry_after_seconds
 from headwater.errors import (
     ConfigError,
@@ -313,8 +314,10 @@ class Server:
             headers = {"user-agent": f"headwater/{version('headwater')}"}
             if self._key:
                 headers["authorization"] = f"Bearer {self._key}"
+            base, auth = without_credentials(httpx.URL(self._base))
             self._http = httpx.AsyncClient(
-                base_url=self._base,
+                base_url=base,
+                auth=auth,
                 headers=httpx.Headers(headers, encoding="utf-8"),
                 timeout=httpx.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
                 transport=self._transport,

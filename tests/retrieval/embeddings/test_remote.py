@@ -248,3 +248,15 @@ async def test_an_answer_that_does_not_end_is_refused(
     with pytest.raises(EmbeddingError, match="has more than 1,000 bytes; check that"):
         await embedder.embed(["a"], "document")
     assert len(server.seen) == 1
+
+
+async def test_credentials_in_the_address_of_a_provider_are_sent_and_not_logged(
+    server: ProviderServer, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "httpx")
+    url = server.url.replace("://", "://me:hunter2@")
+    embedder = opened(provider="openai", base_url=url).of(declared("openai/m", dimensions=8))
+    await embedder.embed(["a"], "document")
+    assert server.seen[0].headers["authorization"] == "Basic bWU6aHVudGVyMg=="
+    assert "HTTP Request: POST" in caplog.text
+    assert "hunter2" not in caplog.text

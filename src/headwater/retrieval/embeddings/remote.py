@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.core.by_loop import ByLoop
 from headwater.core.clock import Clock
+from headwater.core.http_urls import without_credentials
 from headwater.core.logging import log
 from headwater.core.prices import cost_nano_usd
 from headwater.core.retrying import Pause, backoff, retried, retry_after_seconds
@@ -164,7 +165,7 @@ class RemoteModel:
         wire, endpoint, seconds = self._wire, self._endpoint, self._settings.timeout
         if endpoint.needs_key and not endpoint.key:
             raise MissingApiKeyError(self.name, endpoint.variables)
-        url = wire.url(endpoint.base_url, self._model)
+        url, auth = without_credentials(httpx.URL(wire.url(endpoint.base_url, self._model)))
         headers = wire.headers(endpoint.key) if endpoint.key else {}
         try:
             async with (
@@ -174,12 +175,13 @@ class RemoteModel:
                     url,
                     content=content,
                     headers={**headers, "content-type": "application/json"},
+                    auth=auth,
                     timeout=seconds,
                 ) as response,
             ):
                 answer = await self._body(response)
         except (httpx.RequestError, TimeoutError) as error:
-            return unreachable(httpx.URL(url).host, error)
+            return unreachable(url.host, error)
         if response.status_code == httpx.codes.OK:
             return answer
         if endpoint.key:
