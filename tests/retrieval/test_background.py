@@ -120,16 +120,20 @@ async def test_a_document_whose_worker_died_is_embedded_by_the_next_one(
 class Choosy(Words):
     """An embedder that never embeds a text with the word poison."""
 
+    refused = 0
+
     async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         if any("poison" in text for text in texts):
+            self.refused += 1
             raise ValueError("this text cannot be embedded")
         return await super().__call__(texts)
 
 
 async def test_a_document_that_cannot_be_embedded_holds_up_no_other(
-    store: FeatureStore, capfd: pytest.CaptureFixture[str]
+    store: FeatureStore, clock: ManualClock, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    declare_docs(store, Choosy(), chunk_tokens=16, overlap=0)
+    choosy = Choosy()
+    declare_docs(store, choosy, chunk_tokens=16, overlap=0)
     poisoned = HANDBOOK.replace("handbook", "poison")
     for name, text in {"a": HANDBOOK, "b": poisoned, "c": HANDBOOK, "d": HANDBOOK}.items():
         await store.index("docs", name, f"{text}\n\n{name}", wait=False)
@@ -138,6 +142,12 @@ async def test_a_document_that_cannot_be_embedded_holds_up_no_other(
     assert [await status(store, name) for name in "abcd"] == ["ready", "indexing", "ready", "ready"]
     problems = records(capfd.readouterr().err, "could not repair an index; retrying")
     assert [problem["document"] for problem in problems] == ["b"]
+    refused = choosy.refused
+    await maintain(store)
+    assert choosy.refused == refused
+    clock.advance("1m")
+    await maintain(store)
+    assert choosy.refused == refused + 1
     await store.unindex("docs", "b")
     (index,) = await store.indexes.list()
     assert index.outdated == 0

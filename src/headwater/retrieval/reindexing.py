@@ -25,6 +25,8 @@ from headwater.retrieval.generations import Generations
 from headwater.retrieval.indexing import Indexer
 
 _PRUNE_MICROS = 60_000_000
+# Embedding the other chunks of a document that fails in the end may take minutes, or money.
+_RETRY_MICROS = 60_000_000
 
 
 class Reindexer:
@@ -38,8 +40,8 @@ class Reindexer:
         self._indexer = indexer
         self._texts = FailureTexts(private=services.settings.record.is_private)
         self._problems: dict[str, tuple[str, str]] = {}
-        self._failed: dict[str, str] = {}
-        """The document after which the next round goes on, of indexes whose last one failed."""
+        self._failed: dict[str, tuple[str, int]] = {}
+        """Of indexes whose last round failed: where the next begins, and when it failed."""
         self._pruned_at: dict[str, int] = {}
 
     async def reindex(self, index: IndexDef, progress: OnStep | None = None) -> int:
@@ -125,13 +127,17 @@ class Reindexer:
         """Bring outdated documents up to date; log a problem of the embedder once.
 
         After a problem, the next round tries the first of its documents alone. If that is the one
-        which cannot be embedded, the round after it goes on with the others.
+        which cannot be embedded, the round after it goes on with the others, and it is tried again
+        after a pause.
         """
-        after, alone = "", index.name in self._failed
+        after, alone, now = "", index.name in self._failed, self._clock.micros()
         documents: list[PlainDocument] = []
         if alone:
-            after = self._failed.pop(index.name)
+            after, failed_at = self._failed[index.name]
             documents = await self._indexer.outdated(index, version, after, alone=True)
+            if not documents and now - failed_at < _RETRY_MICROS:
+                return
+            del self._failed[index.name]
         if is_whole := not documents:
             after = ""
             documents = await self._indexer.outdated(index, version, after, alone=alone)
@@ -141,17 +147,17 @@ class Reindexer:
             except BackendError:
                 raise
             except HeadwaterError as error:
-                self._failed[index.name] = after
+                self._failed[index.name] = (after, now)
                 if len(documents) == 1:
-                    self._fail(index, documents[0].id, self._texts.message(error))
+                    self._failed[index.name] = (documents[0].id, now)
+                    self._log(index, documents[0].id, self._texts.message(error))
                 return
             after = documents[-1].id
             documents = await self._indexer.outdated(index, version, after)
         if is_whole:
             self._problems.pop(index.name, None)
 
-    def _fail(self, index: IndexDef, document: str, problem: str) -> None:
-        self._failed[index.name] = document
+    def _log(self, index: IndexDef, document: str, problem: str) -> None:
         if self._problems.get(index.name) != (document, problem):
             self._problems[index.name] = (document, problem)
             log.error(
