@@ -512,7 +512,7 @@ async def test_a_postgres_restored_from_an_older_backup_is_refused_until_it_is_a
 @pytest.mark.parametrize(
     ("version", "remedy"),
     [
-        (2, "newer version of Headwater .* upgrade Headwater here"),
+        (3, "newer version of Headwater .* upgrade Headwater here"),
         (0, "older version of Headwater .* `headwater rebuild --adopt`"),
     ],
 )
@@ -529,3 +529,29 @@ async def test_a_store_of_another_format_is_refused_by_new_and_by_running_proces
         await running.get_feature("total", "u1")
     assert re.search(remedy, (await running.admin.health())[0].detail)
     assert await meta(redis, keys) == before
+
+
+async def test_a_store_of_the_format_before_is_of_the_present_one_once_it_is_opened(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    part = keys.of("u1")
+    position = await redis.call(command(part.outbox, "HGET", part.outbox, "history"))
+    # Positions had no cursors.
+    earlier = b"/".join(position.split(b"/")[:2])
+    await redis.call(command(part.outbox, "HSET", part.outbox, "history", earlier))
+    await redis.call(command(keys.meta, "HSET", keys.meta, "format", 1))
+    database = await asyncpg.connect(
+        store.settings.postgres.url,
+        server_settings={"search_path": store.settings.postgres.schema},
+    )
+    await database.execute(
+        "UPDATE _outbox SET history = $1 WHERE history = $2", earlier.decode(), position.decode()
+    )
+    await database.close()
+    again = await shop()
+    await buy(again, 2)
+    assert (await meta(redis, keys))[b"format"] == b"2"
+    assert await past(again, "total") == [5, 7]
+    assert await well(again) == [True, True]

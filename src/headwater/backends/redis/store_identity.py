@@ -14,7 +14,9 @@ from headwater.model.values import new_id
 from headwater.ports import StoreIdentity
 from headwater.settings.schema import Settings
 
-_FORMAT = 1
+_FORMAT = 2
+_OLDEST_FORMAT = 1
+"""Its positions of the outbox have no cursors; they get them with the next rows that are taken."""
 _MOST_SHOWN = 8
 _REMEDY = (
     "if Redis lost its data, run `headwater rebuild --adopt`; if redis.url, redis.prefix, "
@@ -34,7 +36,7 @@ async def create_store(redis: Redis, settings: Settings) -> None:
         script_call(
             "create_store",
             [f"{prefix}:meta"],
-            *(_FORMAT, settings.partitions, new_store_id(prefix)),
+            *(_FORMAT, settings.partitions, new_store_id(prefix), _OLDEST_FORMAT),
         )
     )
     version, partitions = (int(number or 0) for number in identity)
