@@ -218,7 +218,7 @@ def test_progress_is_drawn_on_a_terminal_and_printed_in_lines_elsewhere(
 
 def test_the_embedded_store_has_nothing_to_migrate(run: Run) -> None:
     assert run("migrate").out == (
-        "Nothing to migrate: the embedded store creates its own tables.\n"
+        "Nothing to migrate: the embedded store migrates its own tables when it is opened.\n"
     )
     assert run("migrate", "--json").json == {"versions": []}
 

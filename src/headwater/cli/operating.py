@@ -476,7 +476,7 @@ def migrate(call: CommandCall) -> None:
     """Create or update the Postgres tables. Several processes may run this at the same time."""
     settings = load()
     versions = asyncio.run(migrate_backends(settings))
-    result = "Nothing to migrate: the embedded store creates its own tables."
+    result = "Nothing to migrate: the embedded store migrates its own tables when it is opened."
     if versions:
         result = f"Migrated the tables to version {versions[-1]}."
     elif on_servers(settings):

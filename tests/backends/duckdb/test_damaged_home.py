@@ -14,7 +14,7 @@ from headwater import FeatureStore
 from headwater.backends.segment_files import checksum_of
 from headwater.backends.sqlite.inspection import inspect
 from headwater.errors import HomeError
-from headwater.ports import Point, Segment
+from headwater.ports import FrameColumn, FrameQuery, Point, Segment
 from headwater.settings.schema import Settings
 from tests.backends.duckdb.embedded import GRACE, START, Embedded, after, embedded, series
 
@@ -179,6 +179,7 @@ async def test_a_segment_that_is_not_the_one_that_was_written_is_named_by_every_
             lambda: all_rows(parts),
             lambda: parts.history.latest("User", after="", limit=10),
             lambda: parts.history.export_history(tmp_path / "out.parquet", after=0),
+            lambda: parts.history.read_frame(frame_in(tmp_path), tmp_path / "answer.parquet"),
         ]
         for read in reads:
             with pytest.raises(HomeError, match=rf"{name}.* backup"):
@@ -244,6 +245,14 @@ async def test_a_segment_that_cannot_be_read_is_named_though_its_end_is_as_writt
         for read in (parts.history.as_of(["clicks"], [Point("u1", START)]), all_rows(parts)):
             with pytest.raises(HomeError, match=f"{name} has bytes that changed since"):
                 await read
+
+
+def frame_in(folder: Path) -> FrameQuery:
+    points = folder / "points.parquet"
+    with duckdb.connect() as duck:
+        rows = "SELECT 0 AS row, 'u1' AS entity_id, 0::BIGINT AS at"
+        duck.execute(f"COPY ({rows}) TO '{points}' (FORMAT parquet)")
+    return FrameQuery(points, [FrameColumn("clicks", "int")])
 
 
 async def all_rows(parts: Embedded) -> object:
