@@ -17,6 +17,7 @@ from headwater.errors import HomeError
 from headwater.ports import FrameColumn, FrameQuery, Point, Segment
 from headwater.settings.schema import Settings
 from tests.backends.duckdb.embedded import GRACE, START, Embedded, after, embedded, series
+from tests.engine.support import records
 
 SEGMENT_ROWS = 5
 EVENT = """
@@ -104,7 +105,9 @@ async def test_a_home_that_was_moved_away_is_started_anew(segmented: Path) -> No
     assert len(list((segmented.with_name("kept") / "segments").glob("*.parquet"))) == 2
 
 
-async def test_files_that_the_database_did_not_write_are_never_removed(parts: Embedded) -> None:
+async def test_files_that_the_database_did_not_write_are_named_and_never_removed(
+    parts: Embedded, capsys: pytest.CaptureFixture[str]
+) -> None:
     await parts.online.put(series(3))
     foreign = {"history-0000-1023-x.parquet", "events-0000-1023-y.parquet.unfinished"}
     for name in foreign:
@@ -113,6 +116,8 @@ async def test_files_that_the_database_did_not_write_are_never_removed(parts: Em
         await parts.history.maintain()
         parts.clock.advance(2 * GRACE)
     assert parts.segment_files() == foreign
+    (warned,) = records(capsys.readouterr().err, "segments of another database are not read")
+    assert (warned["files"], warned["example"]) == (2, min(foreign))
     (found,) = [f for f in inspect(settings_of(parts.home.path)) if f.check == "other segments"]
     assert found.severity == "warning"
     assert "1 files were not written by this database, such as history-0000-1023-x" in found.found

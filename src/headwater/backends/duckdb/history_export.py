@@ -108,7 +108,7 @@ class HistoryExport:
             if segment.retired_at is None or segment.retired_at > before
         ]
         self._save(segments=kept)
-        self._files.remove_all_but(segment.name for segment in kept)
+        self._files.remove(self._files.others(segment.name for segment in kept))
 
     def _remove_dropped(self) -> None:
         """Remove the values of features that were dropped since the last export.

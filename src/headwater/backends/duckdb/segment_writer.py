@@ -82,6 +82,7 @@ class SegmentWriter:
         self._clock = clock
         self._segment_rows = settings.segment_rows
         self._grace = settings.segment_grace
+        self._others: set[str] = set()
 
     def maintain(self) -> None:
         """Do all due work, unless another process is doing it."""
@@ -99,6 +100,15 @@ class SegmentWriter:
     def _clean_up(self) -> None:
         sweep(self._scratch)
         manifest = self._tail.manifest()
+        others = self._folder.others(segment.name for segment in manifest)
+        if others - self._others:
+            logger.warning(
+                "segments of another database are not read",
+                files=len(others),
+                example=min(others),
+                remedy="if they belong to this store, restore its database; else move them away",
+            )
+        self._others = others
         before = self._clock.now() - self._grace
         expired = [s.name for s in manifest if s.retired_at is not None and s.retired_at <= before]
         self._folder.remove(expired)

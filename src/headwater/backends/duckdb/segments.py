@@ -258,11 +258,11 @@ class SegmentFolder:
             (self.path / name).unlink(missing_ok=True)
             (self.path / (name + _UNFINISHED)).unlink(missing_ok=True)
 
-    def remove_all_but(self, known: Iterable[str]) -> None:
-        """Remove the files of a writer that died before its segment was in the manifest."""
+    def others(self, known: Iterable[str]) -> set[str]:
+        """Return the names of files, also of unfinished ones, that are not among the known ones."""
         files = {file.name for file in self.path.iterdir()}
         written = {name for name in files if name.endswith((_SUFFIX, _UNFINISHED))}
-        self.remove(written.difference(known))
+        return written - {end for name in known for end in (name, name + _UNFINISHED)}
 
 
 def write_parquet(session: Session, rows: str, file: Path) -> int:
