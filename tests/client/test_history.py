@@ -134,15 +134,21 @@ async def test_a_table_is_imported_and_history_exported(
     assert "tmp" not in str(caught.value)
 
 
-async def test_a_table_beyond_the_limit_names_the_setting(tmp_path: Path) -> None:
-    http = {"max_upload_bytes": 100}
+@pytest.mark.parametrize(
+    ("setting", "limit"),
+    [("max_upload_bytes", 100), ("max_table_rows", 2), ("max_table_columns", 1)],
+)
+async def test_a_table_beyond_the_limit_names_the_setting(
+    tmp_path: Path, setting: str, limit: int
+) -> None:
+    http = {setting: limit}
     settings = Settings().replace(api_key=KEY, home=str(tmp_path / "home"), http=http)
     async with shop(settings) as store:
         transport = httpx.ASGITransport(create_app(store))
         async with AsyncClient(
             "http://localhost", key=KEY, settings=Settings(), transport=transport
         ) as client:
-            with pytest.raises(RequestRefusedError, match=r"raise http\.max_upload_bytes"):
+            with pytest.raises(RequestRefusedError, match=rf"raise http\.{setting}"):
                 await client.get_historical_features(ROWS, ["total_spend"])
 
 
