@@ -25,6 +25,17 @@ def country(user_id: str, event: ServiceEvent) -> str:
     return str(event.payload["country"])
 
 
+def _declare(name: str) -> None:
+    @feature(entity=User, trigger="rated", name=name)
+    def score(user_id: str, event: ServiceEvent) -> int:
+        return int(event.payload["score"])
+
+
+SCORES = tuple(f"score_{number}" for number in range(7))
+for _name in SCORES:
+    _declare(_name)
+
+
 @feature(entity=User, derived=True)
 async def tier(user_id: str) -> str:
     """What one read decides."""
@@ -38,5 +49,5 @@ async def average_order(user_id: str) -> float | None:
     return values["total_spend"] / values["orders"] if values["orders"] else None
 
 
-STORED = ("total_spend", "orders", "country")
+STORED = ("total_spend", "orders", "country", *SCORES)
 DERIVED = ("tier", "average_order")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.case import Effort
 from bench.floors import Measuring, Rate
-from bench.training_features import DERIVED, STORED, store
+from bench.training_features import DERIVED, SCORES, STORED, store
 from headwater.core.duckdb_session import session
 
 ENTITIES = 1_000
@@ -17,7 +17,7 @@ DAYS = 100
 CHANGES = 10  # of each feature and entity in that time
 _HISTORY = f"""
 SELECT 'u' || i % {{entities}} AS user_id, i % 1000 + 0.5 AS total_spend, i % 20 AS orders,
-       'country ' || i % 50 AS country,
+       'country ' || i % 50 AS country, {", ".join(f"i % 9 AS {name}" for name in SCORES)},
        TIMESTAMPTZ '2026-01-01' + INTERVAL (hash(i) % {DAYS * 86_400}) SECOND AS "timestamp"
 FROM range({CHANGES} * {{entities}}) AS numbers (i)
 """

@@ -34,7 +34,6 @@ from headwater.model.values import INTERNAL, Cell, Cells, EntityKey, FeatureValu
 from headwater.ports import Change, Delivery, DocumentWrite
 
 _ROWS = 10_000
-_FEW = 500
 _CONCURRENT = 200
 _TYPES = {"int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN", "text": "VARCHAR"}
 _POINT_COLUMNS = {"row": "BIGINT", "entity_id": "VARCHAR", "at": "BIGINT"}
@@ -150,10 +149,7 @@ class Recomputation:
         with ExitStack() as stack:
             self._duck = await asyncio.to_thread(stack.enter_context, session(self._folder))
             rows = await self._duck.in_thread(self._load_points, points)
-            if rows > _FEW:
-                # To run a few in vain takes less time than another read of history.
-                await self._learn(columns)
-            await self._read_inputs(points, [f for c in columns for f in c.inputs.values()])
+            await self._learn(columns if rows else (), points)
             done = 0
             for column in columns:
                 async for settled in self._settle(column, points):
@@ -175,17 +171,21 @@ class Recomputation:
         )
         return int(scalar(self._duck.run("SELECT count(*) FROM points")))
 
-    async def _learn(self, columns: Sequence[_Column]) -> None:
+    async def _learn(self, columns: Sequence[_Column], points: Path) -> None:
         """Learn from the first row what functions read, and whether other rows can share it."""
-        sql = 'SELECT 1, row, true, entity_id, "at" FROM points ORDER BY row LIMIT 1'
-        (row,) = await self._duck.in_thread(self._fetch, sql)
-        item, left = _Item(*row), columns
+        left = columns
         while left:
+            inputs = list({s: f for c in columns for s, f in c.inputs.items()}.values())
+            await self._read_inputs(points, inputs)
+            cells, joins = self._selected(inputs)
+            sql = f'SELECT 1, row, true, entity_id, "at"{cells} FROM points{joins} ORDER BY row'
+            (row,) = await self._duck.in_thread(self._fetch, f"{sql} LIMIT 1")
+            self._load(inputs, [row[3:]])
+            item = _Item(*row[:5])
             runs = {c: run for c in left for run in await self._compute(c.feature, [item])}
             for column, run in runs.items():
                 column.learn(run)
-            left = [column for column, run in runs.items() if run.missing]
-            await self._load_missing([(item, run) for run in runs.values()])
+            left = [column for column, run in runs.items() if run.inputs]
         self._loaded.clear()
 
     async def _settle(self, column: _Column, points: Path) -> AsyncIterator[int]:
@@ -215,13 +215,7 @@ class Recomputation:
 
     def _group(self, cursor: duckdb.DuckDBPyConnection, inputs: Sequence[FeatureDef]) -> None:
         """Group the rows that are left into items, and select these with the values of inputs."""
-        files = list(dict.fromkeys(self._answers[feature.series][0] for feature in inputs))
-        cells = ""
-        for file, place in (self._answers[feature.series] for feature in inputs):
-            cells += f", e{files.index(file)}.v{place}, e{files.index(file)}.a{place}"
-        joins = "".join(
-            f" JOIN ({parquet([file])}) AS e{n} USING (row)" for n, file in enumerate(files)
-        )
+        cells, joins = self._selected(inputs)
         self._duck.run(
             "CREATE TABLE grouped AS SELECT min(row) OVER same AS item, count(*) OVER same AS rows,"
             f' row, of_moment, entity_id, "at"{cells} FROM points JOIN todo USING (row){joins}'
@@ -229,6 +223,17 @@ class Recomputation:
             f' CASE WHEN of_moment THEN "at" END{cells})'
         )
         cursor.execute("SELECT * EXCLUDE item FROM grouped WHERE row = item ORDER BY row")
+
+    def _selected(self, inputs: Sequence[FeatureDef]) -> tuple[str, str]:
+        """Return the SQL of value and ``as_of`` of each input, and of joins with their files."""
+        files = list(dict.fromkeys(self._answers[feature.series][0] for feature in inputs))
+        cells = ""
+        for file, place in (self._answers[feature.series] for feature in inputs):
+            cells += f", e{files.index(file)}.v{place}, e{files.index(file)}.a{place}"
+        joins = "".join(
+            f" JOIN ({parquet([file])}) AS e{n} USING (row)" for n, file in enumerate(files)
+        )
+        return cells, joins
 
     def _divide(self, column: _Column, left: Mapping[int, bool]) -> None:
         """Note the items of the rows that have a value; the others are to be grouped again."""
