@@ -48,6 +48,18 @@ def test_what_a_session_writes_to_disk_is_limited(
         duck.run("CREATE TABLE t AS SELECT random() AS a, random() AS b FROM range(3_000_000)")
 
 
+def test_a_file_has_no_dictionary_larger_than_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with session(tmp_path) as duck:
+        for largest, has_dictionary in ((10_000, True), (1_000, False)):
+            monkeypatch.setattr(duckdb_session, "_LARGEST_DICTIONARY", largest)
+            file = tmp_path / "texts.parquet"
+            duck.write("SELECT repeat('x', 500) || (range % 9) AS t FROM range(1_000)", file)
+            found = duck.run(f"SELECT encodings FROM parquet_metadata('{file}')").fetchall()
+            assert ("DICTIONARY" in found[0][0]) is has_dictionary
+
+
 class Query:
     """A query without an end, whose session is opened in its thread or was opened before."""
 

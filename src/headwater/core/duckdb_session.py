@@ -26,6 +26,8 @@ _MAX_THREADS = 4
 # What a session may write to its scratch folder, for each byte of its memory.
 _DISK_BYTES = 16
 _MIN_OBJECT_LIMIT = 16 << 20
+# The texts of a dictionary do not count as memory of a session.
+_LARGEST_DICTIONARY = 64 << 20
 _FLOATS = ("FLOAT", "DOUBLE")
 _IS_NEGATIVE_ZERO = "({0} = 0 AND signbit({0}))"
 _MAY_HAVE_NEGATIVE_ZERO = "contains(CAST({0} AS VARCHAR), '-0.0')"
@@ -93,6 +95,7 @@ class Session:
         Others have, because repeated texts may take a hundred times the space without.
         """
         limit = ", DICTIONARY_SIZE_LIMIT 0" if self._has_negative_zeros(rows) else ""
+        limit += f", STRING_DICTIONARY_PAGE_SIZE_LIMIT {_LARGEST_DICTIONARY}"
         sql = f"COPY ({rows}) TO {text(file)} (FORMAT parquet, USE_TMP_FILE false{limit})"
         return int(scalar(self.run(sql)))
 
