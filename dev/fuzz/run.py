@@ -114,7 +114,8 @@ def _is_refused_by_state(
     if check != "positive_data_acceptance" or response is None or response.status_code != 422:
         return False
     by_state = definition["operationId"] in _REFUSES_VALID_DATA or definition["x-scope"] == "admin"
-    return by_state and response.json().get("field", "params").startswith("params")
+    field: str = response.json().get("field", "params")
+    return by_state and field.startswith("params")
 
 
 def _is_slowed_down(check: str, response: schemathesis.Response | None) -> bool:
