@@ -187,3 +187,21 @@ async def test_a_large_table_of_a_caller_in_the_process_is_not_limited(
     file.write_bytes(parquet(tmp_path, f"{ROW} FROM range(101)"))
     written = await store.get_historical_features(file, ["visits"])
     assert duckdb.sql(f"SELECT count(visits) FROM '{written}'").fetchone() == (101,)
+
+
+async def test_a_footer_that_claims_more_than_it_has_is_refused_before_it_is_read(
+    limited: httpx.AsyncClient,
+) -> None:
+    footer = b"\x15\x02\x19\xfc\xa0\x8d\x06"  # a version, and a schema of 100,000 elements
+    content = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    problem = problem_of(await read(limited, content))
+    assert (problem["status"], "its footer is damaged" in problem["detail"]) == (422, True)
+
+
+@pytest.mark.parametrize(("levels", "status"), [(90, 200), (101, 422)])
+async def test_a_table_may_be_nested_as_deep_as_the_stack_of_a_thread_allows(
+    limited: httpx.AsyncClient, tmp_path: Path, levels: int, status: int
+) -> None:
+    nested = "{'a': " * levels + "1" + "}" * levels
+    answer = await read(limited, parquet(tmp_path, f"{ROW}, {nested} AS nested"))
+    assert (answer.status_code, "nested more than 100" in answer.text) == (status, status == 422)

@@ -14,6 +14,7 @@ from headwater.core.duckdb_session import Session, connect, glob_literal, headli
 from headwater.core.sql_literals import text
 from headwater.errors import InvalidInputError
 from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spine, TimeRemedies
+from headwater.history.frames.parquet_footer import FooterError, check_footer
 
 CSV = ".csv"
 SUFFIXES = (".parquet", CSV)
@@ -24,6 +25,7 @@ _CSV = "read_csv({}, hive_partitioning = false, header = true, allow_quoted_null
 # Ten times what the footer of a table has that is within the limits of a server.
 _LARGEST_FOOTER = 64 << 20
 _END = 8  # the length of the footer, and a mark
+_MARK = b"PAR1"
 _LEAVES = "SELECT count(*) FROM parquet_schema({}) WHERE coalesce(num_children, 0) = 0"
 # The rows that are read are those of the row groups; a list has more values than rows.
 _VALUES = """
@@ -56,13 +58,19 @@ def table_size(file: Path, most_columns: int) -> TableSize:
 
 def _parquet_size(file: Path, most_columns: int) -> TableSize:
     with file.open("rb") as opened:
-        opened.seek(max(0, file.stat().st_size - _END))
-        footer = int.from_bytes(opened.read(_END)[:4], "little")
-    if footer > _LARGEST_FOOTER:
-        raise InvalidInputError(
-            f"{file} cannot be read: its footer has {footer} bytes; write it with fewer row groups"
-        )
+        before_end = opened.seek(max(0, file.stat().st_size - _END))
+        end = opened.read(_END)
+        footer = int.from_bytes(end[:4], "little")
+        if footer > _LARGEST_FOOTER:
+            raise InvalidInputError(
+                f"{file} cannot be read: its footer has {footer} bytes; write it with fewer row "
+                "groups"
+            )
+        opened.seek(max(0, before_end - footer))
+        metadata = opened.read(footer)
     try:
+        if end.endswith(_MARK):  # DuckDB reads no other
+            check_footer(metadata)
         with connect(threads=1) as connection:
             columns: int = scalar(connection.execute(_LEAVES.format(glob_literal(file))))
             if columns > most_columns:
@@ -70,6 +78,8 @@ def _parquet_size(file: Path, most_columns: int) -> TableSize:
             return TableSize(
                 columns, scalar(connection.execute(_VALUES.format(glob_literal(file))))
             )
+    except FooterError as error:
+        raise InvalidInputError(f"{file} cannot be read: {error}") from error
     except duckdb.Error as error:
         raise InvalidInputError(f"{file} cannot be read: {headline(error)}") from error
 
