@@ -11,6 +11,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.errors import FeatureValueError, InvalidInputError
+from headwater.history import importing
 from headwater.testing import ManualClock
 from tests.history.frame_features import START, VALUES, declare_all_types, rows, write_all
 
@@ -57,6 +58,26 @@ async def read(store: FeatureStore, driver: int, at: datetime, *, known: bool = 
     frame = [{"driver_id": driver, "timestamp": at}]
     (row,) = await store.get_historical_features(frame, NAMES, known=known)
     return row["conv_rate"], row["trips"]
+
+
+async def test_large_values_are_read_a_few_rows_at_a_time(
+    drivers: FeatureStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, calls = tmp_path / "stats.parquet", []
+    table(clock.now() - 30 * DAY).to_parquet(file)
+    monkeypatch.setattr(importing, "_BYTES_AT_ONCE", 0)
+    await drivers.history.import_file(file, NAMES, progress=lambda *done: calls.append(done))
+    assert calls == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+async def test_values_that_take_more_memory_than_a_session_has_are_refused(
+    drivers: FeatureStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "stats.parquet"
+    table(clock.now() - 30 * DAY, trips=["1" * 1000] * 3).to_parquet(file)
+    monkeypatch.setattr(importing, "session_memory", lambda: 4_000)
+    with pytest.raises(InvalidInputError, match=r"values of 30\d\d bytes, and at most 1000"):
+        await drivers.history.import_file(file, NAMES)
 
 
 @pytest.mark.both_environments

@@ -12,7 +12,8 @@ from typing import Any
 import duckdb
 import msgspec
 
-from headwater.core.duckdb_session import Session, headline, identifier, session
+from headwater.core.duckdb_session import Session, headline, identifier, scalar, session
+from headwater.core.session_memory import session_memory
 from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.errors import FeatureValueError, InvalidInputError
@@ -31,6 +32,9 @@ _TIMES = ("event_timestamp", "timestamp")
 _WRITTEN = ("created", "created_timestamp")
 _VALUE = "value"
 _CHANGES_AT_ONCE = 100_000
+_BYTES_AT_ONCE = 64 << 20
+_VECTOR_ROWS = 2048
+_COPIES = 4  # of a vector, in DuckDB and here
 _MAX_SHOWN = 3
 _MAX_TEXT = 40
 _AWARE = "TIMESTAMP WITH TIME ZONE"
@@ -118,13 +122,13 @@ async def import_file(
     with TemporaryDirectory(prefix="headwater-") as folder, session(Path(folder)) as duck:
         try:
             total = await duck.in_thread(_open, duck, file, features, columns, latest)
+            at_once = await duck.in_thread(_rows_at_once, duck, len(features))
         except duckdb.Error as error:
             raise InvalidInputError(f"{file} cannot be read: {headline(error)}") from error
         if progress is not None:
             progress(0, total)
         cursor = await duck.in_thread(duck.run, "SELECT * FROM import")
-        size = max(1, _CHANGES_AT_ONCE // len(features))
-        while rows := await duck.in_thread(cursor.fetchmany, size):
+        while rows := await duck.in_thread(cursor.fetchmany, at_once):
             changes = await asyncio.to_thread(_changes, rows, features, now)
             admitted = await without_erased(backends, changes)
             added += await backends.offline.append(admitted)
@@ -181,6 +185,29 @@ def _open(
         f" epoch_us(CAST(written AS TIMESTAMPTZ)), {places} FROM frame"
     )
     return count
+
+
+def _rows_at_once(duck: Session, features: int) -> int:
+    """Return how many rows are read together; raise InvalidInputError if one vector is too large.
+
+    A value that repeats takes almost no space in a file, and its whole size in each row here.
+    DuckDB does not count what it hands over to the memory of its session.
+    """
+    size = " + ".join(f"coalesce(strlen(v{number}), 0)" for number in range(features))
+    largest = scalar(
+        duck.run(
+            f"SELECT coalesce(max(bytes), 0) FROM (SELECT sum({size}) AS bytes FROM frame"
+            f" GROUP BY row // {_VECTOR_ROWS})"
+        )
+    )
+    limit = session_memory() // _COPIES
+    if largest > limit:
+        raise InvalidInputError(
+            f"{_VECTOR_ROWS} rows of the file have values of {largest} bytes, and at most {limit} "
+            "are read at once; write shorter values, or raise offline.max_session_bytes"
+        )
+    most = max(1, _VECTOR_ROWS * _BYTES_AT_ONCE // max(1, int(largest)))
+    return max(1, min(_CHANGES_AT_ONCE // features, most))
 
 
 def _choose(
