@@ -260,6 +260,9 @@ async def test_a_derived_feature_with_a_ttl_was_served_from_its_cache(
     [
         ("publish", "its function calls publish, and a derived feature depends on nothing but"),
         ("set_feature", "its function calls set_feature"),
+        ("history", "its function calls get_feature_history"),
+        ("frame", "its function calls get_historical_features"),
+        ("events", "its function calls list"),
         ("plain", "it reads 'plain', which has no history because it is computed at every read"),
         ("none", "feature 'wrong' failed for 'u1': .*cannot store None as float"),
         ("fail", "feature 'wrong' failed for 'u1': ZeroDivisionError: .* \\(at 2026-01-01T00:05"),
@@ -282,6 +285,11 @@ async def test_a_derived_feature_that_depends_on_other_things_is_refused(
         calls: dict[str, Callable[[], Awaitable[object]]] = {
             "publish": lambda: store.publish("buy", user_id),
             "set_feature": lambda: store.set_feature("total", user_id, 1.0),
+            "history": lambda: store.get_feature_history("total", user_id),
+            "frame": lambda: store.get_historical_features(
+                [{"user_id": user_id, "timestamp": at(9)}], ["total"]
+            ),
+            "events": store.bus.list,
             "plain": lambda: store.get_feature("plain", user_id),
         }
         with suppress(InvalidInputError):

@@ -219,6 +219,10 @@ class HandlerTransaction:
         All verbs are allowed, unless past events are replayed.
         """
 
+    def refuse_read(self, verb: str) -> None:
+        """Raise an error because a verb reads the present, and the transaction is of the past."""
+        self.check_allowed(verb)
+
     def is_computable(self, feature: FeatureDef) -> bool:
         """Return whether a value that is not stored is computed, and not missing.
 

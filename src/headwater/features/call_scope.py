@@ -317,6 +317,13 @@ def check_allowed_in_handler(verb: str) -> None:
         transaction.check_allowed(verb)
 
 
+def check_present(verb: str) -> None:
+    """Raise an error if this computes a value of the past: the verb reads the present."""
+    transaction = current_scope().transaction
+    if transaction is not None and transaction.is_past:
+        transaction.refuse_read(verb)
+
+
 class ScopeClock:
     """The store's clock, as ``store.clock`` gives it to functions.
 

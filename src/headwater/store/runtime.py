@@ -22,6 +22,7 @@ from headwater.features.call_scope import (
     ScopeClock,
     check_allowed_in_handler,
     check_not_replaying,
+    check_present,
     current_replay,
     current_scope,
     real_clock,
@@ -70,12 +71,14 @@ class Runtime:
         self.scope_clock.real = self.clock
 
     check_not_replaying = staticmethod(check_not_replaying)
+    check_present = staticmethod(check_present)
 
     async def run(self, verb: Verb, group: Verbs, arguments: Arguments) -> Any:
         """Run a verb: note a source that it reads, refuse and log a change as it declares."""
         if verb.reads is not None:
             track_source("other", verb.reads)
         if verb.changes is None:
+            check_present(verb.name)
             return await verb.call(group, arguments)
         check_not_replaying(verb.name)
         if not verb.is_logged or verb.audits_itself or arguments.get("dry_run"):

@@ -273,6 +273,10 @@ def declare_readers_of_the_present(store: FeatureStore, user: type) -> None:
 
 def declare_readers_of_others(store: FeatureStore, user: type) -> None:
     @feature(entity=user, trigger="buy")
+    async def looks_back(user_id: str, event: ServiceEvent) -> int:
+        return len(await store.get_feature_history("looks_back", user_id))
+
+    @feature(entity=user, trigger="buy")
     async def compares(user_id: str, event: ServiceEvent) -> int:
         return int(await store.get_feature("compares", "bob") or 0)
 
@@ -292,6 +296,7 @@ async def test_reads_that_would_be_of_the_present_are_refused_by_name(
         "searches": "calls search, and it would find the documents of today",
         "retrieves": "calls retrieve",
         "assembles": "calls assemble",
+        "looks_back": "calls get_feature_history, and it would read what is stored today",
         "computes": "reads 'on_demand'.*derived=True",
         "compares": "reads the feature of another User .'bob'.",
         "spreads": "sets the feature of another User .'bob'.",

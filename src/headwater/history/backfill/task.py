@@ -425,13 +425,18 @@ class ReplayTransaction(HandlerTransaction):
         """Raise an error for verbs that change anything, or that read the present."""
         definition = self._replay.definition
         if verb in _READS:
-            raise self._refused(f"its handler calls {verb}, and {_READS[verb]}")
+            self.refuse_read(verb)
         if verb != "set_feature" and not definition.repeatable:
             remedy = (
                 f"declare feature {definition.name!r} with repeatable=True if its handler may do "
                 "it again for every past event"
             )
             raise self._replay.refuse(ReplayWriteError(verb, remedy))
+
+    def refuse_read(self, verb: str) -> None:
+        """Raise an error for a verb that reads the present."""
+        reason = _READS.get(verb, "it would read what is stored today")
+        raise self._refused(f"its handler calls {verb}, and {reason}")
 
     def is_computable(self, feature: FeatureDef) -> bool:
         """Raise an error unless the function depends on features only, which are of the past."""

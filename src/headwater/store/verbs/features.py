@@ -91,6 +91,7 @@ class FeatureVerbs(Verbs):
         >>> [past.value for past in await store.get_feature_history("total_spend", "ada")]
         [25.0]
         """
+        self._runtime.check_present("get_feature_history")
         history = (await self._engine()).value_history
         return (await history.page(feature_name(name), entity_id, start, end, limit)).values
 
@@ -128,6 +129,7 @@ class FeatureVerbs(Verbs):
         >>> await store.get_historical_features(rows, ["total_spend"])
         [{'user_id': 'ada', 'timestamp': ..., 'total_spend': None}]
         """
+        self._runtime.check_present("get_historical_features")
         return await self._runtime.tables.read(
             frame,
             features,
