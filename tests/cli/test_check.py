@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run
 
 _FEATURES = """
@@ -92,19 +94,24 @@ def nickname(user_id: str, event: ServiceEvent) -> str:
     return "Ada"
 
 
+@feature(entity=User, template="dear {{nickname}}")
+def salutation(user_id: str) -> str: ...
+
+
 @context(store)
 async def greeting(user_id: str) -> ContextItem:
-    return ContextItem.template("Hello {{nickname}}, {{unknown}}")
+    return ContextItem.template("Hello {{{shown}}}, {{unknown}}")
 """
 
 
-def test_a_template_that_may_have_a_gap_is_a_warning(run: Run, folder: Path) -> None:
+@pytest.mark.parametrize("shown", ["nickname", "salutation"])
+def test_a_template_that_may_have_a_gap_is_a_warning(run: Run, folder: Path, shown: str) -> None:
     file = folder / "greeting.py"
-    file.write_text(_TEMPLATES.format(default=None))
+    file.write_text(_TEMPLATES.format(default=None, shown=shown))
     ran = run("check", "greeting.py", "--json")
     assert ran.code == 0
     (warning,) = json.loads(ran.out)["warnings"]
-    assert "greeting.py:17: a template of context 'greeting' shows 'nickname'" in warning
+    assert "greeting.py:21: a template of context 'greeting' shows 'nickname'" in warning
     assert "declare a default= for it" in warning
-    file.write_text(_TEMPLATES.format(default="'you'"))
+    file.write_text(_TEMPLATES.format(default="'you'", shown=shown))
     assert run("check", "greeting.py").err == ""

@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from importlib.resources import files
 from itertools import groupby
 from operator import attrgetter
@@ -130,14 +130,20 @@ def _warnings(registry: Registry) -> Iterator[str]:
     for declared, hidden in unrepeatable(registry):
         yield f"{hidden.location}: {declared} {hidden}"
     for context in registry.contexts.values():
-        for name in shown_in_templates(context.function):
-            feature = registry.features.get(name)
-            if feature is not None and feature.stored and feature.default is None:
-                yield (
-                    f"{context.location}: a template of context {context.name!r} shows {name!r}, "
-                    "which has no default: entities without a value leave a gap in the text; "
-                    "declare a default= for it"
-                )
+        for name in dict.fromkeys(_gaps(registry, shown_in_templates(context.function))):
+            yield (
+                f"{context.location}: a template of context {context.name!r} shows {name!r}, "
+                "which may have no value and leave a gap; declare a default= for it"
+            )
+
+
+def _gaps(registry: Registry, shown: Iterable[str]) -> Iterator[str]:
+    """Yield the stored features without a default that texts show, also in template features."""
+    for feature in (registry.features[name] for name in shown if name in registry.features):
+        if feature.default is None and feature.template is not None:
+            yield from _gaps(registry, feature.template.references)
+        elif feature.default is None and feature.stored:
+            yield feature.name
 
 
 @app.command(file=DECLARED_ARGUMENT)
