@@ -163,6 +163,8 @@ def test_a_query_with_several_statements_is_refused_where_it_is_declared(
         "SELECT 'u1' AS user_id, length($$a; b$$) + 2 AS value",
         "SELECT 'u1' AS user_id, length($tag$a; $$ b;$tag$) - 2 AS value",
         "SELECT 'u1' AS user_id, length(E'a\\'; b;') + 0 AS value",
+        "SELECT 'u1' AS user_id, 5 + length(CASE 1 WHEN 2 THEN '' ELSE'\\' END) AS value "
+        "WHERE ';' > ''",
         "SELECT 'u1' AS USER_ID, 6 AS VALUE",
         'SELECT \'u1\' AS "User_Id", 6 AS "Wanted"',
     ],

@@ -20,7 +20,7 @@ _COMPRESSED = (".gz", ".zst")
 # What may contain a semicolon that ends no statement, then one that does, then all else but space.
 _PARTS = re.compile(
     r"""
-    [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | (\$\w*\$).*?\1
+    \b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | (\$\w*\$).*?\1
     | (?P<comment> --[^\n]* | /\*.*?\*/ )
     | (?P<end> ; )
     | \S
