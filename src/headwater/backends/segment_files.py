@@ -50,15 +50,15 @@ def _end_of(handle: int) -> tuple[int, bytes]:
 
 def damage_in(folder: Path, segments: Iterable[Segment], *, is_whole: bool) -> list[str]:
     """Return what is wrong with the files of these segments, also with those that are missing."""
-    found = []
+    damages = []
     for segment in segments:
         try:
             damage = damage_of(folder, segment, is_whole=is_whole)
         except FileNotFoundError:
             damage = f"{segment.name} is missing"
         if damage is not None:
-            found.append(damage)
-    return found
+            damages.append(damage)
+    return damages
 
 
 def damaged_error(folder: Path, damage: Sequence[str]) -> HomeError:
