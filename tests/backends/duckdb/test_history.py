@@ -22,6 +22,7 @@ from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.codec import Codec
 from headwater.core.partitioning import bucket_of
+from headwater.core.session_memory import DEFAULT_BYTES, limit_session_memory
 from headwater.errors import BackendError, HomeError, InvalidInputError
 from headwater.ports import Change, PastValue, Point, Segment
 from tests.backends.duckdb import rolling_process
@@ -189,6 +190,23 @@ async def test_a_full_tail_becomes_segments_and_a_short_one_stays(parts: Embedde
     assert len(parts.live()) == 2
     assert parts.segment_files() == parts.live()
     assert await values(parts) == list(range(2 * SEGMENT_ROWS + 1))
+
+
+async def test_rows_that_do_not_fit_into_the_memory_of_a_session_stay_where_they_are(
+    parts: Embedded,
+) -> None:
+    await parts.online.put([change(n, as_of=after(n)) for n in range(SEGMENT_ROWS)])
+    limit_session_memory(1 << 20)
+    try:
+        with pytest.raises(BackendError, match=r"stay where they are.*offline\.max_session_bytes"):
+            await parts.history.maintain()
+    finally:
+        limit_session_memory(DEFAULT_BYTES)
+    assert await values(parts) == [*range(SEGMENT_ROWS)]
+    assert not parts.live()
+    await parts.history.maintain()
+    assert await values(parts) == [*range(SEGMENT_ROWS)]
+    assert parts.live()
 
 
 async def test_sequence_numbers_do_not_come_back_after_rolling(parts: Embedded) -> None:

@@ -27,6 +27,7 @@ from headwater.core.duckdb_session import Session, scalar, session, sweep
 from headwater.core.logging import log as logger
 from headwater.core.partitioning import bucket_of
 from headwater.core.sql_literals import text, texts
+from headwater.errors import BackendError, InvalidInputError
 from headwater.ports import Change, LogKind, Pruned, RecentHistory, Segment, history_rows
 from headwater.ports.history import VALUE_AS_JSON
 from headwater.settings.groups import OfflineSettings
@@ -85,17 +86,28 @@ class SegmentWriter:
         self._others: set[str] = set()
 
     def maintain(self) -> None:
-        """Do all due work, unless another process is doing it."""
+        """Do all due work, unless another process is doing it.
+
+        A log whose rows do not fit into the memory of a session holds up nothing else.
+        """
         with self._folder.lock(wait=False) as held:
             if not held:
                 return
             self._clean_up()
+            too_large: InvalidInputError | None = None
             for log in LOGS.values():
-                while (upto := self._tail.bound(log.kind, self._segment_rows)) is not None:
-                    self._move(log, upto)
-                while self._merge(log):
-                    pass
+                try:
+                    while (upto := self._tail.bound(log.kind, self._segment_rows)) is not None:
+                        self._move(log, upto)
+                    while self._merge(log):
+                        pass
+                except InvalidInputError as error:
+                    too_large = error
             self._tail.prune(self._clock.now())
+        if too_large is not None:
+            raise BackendError(
+                f"rows of the history in {self._folder.path} stay where they are: {too_large}"
+            ) from too_large
 
     def _clean_up(self) -> None:
         sweep(self._scratch)
