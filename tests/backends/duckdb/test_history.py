@@ -200,6 +200,8 @@ async def test_rows_that_do_not_fit_into_the_memory_of_a_session_stay_where_they
     try:
         with pytest.raises(BackendError, match=r"stay where they are.*offline\.max_session_bytes"):
             await parts.history.maintain()
+        with pytest.raises(BackendError, match="stay where they are"):
+            await parts.history.prune(history=after(1), events=None)
     finally:
         limit_session_memory(DEFAULT_BYTES)
     assert await values(parts) == [*range(SEGMENT_ROWS)]

@@ -7,7 +7,8 @@ again without them. What was interrupted is completed by the next one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,10 @@ SELECT DISTINCT seq FROM (
 _OLD_HISTORY = "as_of < {moment} AND written_at < {moment} AND seq NOT IN (FROM kept)"
 
 
+class _TooLargeError(BackendError):
+    """Rows that do not fit into the memory of a session."""
+
+
 class SegmentWriter:
     """The writer of segments, active in one process at a time."""
 
@@ -94,20 +99,29 @@ class SegmentWriter:
             if not held:
                 return
             self._clean_up()
-            too_large: InvalidInputError | None = None
+            too_large: _TooLargeError | None = None
             for log in LOGS.values():
                 try:
                     while (upto := self._tail.bound(log.kind, self._segment_rows)) is not None:
                         self._move(log, upto)
                     while self._merge(log):
                         pass
-                except InvalidInputError as error:
+                except _TooLargeError as error:
                     too_large = error
             self._tail.prune(self._clock.now())
         if too_large is not None:
-            raise BackendError(
-                f"rows of the history in {self._folder.path} stay where they are: {too_large}"
-            ) from too_large
+            raise too_large
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """Open a session for rows of the store, which are no bad input if they are too large."""
+        try:
+            with session(self._scratch) as duck:
+                yield duck
+        except InvalidInputError as error:
+            raise _TooLargeError(
+                f"rows of the history in {self._folder.path} stay where they are: {error}"
+            ) from error
 
     def _clean_up(self) -> None:
         sweep(self._scratch)
@@ -127,7 +141,7 @@ class SegmentWriter:
         self._tail.forget(expired)
 
     def _move(self, log: SegmentLog, upto: int) -> None:
-        with session(self._scratch) as duck:
+        with self._session() as duck:
             snapshot = self._tail.snapshot(duck.folder, [log.kind], upto=upto)[log.kind]
             duck.load("tail", snapshot.tail, log.columns, longest=snapshot.longest)
             segment = self._folder.write(duck, log, log.typed + "tail")
@@ -139,7 +153,7 @@ class SegmentWriter:
         merge = due_for_merge(self._live(log.kind), self._segment_rows)
         if merge is None:
             return False
-        with session(self._scratch) as duck:
+        with self._session() as duck:
             merged = self._folder.merge(duck, log, merge)
         self._tail.replace([s.name for s in merge.segments], merged, self._clock.now())
         rows = sum(segment.rows for segment in merged)
@@ -178,7 +192,7 @@ class SegmentWriter:
             )
 
     def _prune_history(self, before: datetime, *, dry_run: bool) -> int:
-        with session(self._scratch) as duck:
+        with self._session() as duck:
             open_recent(duck, HISTORY, self._tail, self._folder)
             moment = _literal(before)
             duck.run(_KEPT.format(moment=moment))
@@ -186,13 +200,13 @@ class SegmentWriter:
 
     def _prune_events(self, before: datetime, *, dry_run: bool) -> int:
         count = self._tail.remove_events(before, dry_run=dry_run)
-        with session(self._scratch) as duck:
+        with self._session() as duck:
             old = f"received_at < {_literal(before)}"
             return count + self._remove_from_segments(duck, EVENTS, old, dry_run=dry_run)
 
     def drop(self, series: str) -> int:
         """Remove all rows of a series; return their number."""
-        with self._folder.lock(wait=True), session(self._scratch) as duck:
+        with self._folder.lock(wait=True), self._session() as duck:
             open_recent(duck, HISTORY, self._tail, self._folder, features=[series])
             return self._remove_history(duck, f"feature = {text(series)}", dry_run=False)
 
@@ -207,7 +221,7 @@ class SegmentWriter:
                 *(f"event_type <> {text(kept_type)}" for kept_type in keep),
             ]
         )
-        with self._folder.lock(wait=True), session(self._scratch) as duck:
+        with self._folder.lock(wait=True), self._session() as duck:
             open_recent(duck, HISTORY, self._tail, self._folder, entity_ids=[entity_id])
             recent = self._tail.forget_events(entity_id, keep, dry_run=dry_run)
             return Pruned(
