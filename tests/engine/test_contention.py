@@ -311,6 +311,25 @@ def test_a_gauge_counts_the_entities_that_are_fought_over(monkeypatch: pytest.Mo
     assert metric("headwater_contended_entities", entity="Shop") == 0
 
 
+async def test_a_worker_notes_the_entity_over_which_its_partitions_fight(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.engine.worker.contention._NOTE_SECONDS", 0.01)
+    shops, engine = Shops(store, briefly), await runtime_of(store).open()
+
+    async def is_noted() -> bool:
+        return [x.entity_id for x in await read_contended(engine)] == ["s1"]
+
+    await shops.publish([users(partition, 1)[0] for partition in range(PARTITIONS)], 5)
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    try:
+        await until(is_noted)
+    finally:
+        worker.stop()
+        await running
+
+
 @pytest.mark.parametrize("private", [False, True])
 @pytest.mark.both_environments
 async def test_the_doctor_names_the_entity_that_is_fought_over(
