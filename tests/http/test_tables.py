@@ -189,6 +189,17 @@ async def test_a_large_table_of_a_caller_in_the_process_is_not_limited(
     assert duckdb.sql(f"SELECT count(visits) FROM '{written}'").fetchone() == (101,)
 
 
+async def test_a_footer_with_more_parts_than_that_of_any_table_is_refused(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.history.frames.parquet_footer._MOST_BYTES", 100)
+    footer = b"\x19\xf9\xc8\x01" + b"\x05" * 200  # a list of 200 empty lists
+    content = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    async with client_of(store) as client:
+        problem = problem_of(await read(client, content))
+    assert (problem["status"], "has too many parts" in problem["detail"]) == (422, True)
+
+
 async def test_a_footer_that_claims_more_than_it_has_is_refused_before_it_is_read(
     limited: httpx.AsyncClient,
 ) -> None:
