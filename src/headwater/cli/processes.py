@@ -267,7 +267,7 @@ class _ChildProcess:
                         answering.create_task(send_all())
                     elif line != _READY:
                         report = _decode_report(line)
-                        self._counts = [each for each in report.metrics if each.is_summed]
+                        self._counts = [family for family in report.metrics if family.is_summed]
                         reports.put_nowait(report)
                     elif not self._is_ready and not self._stopping.is_set():
                         self._is_ready = True
@@ -283,7 +283,7 @@ class _ChildProcess:
             report = self._report.result()
         else:
             report = self._failed("does not answer: it is starting, or hangs")
-        others = [each for each in report.metrics if not each.is_summed]
+        others = [family for family in report.metrics if not family.is_summed]
         counts = [*self._counts, *self._former_counts]
         return msgspec.structs.replace(report, metrics=[*others, *counts])
 
@@ -400,7 +400,7 @@ class SupervisorLink:
             return self._asked.result()
         problem = Health("supervisor", ok=False, detail="does not answer; see the log")
         # Without counts: those of this process alone would look as if all had begun anew.
-        return [Report(problem, [each for each in own_metrics() if not each.is_summed])]
+        return [Report(problem, [family for family in own_metrics() if not family.is_summed])]
 
 
 def worker_processes(file: Path, count: int) -> ProcessKind:

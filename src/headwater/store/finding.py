@@ -150,15 +150,15 @@ async def _entity_ids(runtime: Runtime, text: str, names: VisibleNames) -> list[
             return []
         # They are in order: those that begin like it come next.
         following = await online.entity_ids(name, after=text_id, limit=_MOST_IDS)
-        ids = [text_id, *(each for each in following if each.startswith(text_id))]
+        ids = [text_id, *(after for after in following if after.startswith(text_id))]
         return [
             Found(
                 kind="entity_id",
-                name=each,
-                match="exact" if each == text_id else "prefix",
+                name=entity_id,
+                match="exact" if entity_id == text_id else "prefix",
                 entity=name,
             )
-            for each, cells in zip(ids, await online.get(name, ids), strict=True)
+            for entity_id, cells in zip(ids, await online.get(name, ids), strict=True)
             if cells
         ]
 

@@ -74,7 +74,7 @@ class Tables:
             track_source(*EVERYTHING)
             engine = await runtime.open()
             rows = await engine.backends.offline.query(frame, engine.registry.sources)
-            frame = relation_of(rows, [at, *(each.entity.id_field for each in past.features)])
+            frame = relation_of(rows, [at, *(feature.entity.id_field for feature in past.features)])
         request = HistoryRequest(
             features=past.features, at=at, known=known, with_as_of=with_as_of, progress=progress
         )

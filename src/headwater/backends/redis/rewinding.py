@@ -27,12 +27,12 @@ _decode_rows = msgspec.json.Decoder(list[tuple[str, str, str, Any, Any, int, int
 def read_cursors(position: str, entries: Iterable[Entry] = ()) -> dict[str, str]:
     """Return the last event of each group whose effects are among the rows up to an entry."""
     _, _, cursors = (*position.split(POSITION_PARTS, 2), "", "")[:3]
-    known = _decode_cursors(cursors) if cursors else {}
+    last = _decode_cursors(cursors) if cursors else {}
     for _, fields in entries:
         named = dict(zip(fields[::2], fields[1::2], strict=True))
         if _CURSOR in named:
-            known[named[_GROUP].decode()] = named[_CURSOR].decode()
-    return known
+            last[named[_GROUP].decode()] = named[_CURSOR].decode()
+    return last
 
 
 class Rewinder:
