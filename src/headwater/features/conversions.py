@@ -173,20 +173,23 @@ class _Conversions(Interceptor):
         self,
         inner: Call,
         series: str,
-        entity_id: str,
+        entity_ids: Sequence[str],
         *,
         start: datetime | None = None,
         end: datetime | None = None,
         limit: int,
-    ) -> list[HistoryRow]:
+    ) -> list[list[HistoryRow]]:
         feature = self._of_series(series)
-        converted: list[HistoryRow] = []
+        of_entities: list[list[HistoryRow]] = [[] for _ in entity_ids]
         for one, is_converted in feature.chain if feature else ((series, False),):
-            rows = await inner(one, entity_id, start=start, end=end, limit=limit)
-            converted += [
-                _converted(feature, row) if is_converted and feature else row for row in rows
-            ]
-        return sorted(converted, key=lambda row: (row.as_of, row.written_at), reverse=True)[:limit]
+            pages = await inner(one, entity_ids, start=start, end=end, limit=limit)
+            for rows, page in zip(of_entities, pages, strict=True):
+                rows += [
+                    _converted(feature, row) if is_converted and feature else row for row in page
+                ]
+        for rows in of_entities:
+            rows.sort(key=lambda row: (row.as_of, row.written_at), reverse=True)
+        return [rows[:limit] for rows in of_entities]
 
 
 R = TypeVar("R", PastValue, HistoryRow)
