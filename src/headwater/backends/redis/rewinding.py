@@ -63,13 +63,16 @@ class Rewinder:
         discarded = await self._discard(keys, last_change)
         settled = await self._redis.call(command(keys.outbox, "HGET", keys.outbox, "events"))
         waiting = await self._waiting(keys, _entry_id((settled or b"").decode()))
-        positions, repeated = {*waiting.values()}, 0
         # Another copy has gone on meanwhile, or a clock is behind: no group would come to these.
-        passed = {at for at in positions if position_order(at) <= handled}
+        passed = {name: at for name, at in waiting.items() if position_order(at) <= handled}
         moved: list[str] = []
+        repeated = 0
         await self._continue(keys.changes, last_change)
         async for page in events:
-            passed.difference_update(at for at, _ in page)
+            # Two servers may give the same position to different events.
+            for at, event in page:
+                if passed.get(_name(event)) == at:
+                    del passed[_name(event)]
             done = [event for at, event in page if position_order(at) <= handled]
             repeats = [
                 waiting[_name(event)]
@@ -78,7 +81,7 @@ class Rewinder:
             ]
             if repeats:
                 await self._redis.call(command(keys.events, "XDEL", keys.events, *repeats))
-            lost = {at: event for at, event in page[len(done) :] if at not in positions}
+            lost = {at: event for at, event in page[len(done) :] if waiting.get(_name(event)) != at}
             new = [event for event in lost.values() if _name(event) not in waiting]
             await self._redis.calls(
                 [
@@ -88,7 +91,7 @@ class Rewinder:
             )
             moved += lost
             repeated += len(repeats)
-        await self._continue(keys.events, last_event, *sorted(passed, key=position_order))
+        await self._continue(keys.events, last_event, *sorted(passed.values(), key=position_order))
         for group, cursor in cursors.items():
             names = [keys.groups + group, keys.events]
             await self._redis.call(script_call("rewind_group", names, group, cursor))
