@@ -50,7 +50,8 @@ def count_of(text: str, metric: str) -> float:
 
 
 def test_every_api_process_shows_the_events_and_numbers_of_all(start: Start) -> None:
-    server = start("serve", "--port", "0", "--processes", "2", "--workers", "1")
+    options = ("--port", "0", "--processes", "2", "--workers", "1")
+    server = start("serve", *options, HEADWATER_HTTP_ACCESS_LOG="0")
     url = server.next_line()["url"]
     with ExitStack() as connections:
         # Each has a connection of its own, which any process may accept.
