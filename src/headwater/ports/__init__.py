@@ -70,12 +70,12 @@ from headwater.ports.history import (
     misfit_error,
 )
 from headwater.ports.outbox import (
-    AcceptedEvent,
     CommittedWrites,
     Mismatch,
     Outbox,
     OutboxBatch,
     OutboxState,
+    PositionedEvent,
     Positions,
     Rewound,
     StoreIdentity,

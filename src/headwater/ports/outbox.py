@@ -65,7 +65,7 @@ class Positions(NamedTuple):
     events: str = ""
 
 
-class AcceptedEvent(NamedTuple):
+class PositionedEvent(NamedTuple):
     """An event that history has, and its position in its partition."""
 
     position: str
@@ -122,7 +122,7 @@ class Outbox(Protocol):
         """
 
     async def rewind(
-        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[AcceptedEvent]]
+        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[PositionedEvent]]
     ) -> Rewound | None:
         """Let the workers of a partition that is behind continue where history ends.
 

@@ -13,13 +13,13 @@ from headwater.core.clock import to_micros
 from headwater.core.codec import Kind
 from headwater.errors import StoreMismatchError
 from headwater.ports import (
-    AcceptedEvent,
     CommittedWrites,
     DocumentWrite,
     LogKind,
     Mismatch,
     OutboxBatch,
     OutboxState,
+    PositionedEvent,
     Positions,
     Rewound,
     StoreIdentity,
@@ -87,7 +87,7 @@ class MemoryOutbox:
             self.store = replace(self.store, behind=frozenset(partitions))
 
     async def rewind(
-        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[AcceptedEvent]]
+        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[PositionedEvent]]
     ) -> Rewound | None:
         return None
 

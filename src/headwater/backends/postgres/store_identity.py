@@ -15,7 +15,7 @@ from headwater.core.clock import from_micros
 from headwater.core.logging import log
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.model.values import ServiceEvent
-from headwater.ports import AcceptedEvent, Outbox, Positions, Rewound, StoreIdentity
+from headwater.ports import Outbox, PositionedEvent, Positions, Rewound, StoreIdentity
 
 _READ_OWNER = "SELECT store_id FROM _meta"
 # Of two stores that are new at the same time, the first one gets the history.
@@ -215,12 +215,12 @@ def _received_at(position: str) -> datetime:
 
 async def _accepted_events(
     connection: Connection, partition: int, since: datetime
-) -> AsyncIterator[Sequence[AcceptedEvent]]:
+) -> AsyncIterator[Sequence[PositionedEvent]]:
     """Yield the events that a partition accepted since a time, in pages."""
     cursor = await connection.cursor(_ACCEPTED, partition, since)
     while rows := await cursor.fetch(_PAGE):
         yield [
-            AcceptedEvent(
+            PositionedEvent(
                 row["position"],
                 ServiceEvent(
                     row["event_type"],

@@ -13,7 +13,7 @@ from headwater.backends.redis.keys import Keys, PartitionKeys
 from headwater.backends.redis.online import RedisOnlineStore
 from headwater.backends.redis.streams import Entry, StreamPublisher, next_entries, read_event
 from headwater.model.values import ServiceEvent
-from headwater.ports import AcceptedEvent, Positions, Rewound, position_order
+from headwater.ports import PositionedEvent, Positions, Rewound, position_order
 
 POSITION_PARTS = "/"
 """Separates the parts of a position: id, digest and, of history, the cursors of the groups."""
@@ -53,7 +53,7 @@ class Rewinder:
         self._dedup_window = dedup_window
 
     async def rewind(
-        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[AcceptedEvent]]
+        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[PositionedEvent]]
     ) -> Rewound | None:
         keys, cursors = self._keys.parts[partition], read_cursors(taken.history)
         if self._keys.group not in cursors:

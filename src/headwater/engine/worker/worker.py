@@ -144,9 +144,8 @@ class Worker:
             if self._draining:
                 self._drains_until = engine.clock.now()
                 await scheduler.tick(self._drains_until)
-            deadline = engine.feature_calls.deadline
+            lanes, deadline = self._held.lanes, engine.feature_calls.deadline
             watchdog = Watchdog(deadline, owns_process=self._owns_process)
-            backends, clock, lanes = engine.backends, engine.clock, self._held.lanes
             async with asyncio.TaskGroup() as group:
                 settling = group.create_task(settle_missed(engine, versions.noted))
                 helpers = (
@@ -155,7 +154,7 @@ class Worker:
                     maintain_history(engine),
                     maintain_indexes(engine, lanes),
                     prune_nightly(engine),
-                    update_gauges(backends, clock, lanes, self._outage),
+                    update_gauges(engine.backends, engine.clock, lanes, self._outage),
                     *([] if self._draining else [scheduler.run(self._stopping)]),
                     offer_backfills(engine, versions.new),
                     note_contention(engine, self._contention),
@@ -164,9 +163,8 @@ class Worker:
                 with watchdog:
                     await self._read(engine, group, versions)
                     limits = engine.settings.worker
-                    # When too many threads hang, the running batches have to be committed, or the
-                    # next worker would lose as many threads to them. The last call may just have
-                    # begun.
+                    # When too many threads hang, running batches are committed, or the next worker
+                    # would lose as many threads to them. The last call may just have begun.
                     hung = limits.handler_timeout if self._failure else 0.0
                     await self._held.finish(engine, limits.drain_timeout + hung)
                 if self._draining and versions.noted.is_set():
