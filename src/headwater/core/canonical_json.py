@@ -166,7 +166,9 @@ def _tag(value: object, pointer: str, depth: int) -> Any:
     if tagger is not None:
         return tagger(value, pointer, depth)
     if isinstance(value, msgspec.Struct):
-        return _tag_dict(msgspec.structs.asdict(value), pointer, depth)
+        fields = msgspec.structs.asdict(value).items()
+        present = {name: item for name, item in fields if item is not msgspec.UNSET}
+        return _tag_dict(present, pointer, depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _tag_dict(_fields(value), pointer, depth)
     raise RecordValueError(pointer, _explain_unsupported(value))

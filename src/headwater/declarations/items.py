@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from types import NoneType
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack, get_args
 
 import msgspec
 
 from headwater.core.canonical_json import LARGEST
 from headwater.core.templates import Template, parse_template
 from headwater.errors import InvalidInputError
+from headwater.messages.images import mime_type_of
+from headwater.messages.parts import Blob, Part, Reasoning, Role, Tool, ToolCall, ToolResult, Uri
+from headwater.messages.texts import part_text
 from headwater.model.values import check_utf8
 
 
@@ -59,6 +63,10 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     The content is literal text. Only ``ContextItem.template(…)`` resolves ``{feature}``, for the
     parameter of the context that has the name of the entity's id field.
+
+    If an item of a context has a role, the context is messages: neighbours of one role are one
+    message, and items without a role are of the user. Items of one ``group`` are kept or dropped
+    together. With ``cache``, a provider may cache the request up to the end of this item.
     """
 
     content: str
@@ -68,6 +76,15 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     truncate: bool = False
     section: str | None = None
     parsed: Template | None = None
+    role: Role | None = None
+    part: Part | Tool | None = None
+    """What the item is if it is not plain text; ``content`` is its form in a record."""
+    turn: int | None = None
+    """The number of its message in a conversation: neighbours with another one are not joined."""
+    group: str | None = None
+    cache: bool = False
+    tokens: int | None = None
+    """The tokens of an image, if the caller knows them."""
 
     def __post_init__(self) -> None:
         # One condition for valid items, because a context creates many.
@@ -77,12 +94,19 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
             and -LARGEST <= self.priority <= LARGEST
             and type(self.required) is type(self.truncate) is bool
             and (self.section is None or type(self.section) is str)
+            and (self.role is None or self.role in _ROLES)
+            and (self.group is None or type(self.group) is str)
         ):
             _check_types("ContextItem", self, _ITEM)
             if abs(self.priority) > LARGEST:
                 raise InvalidInputError(
                     f"priority of a ContextItem is a whole number within ±(2^53-1), which a record "
                     f"can hold, not {self.priority}"
+                )
+            if self.role is not None and self.role not in _ROLES:
+                roles = ", ".join(_ROLES)
+                raise InvalidInputError(
+                    f"role of a ContextItem is one of {roles}, not {self.role!r}"
                 )
 
     @classmethod
@@ -95,10 +119,100 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         source: Any = None,
         truncate: bool = False,
         section: str | None = None,
+        role: Role | None = None,
+        cache: bool = False,
     ) -> Self:
         """Return an item whose ``{feature}`` references are resolved for the context's entity."""
-        return cls(text, priority, required, source, truncate, section, parse_template(text))
+        parsed = parse_template(text)
+        return cls(
+            text, priority, required, source, truncate, section, parsed, role=role, cache=cache
+        )
 
+    @classmethod
+    def tool_call(
+        cls, name: str, arguments: Any = None, *, id: str, **options: Unpack[ItemOptions]
+    ) -> Self:
+        """Return a call of a tool by the model; its result is kept or dropped together with it."""
+        call = ToolCall(id=_text(id, "id"), name=_text(name, "name"), arguments=arguments or {})
+        return cls._of(call, "assistant", options)
+
+    @classmethod
+    def tool_result(cls, id: str, content: Any, **options: Unpack[ItemOptions]) -> Self:
+        """Return what a tool returned for the call with this id: text or a JSON value."""
+        return cls._of(ToolResult(id=_text(id, "id"), response=content), "tool", options)
+
+    @classmethod
+    def tool(
+        cls,
+        name: str,
+        schema: Mapping[str, Any] | None = None,
+        description: str = "",
+        **options: Unpack[ItemOptions],
+    ) -> Self:
+        """Return the definition of a tool; ``schema`` is the JSON schema of its arguments."""
+        parameters = {"type": "object", "properties": {}} if schema is None else dict(schema)
+        tool = Tool(name=_text(name, "name"), description=description, parameters=parameters)
+        return cls._of(tool, None, options)
+
+    @classmethod
+    def image(
+        cls,
+        image: bytes | str,
+        tokens: int | None = None,
+        *,
+        mime_type: str | None = None,
+        role: Role = "user",
+        **options: Unpack[ItemOptions],
+    ) -> Self:
+        """Return an image: its bytes, or its URL. ``tokens`` replaces the counted number."""
+        part: Part
+        if isinstance(image, str):
+            part = Uri(uri=_text(image, "image"), mime_type=mime_type)
+        elif isinstance(image, bytes):
+            part = Blob(content=image, mime_type=mime_type or mime_type_of(image))
+        else:
+            raise InvalidInputError(
+                f"an image is bytes or the text of a URL, not {type(image).__qualname__}"
+            )
+        if tokens is not None and (type(tokens) is not int or not 0 <= tokens <= LARGEST):
+            raise InvalidInputError(f"tokens of an image are a whole number, not {tokens!r}")
+        return cls._of(part, role, options, tokens)
+
+    @classmethod
+    def reasoning(cls, block: str | Mapping[str, Any], **options: Unpack[ItemOptions]) -> Self:
+        """Return a block of reasoning: its text, or the provider's own object, sent unchanged."""
+        if isinstance(block, str):
+            return cls._of(Reasoning(content=block), "assistant", options)
+        text = next((block[key] for key in ("thinking", "text") if key in block), "")
+        part = Reasoning(content=text if isinstance(text, str) else "", block=dict(block))
+        return cls._of(part, "assistant", options)
+
+    @classmethod
+    def _of(
+        cls, part: Part | Tool, role: Role | None, options: ItemOptions, tokens: int | None = None
+    ) -> Self:
+        try:
+            content = part_text(part)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInputError(
+                f"a ContextItem holds what JSON can express, and this is not: {error}"
+            ) from error
+        return cls(content, role=role, part=part, tokens=tokens, **options)
+
+
+class ItemOptions(TypedDict, total=False):
+    """The options that items of every kind have."""
+
+    priority: int
+    required: bool
+    source: Any
+    section: str | None
+    group: str | None
+    turn: int | None
+    cache: bool
+
+
+_ROLES = get_args(Role)
 
 _Kinds = tuple[tuple[str, tuple[type, ...], str], ...]
 """Fields, the types that each may have, and these types in words."""
@@ -109,6 +223,7 @@ _ITEM: _Kinds = (
     ("required", (bool,), "true or false"),
     ("truncate", (bool,), "true or false"),
     ("section", (str, NoneType), "plain text or None"),
+    ("group", (str, NoneType), "plain text or None"),
 )
 _CHUNK: _Kinds = (
     ("text", (str,), "plain text"),
@@ -135,6 +250,12 @@ def _check_types(what: str, value: object, fields: _Kinds) -> None:
             raise InvalidInputError(
                 f"{field} of a {what} is {expected}, not {type(content).__qualname__}"
             )
+
+
+def _text(value: object, what: str) -> str:
+    if type(value) is not str or not value:
+        raise InvalidInputError(f"{what} of a ContextItem is text, not {value!r}")
+    return value
 
 
 def _number(score: Any) -> float:

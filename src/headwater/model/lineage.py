@@ -13,6 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from headwater.core.short_repr import short_repr
+from headwater.errors import InvalidInputError
+from headwater.messages.parts import Message, ModelRequest, TextPart
 from headwater.model.values import FreshnessRule
 
 FreshnessStatus = Literal["guaranteed", "degraded", "refused"]
@@ -180,6 +182,26 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
     freshness_violations: Sequence[FreshnessViolation]
     freshness_sla_ms: int | None
     interaction_ref: Mapping[str, Any] | None
+    request: ModelRequest | None = None
+    """What a model is sent, if the context is messages and the record withholds none of them."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages; those of a context without roles are one of the user."""
+        return self._request.messages
+
+    @property
+    def _request(self) -> ModelRequest:
+        if self.request is not None:
+            return self.request
+        if self.content is None:
+            raise InvalidInputError(
+                f"the record of context {self.context_id} withholds its messages; only its hash is "
+                "stored"
+            )
+        return ModelRequest(
+            messages=(Message(role="user", parts=(TextPart(content=self.content),)),)
+        )
 
     @property
     def is_fresh(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from headwater.core.canonical_json import LARGEST
+from headwater.messages.parts import Role
 from headwater.model.lineage import (
     Decision,
     FreshnessStatus,
@@ -69,6 +70,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     freshness_strict: bool
     set_by_call: tuple[str, ...] = ()
     """The limits that the call set, in place of the declared ones."""
+    max_output: Exact | msgspec.UnsetType = msgspec.UNSET
+    """The tokens that are reserved for the answer; absent without a reserve."""
+
+
+class Counter(msgspec.Struct, frozen=True, kw_only=True):
+    """How the tokens of a request were counted; the envelope is what is sent around its parts."""
+
+    grade: Literal["exact", "provider", "estimate"]
+    source: str
+    envelope_tokens: Exact
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +88,8 @@ class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     exact: bool
     margin_percent: Exact
+    counter: Counter | msgspec.UnsetType = msgspec.UNSET
+    """How the whole request was counted; absent in a context without messages."""
 
 
 class ItemSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +100,21 @@ class ItemSource(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["literal", "template", "retrieval", "context", "other"]
     ref: Committed[Any] | None = None
+
+
+class ItemMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an item is in a message.
+
+    Neighbours with the same role and turn belong to one message; a tool has no role. Items with the
+    same group were kept or dropped together. `data` are the bytes of an image.
+    """
+
+    kind: Literal["text", "tool_call", "tool_result", "tool", "image", "reasoning"]
+    role: Role | None
+    turn: Exact | None
+    group: Exact | None
+    cache: bool
+    data: Committed[Any] | None = None
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +136,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision
     reason: str
     short_by: Exact
+    message: ItemMessage | msgspec.UnsetType = msgspec.UNSET
+    """Absent in a context without messages."""
 
 
 class FeatureInput(ReadValue, frozen=True, kw_only=True):
@@ -216,6 +246,14 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a provider cannot be sent as it was declared; `item` is its place."""
+
+    name: str
+    provider: str
+    item: Exact | None
+
+
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """The final text; sealing fills in its hash."""
 
@@ -227,6 +265,8 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     items_truncated: Exact
     cost_nano_usd: Exact | None
     overflow: bool
+    losses: tuple[Loss, ...] | msgspec.UnsetType = msgspec.UNSET
+    """What providers cannot express; absent in a context without messages."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

@@ -285,7 +285,7 @@ def _rules(core: Core) -> dict[str, Any]:
     versions = msgspec.structs.asdict(core.versions)
     indexes = [call.index for call in core.retrievals if call.index is not None]
     return {
-        **msgspec.structs.asdict(core.policy),
+        **msgspec.to_builtins(core.policy),
         "name": core.context.name,
         "version": core.context.version,
         "definition": core.context.definition,

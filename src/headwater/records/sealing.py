@@ -43,6 +43,7 @@ MARK = "$sd"
 ALTERED = "does not open its commitment: its value or salt was altered, or belongs elsewhere"
 """The problem of a disclosure whose value is not the sealed one."""
 C = TypeVar("C", bound=Core)
+_ABSENT = {NoneType, msgspec.UnsetType}
 # A time of a whole second is written as text: the encoder would omit its zeros.
 _LEAVES: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), datetime: (datetime, str)}
 
@@ -122,7 +123,7 @@ def _writer(annotation: Any) -> _Writer | None:
     """Return the function that seals fields of this annotation, or None if nothing is sealed."""
     origin = get_origin(annotation)
     if origin in (Union, UnionType):  # an optional field; the writer is not called for None
-        inner = [member for member in get_args(annotation) if member is not NoneType]
+        inner = [member for member in get_args(annotation) if member not in _ABSENT]
         if len(inner) > 1:
             raise TypeError(f"a field of {annotation} would be ambiguous when it is decoded")
         return _writer(inner[0])
@@ -180,7 +181,7 @@ def _keys(value: Mapping[str, Any], pointer: str) -> Iterator[tuple[str, Any]]:
 def _struct(kind: type[msgspec.Struct]) -> _Writer | None:
     hints = get_type_hints(kind, include_extras=True)
     writers = [
-        (name, f"/{name}", write, NoneType in get_args(hints[name]))
+        (name, f"/{name}", write, not _ABSENT.isdisjoint(get_args(hints[name])))
         for name in kind.__struct_fields__
         if (write := _writer(hints[name])) is not None
     ]
@@ -193,7 +194,7 @@ def _struct(kind: type[msgspec.Struct]) -> _Writer | None:
         written: dict[str, Any] = {}
         for name, ending, write, optional in writers:
             item = getattr(value, name)
-            if item is not None or not optional:
+            if not optional or (item is not None and item is not msgspec.UNSET):
                 written[name] = write(item, pointer + ending, into)
         return msgspec.structs.replace(value, **written) if written else value
 
@@ -281,10 +282,9 @@ def explain_invalid(annotation: Any, value: Any, pointer: str = "") -> None:
     """Raise `RecordValueError` for the first value that does not match its annotation exactly."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        if value is not None:
-            explain_invalid(
-                next(kind for kind in arguments if kind is not NoneType), value, pointer
-            )
+        if value is not None and value is not msgspec.UNSET:
+            kind = next(kind for kind in arguments if kind not in _ABSENT)
+            explain_invalid(kind, value, pointer)
     elif origin in _MEMBERS:
         for key, item in _MEMBERS[origin](value):
             explain_invalid(arguments[-1 if origin is dict else 0], item, child(pointer, key))

@@ -1,0 +1,1 @@
+"""Messages: what a model is sent and answers, in one neutral shape."""
