@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from headwater.core.tokens import Tokenizer, tokenizer_for
-from headwater.messages.parts import Part, Role, Tool
+from headwater.messages.parts import Part, Tool
 from headwater.messages.texts import part_text
 
 Grade = Literal["exact", "provider", "estimate"]
@@ -26,12 +26,12 @@ class RequestCounter(msgspec.Struct, frozen=True, kw_only=True):
     """Where the numbers come from, such as ``o200k_base`` and the date of the table."""
     request_tokens: int
     """The tokens of a request without messages."""
+    message_tokens: int
+    """The tokens of a message without parts: its role and its ends."""
     tools_tokens: int
     """The tokens that a request with tools has in addition to those of each tool."""
-
-    def message_tokens(self, role: Role) -> int:
-        """Return the tokens of a message without parts."""
-        return 4
+    window: int | None = None
+    """The tokens of a request and its answer together, if the model is known."""
 
     def part_tokens(self, part: Part | Tool) -> int:
         """Return the tokens of a tool, or of a part that is not text."""
@@ -46,5 +46,6 @@ def counter_for(model: str | None) -> RequestCounter:
         grade="exact" if tokenizer.exact else "estimate",
         source=tokenizer.name,
         request_tokens=3,
+        message_tokens=4,
         tools_tokens=12,
     )

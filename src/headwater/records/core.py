@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from headwater.core.canonical_json import LARGEST
+from headwater.messages.counting import Grade
 from headwater.messages.parts import Role
 from headwater.model.lineage import (
     Decision,
@@ -75,11 +76,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counter(msgspec.Struct, frozen=True, kw_only=True):
-    """How the tokens of a request were counted; the envelope is what is sent around its parts."""
+    """How the tokens of a request were counted, and what was counted around its parts.
 
-    grade: Literal["exact", "provider", "estimate"]
+    `limit` is the number of tokens, by this count, that the items had to stay within.
+    """
+
+    grade: Grade
     source: str
-    envelope_tokens: Exact
+    request_tokens: Exact
+    message_tokens: Exact
+    tools_tokens: Exact
+    limit: Exact | None
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, kw_only=True):
