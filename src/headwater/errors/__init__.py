@@ -26,6 +26,7 @@ HeadwaterError
 │   ├── QueryError              query that can never run
 │   ├── FeatureValueError       value does not fit its feature's annotated type
 │   ├── RecordValueError        value cannot be represented exactly in a record
+│   ├── OutcomeError            outcome is incomplete or contradicts itself
 │   ├── RecordDocumentError     invalid record document
 │   ├── RedactionError          nothing to redact at this pointer
 │   ├── AmbiguousRefError       several contexts match this prefix of an id
@@ -128,6 +129,7 @@ from headwater.errors.inputs import IndexVersionGoneError as IndexVersionGoneErr
 from headwater.errors.inputs import InvalidInputError as InvalidInputError
 from headwater.errors.inputs import LooserOverrideError as LooserOverrideError
 from headwater.errors.inputs import NotFoundError as NotFoundError
+from headwater.errors.inputs import OutcomeError as OutcomeError
 from headwater.errors.inputs import QueryError as QueryError
 from headwater.errors.inputs import RecordDocumentError as RecordDocumentError
 from headwater.errors.inputs import RecordValueError as RecordValueError

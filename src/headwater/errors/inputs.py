@@ -114,6 +114,14 @@ class RecordValueError(InvalidInputError, ValueError):
         super().__init__(f"{pointer or 'the value'}: {problem}")
 
 
+class OutcomeError(InvalidInputError, ValueError):
+    """An outcome that is incomplete, contradicts itself or is out of range."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        super().__init__(f"invalid outcome: {field}: {problem}")
+
+
 class RecordDocumentError(InvalidInputError, ValueError):
     """A text that is not a valid record document."""
 

@@ -22,8 +22,8 @@ from headwater.model.lineage import (
     ReadValue,
     ViolationReason,
 )
+from headwater.records.record import SPEC
 
-SPEC = "CRS-001"
 COMMITTED = "committed"
 """Marks the annotation of a committed field."""
 

@@ -9,8 +9,7 @@ import msgspec
 from headwater.core.canonical_json import JsonError, parse
 from headwater.errors import RecordDocumentError
 from headwater.model.kinds import RecordHash
-from headwater.records.core import SPEC
-from headwater.records.record import Disclosure, Record, Redaction, Signature
+from headwater.records.record import SPEC, Disclosure, Record, Redaction, Signature
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,14 +1,15 @@
-"""A stored record: the bytes of the core, disclosures, signature and redactions."""
+"""What is sealed: the bytes of a core, disclosures, signature and redactions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import msgspec
 
+SPEC = "CRS-001"
 T = TypeVar("T")
 
 
@@ -39,12 +40,48 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A sealed record; a copy without disclosures, or with fewer, has the same core and hash."""
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """A signed statement: which key signed what, when and how."""
 
-    context_id: str
-    record_hash: str
-    content_hash: str
+    spec: str
+    sealed_hash: str
+    sealed_id: str
+    signed_at: str
+    key_id: str
+    algorithm: str
+
+
+class RecordStatement(
+    Statement,
+    frozen=True,
+    kw_only=True,
+    rename={"sealed_hash": "record_hash", "sealed_id": "context_id"},
+):
+    """The signed statement about a record."""
+
+    sealed_hash: str
+    sealed_id: str
+
+
+class Form(NamedTuple):
+    """The names of one kind of sealed core: in its bytes, its statement and its reports."""
+
+    noun: str
+    spec: str
+    hash_name: str
+    id_name: str
+    statement: type[Statement]
+
+    @property
+    def statement_spec(self) -> str:
+        """The `spec` of its signed statement."""
+        return f"{self.spec}-SIG"
+
+
+class Sealed(msgspec.Struct, frozen=True, kw_only=True):
+    """A sealed core; a copy without disclosures, or with fewer, has the same core and hash."""
+
+    FORM: ClassVar[Form]
     core: bytes
     disclosures: tuple[Disclosure, ...] = ()
     signature: Signature | None = None
@@ -52,11 +89,53 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         # Keeps values and salts out of logs and error reports.
-        return f"Record({self.context_id!r}, {self.record_hash!r})"
+        return f"{type(self).__name__}({self.sealed_id!r}, {self.sealed_hash!r})"
 
-    def private(self) -> Record:
+    @property
+    def sealed_id(self) -> str:
+        """Its id, which its core has too."""
+        raise NotImplementedError
+
+    @property
+    def sealed_hash(self) -> str:
+        """The hash of its core."""
+        raise NotImplementedError
+
+    def made_at(self) -> datetime | None:
+        """Return when it was made, or None if its core cannot be read."""
+        raise NotImplementedError
+
+    def private(self) -> Self:
         """Return the copy without disclosures: hashes and facts, without texts and values."""
         return msgspec.structs.replace(self, disclosures=())
+
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class _Created(msgspec.Struct, frozen=True):
+    created_at: Moment
+
+
+class Record(Sealed, frozen=True, kw_only=True):
+    """A sealed record of a context."""
+
+    FORM: ClassVar[Form] = Form("record", SPEC, "record_hash", "context_id", RecordStatement)
+    context_id: str
+    record_hash: str
+    content_hash: str
+
+    @property
+    def sealed_id(self) -> str:
+        return self.context_id
+
+    @property
+    def sealed_hash(self) -> str:
+        return self.record_hash
+
+    def made_at(self) -> datetime | None:
+        core = core_fields(self.core, _Created)
+        return None if core is None else core.created_at
 
 
 class InnerContext(msgspec.Struct, frozen=True):

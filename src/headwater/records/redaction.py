@@ -15,15 +15,16 @@ from datetime import datetime
 from decimal import Decimal
 from hashlib import sha256
 from types import NoneType
-from typing import Annotated, Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.templates import as_text
 from headwater.errors import InvalidInputError, RecordValueError, RedactionError
-from headwater.records.record import Record, Redaction, core_fields, moment_text
+from headwater.records.record import Redaction, Sealed, core_fields, moment_text
 
+S = TypeVar("S", bound=Sealed)
 _OUTPUT = "/output/content"
 _ITEM_TEXT = re.compile(r"/items/(\d+)/(?:content|emitted)")
 # These say nothing about a person, and would be found in almost every record.
@@ -37,16 +38,8 @@ _SHORTEST_LEAF = 3
 """Characters of a leaf that is searched for; shorter ones occur almost everywhere."""
 
 
-class _Created(msgspec.Struct, frozen=True):
-    """The field of a core that redaction reads."""
-
-    created_at: Annotated[datetime, msgspec.Meta(tz=True)]
-
-
-def redact(
-    record: Record, *pointers: str, at: datetime, reason: str, by: str | None = None
-) -> Record:
-    """Return the record without the disclosures at these pointers.
+def redact(sealed: S, *pointers: str, at: datetime, reason: str, by: str | None = None) -> S:
+    """Return a record or an outcome without the disclosures at these pointers.
 
     Raises:
         RedactionError: One of the pointers is not disclosed; nothing is redacted then.
@@ -58,23 +51,23 @@ def redact(
         raise InvalidInputError("say for what reason the value is redacted")
     to_tagged((reason, by), "reason or by")  # raises for lone surrogates
     erased = dict.fromkeys(pointers)  # each once
-    _check_disclosed(record, erased)
+    _check_disclosed(sealed, erased)
     # Clocks differ from host to host, and a note must not be older than its record.
-    core = core_fields(record.core, _Created)  # values of an unreadable one can be erased as well
-    moment = moment_text(at if core is None else max(at, core.created_at))
+    made_at = sealed.made_at()  # values of an unreadable one can be erased as well
+    moment = moment_text(at if made_at is None else max(at, made_at))
     notes = (
         Redaction(pointer=pointer, redacted_at=moment, reason=reason, by=by) for pointer in erased
     )
     return msgspec.structs.replace(
-        record,
-        disclosures=tuple(item for item in record.disclosures if item.pointer not in erased),
-        redactions=(*record.redactions, *notes),
+        sealed,
+        disclosures=tuple(item for item in sealed.disclosures if item.pointer not in erased),
+        redactions=(*sealed.redactions, *notes),
     )
 
 
-def _check_disclosed(record: Record, pointers: Iterable[str]) -> None:
-    disclosed = [item.pointer for item in record.disclosures]
-    notes = {note.pointer: note for note in record.redactions}
+def _check_disclosed(sealed: Sealed, pointers: Iterable[str]) -> None:
+    disclosed = [item.pointer for item in sealed.disclosures]
+    notes = {note.pointer: note for note in sealed.redactions}
     for pointer in pointers:
         if pointer in disclosed:
             continue
@@ -116,7 +109,7 @@ class _Needle(msgspec.Struct, frozen=True):
         return at >= 0
 
 
-def also_disclosed(record: Record, *pointers: str) -> list[str]:
+def also_disclosed(record: Sealed, *pointers: str) -> list[str]:
     """Return the other pointers that disclose one of these values, or a text that contains it.
 
     The final text stands for all items that it was joined from, and a shortened text for the
@@ -129,8 +122,8 @@ def also_disclosed(record: Record, *pointers: str) -> list[str]:
     return [pointer for pointer in values if pointer in places and pointer not in pointers]
 
 
-def copies_in(other: Record, record: Record, pointers: Sequence[str]) -> list[str]:
-    """Return the pointers of a record that disclose values at these pointers of another one."""
+def copies_in(other: Sealed, record: Sealed, pointers: Sequence[str]) -> list[str]:
+    """Return the pointers of one that disclose values at these pointers of another one."""
     values = {item.pointer: item.value for item in record.disclosures}
     chosen = [*pointers, *_parts(record, pointers)]
     needles = [
@@ -146,7 +139,7 @@ def copies_in(other: Record, record: Record, pointers: Sequence[str]) -> list[st
     ]
 
 
-def _parts(record: Record, pointers: Iterable[str]) -> Iterator[str]:
+def _parts(record: Sealed, pointers: Iterable[str]) -> Iterator[str]:
     """Yield the pointers of the item texts that these pointers stand for."""
     for pointer in pointers:
         match = _ITEM_TEXT.fullmatch(pointer)
@@ -156,7 +149,7 @@ def _parts(record: Record, pointers: Iterable[str]) -> Iterator[str]:
             yield from _kept_texts(record)
 
 
-def _kept_texts(record: Record) -> list[str]:
+def _kept_texts(record: Sealed) -> list[str]:
     """Return the pointers of the texts of all items that were not dropped."""
     core = core_fields(record.core, _Decisions)
     items = () if core is None else core.items

@@ -33,7 +33,7 @@ from headwater.core.canonical_json import (
 )
 from headwater.errors import RecordValueError
 from headwater.records.core import Commitment, Core, Exact
-from headwater.records.record import Disclosure, Record, content_hash, hash_of, moment_text
+from headwater.records.record import Disclosure, Record, Sealed, content_hash, hash_of, moment_text
 
 Salts = Callable[[int], bytes]
 """Returns this number of random bytes."""
@@ -42,7 +42,7 @@ MARK = "$sd"
 """The key of a commitment in the core."""
 ALTERED = "does not open its commitment: its value or salt was altered, or belongs elsewhere"
 """The problem of a disclosure whose value is not the sealed one."""
-C = TypeVar("C", bound=Core)
+C = TypeVar("C", bound=msgspec.Struct)
 _ABSENT = {NoneType, msgspec.UnsetType}
 # A time of a whole second is written as text: the encoder would omit its zeros.
 _LEAVES: dict[Any, tuple[type, ...]] = {str: (str,), bool: (bool,), datetime: (datetime, str)}
@@ -60,19 +60,25 @@ def seal(core: Core, salts: Salts = os.urandom) -> Record:
         raise RecordValueError("/output/content", "it is withheld; only plain values can be sealed")
     to_tagged(text, "/output/content")
     output = msgspec.structs.replace(core.output, content_hash=content_hash(text))
-    commitments, write = _Commitments(salts), _writer(type(core))
-    assert write is not None, "a core commits to its output"
-    raw = _bytes(write(msgspec.structs.replace(core, output=output), "", commitments))
+    raw, disclosures = seal_core(msgspec.structs.replace(core, output=output), salts)
     return Record(
         context_id=core.context_id,
         record_hash=hash_of(raw),
         content_hash=output.content_hash,
         core=raw,
-        disclosures=tuple(sorted(commitments.disclosures, key=attrgetter("pointer"))),
+        disclosures=disclosures,
     )
 
 
-def _bytes(sealed: Core) -> bytes:
+def seal_core(core: msgspec.Struct, salts: Salts) -> tuple[bytes, tuple[Disclosure, ...]]:
+    """Return the canonical bytes of a core, and what opens its commitments."""
+    commitments, write = _Commitments(salts), _writer(type(core))
+    assert write is not None, "a core commits to some value"
+    raw = _bytes(write(core, "", commitments))
+    return raw, tuple(sorted(commitments.disclosures, key=attrgetter("pointer")))
+
+
+def _bytes(sealed: msgspec.Struct) -> bytes:
     """Return the bytes of a core; raise unless decoding them gives the same core."""
     try:
         raw = canonical(sealed)
@@ -87,7 +93,7 @@ def _bytes(sealed: Core) -> bytes:
 
 
 @cache
-def _decoder(kind: type[Core]) -> msgspec.json.Decoder[Core]:
+def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[msgspec.Struct]:
     return msgspec.json.Decoder(kind)
 
 
@@ -209,14 +215,14 @@ def _write_moment(value: datetime, pointer: str, into: _Commitments) -> str | da
 
 
 @overload
-def open_core(record: Record) -> Core: ...
+def open_core(sealed: Record) -> Core: ...
 
 
 @overload
-def open_core(record: Record, schema: type[C]) -> C: ...
+def open_core(sealed: Sealed, schema: type[C]) -> C: ...
 
 
-def open_core(record: Record, schema: type[Core] = Core) -> Core:
+def open_core(sealed: Sealed, schema: type[msgspec.Struct] = Core) -> msgspec.Struct:
     """Return the core with the disclosed values; others are a `Commitment`.
 
     It does not check the hash of the core; `verify` does.
@@ -224,11 +230,11 @@ def open_core(record: Record, schema: type[Core] = Core) -> Core:
     Raises:
         RecordValueError: A disclosed value does not open its commitment, or the core is invalid.
     """
-    disclosed = {disclosure.pointer: disclosure for disclosure in record.disclosures}
+    disclosed = {disclosure.pointer: disclosure for disclosure in sealed.disclosures}
     try:
-        return msgspec.convert(_filled(msgspec.json.decode(record.core), "", disclosed), schema)
+        return msgspec.convert(_filled(msgspec.json.decode(sealed.core), "", disclosed), schema)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordValueError("", f"it is not the core of a record: {error}") from error
+        raise RecordValueError("", f"it is not a core of {sealed.FORM.spec}: {error}") from error
 
 
 def _filled(tree: Any, pointer: str, disclosed: Mapping[str, Disclosure]) -> Any:

@@ -1,4 +1,4 @@
-"""Signatures of a record's hash, and the keyring that makes and checks them."""
+"""Signatures of the hash of a record or an outcome, and the keyring for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from base64 import b64decode
 from datetime import datetime
 from importlib import import_module
 from types import ModuleType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -20,26 +20,15 @@ from headwater.errors import (
     SignatureError,
     SigningKeyError,
 )
-from headwater.records.record import Record, Signature, moment_text
+from headwater.records.record import RecordStatement, Sealed, Signature, Statement, moment_text
 
 Algorithm = Literal["HMAC-SHA256", "Ed25519"]
-STATEMENT_SPEC = "CRS-001-SIG"
+S = TypeVar("S", bound=Sealed)
 SHORTEST_SECRET = 16
 SECRET_BYTES = 32
 _KINDS = ("ed25519", "ed25519-pub")
 _SEPARATOR = re.compile(r"[:,\s]")
 _LINE_END = re.compile(r"[\r\n]+")
-
-
-class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """The signed statement: which key signed which record, when and how."""
-
-    spec: str
-    record_hash: str
-    context_id: str
-    signed_at: str
-    key_id: str
-    algorithm: str
 
 
 class Key(Protocol):
@@ -196,31 +185,31 @@ def _ed25519() -> ModuleType:
         raise MissingExtraError("an Ed25519 key", "signing") from error
 
 
-def sign(record: Record, keyring: Keyring, at: datetime) -> Record:
-    """Return the record signed with the keyring's first key that can sign."""
-    key = keyring.signer
+def sign(sealed: S, keyring: Keyring, at: datetime) -> S:
+    """Return a record or an outcome signed with the keyring's first key that can sign."""
+    key, form = keyring.signer, sealed.FORM
     if key is None:
         raise SignatureError(
-            f"record {record.record_hash} cannot be signed: no key that signs is configured; "
+            f"{form.noun} {sealed.sealed_hash} cannot be signed: no key that signs is configured; "
             "set HEADWATER_SIGNING_KEY"
         )
     statement = canonical(
-        Statement(
-            spec=STATEMENT_SPEC,
-            record_hash=record.record_hash,
-            context_id=record.context_id,
+        form.statement(
+            spec=form.statement_spec,
+            sealed_hash=sealed.sealed_hash,
+            sealed_id=sealed.sealed_id,
             signed_at=moment_text(at),
             key_id=key.key_id,
             algorithm=key.algorithm,
         )
     )
     signature = Signature(statement.decode(), to_base64(key.sign(statement)))
-    return msgspec.structs.replace(record, signature=signature)
+    return msgspec.structs.replace(sealed, signature=signature)
 
 
-def statement_of(signature: Signature) -> Statement:
+def statement_of(signature: Signature, kind: type[Statement] = RecordStatement) -> Statement:
     """Parse the statement of a signature without checking it."""
     try:
-        return msgspec.convert(parse(signature.statement), Statement)
+        return msgspec.convert(parse(signature.statement), kind)
     except (JsonError, msgspec.ValidationError) as error:
         raise SignatureError(f"the signed statement is not readable: {error}") from error

@@ -17,27 +17,22 @@ import msgspec
 from headwater.core.canonical_json import JsonError, canonical, child, from_base64, parse
 from headwater.errors import DamagedRecordError, RecordValueError, SignatureError
 from headwater.model.contexts import Check, Fault, VerificationReport, broken, holds, unchecked
-from headwater.records.core import SPEC, Commitment, Core
+from headwater.records.core import Commitment, Core
 from headwater.records.ids import spelled
 from headwater.records.record import (
+    SPEC,
     Disclosure,
     Record,
     Redaction,
     Signature,
+    Statement,
     content_hash,
     hash_of,
     is_moment,
     moment_text,
 )
 from headwater.records.sealing import ALTERED, MARK, is_commitment, open_core, opens
-from headwater.records.signing import (
-    STATEMENT_SPEC,
-    Key,
-    Keyring,
-    Statement,
-    parse_keyring,
-    statement_of,
-)
+from headwater.records.signing import Key, Keyring, parse_keyring, statement_of
 
 CLOCKS_DIFFER = timedelta(minutes=10)
 """Tolerated difference between the clocks of the recording and the redacting host."""
@@ -278,12 +273,12 @@ def _unverified(detail: str, fault: Fault, *, required: bool) -> Check:
 
 
 def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
-    if statement.spec != STATEMENT_SPEC:
-        return f"the signed statement is {statement.spec!r}, not {STATEMENT_SPEC!r}"
-    if statement.record_hash != reading.record_hash:
-        return f"it signs {statement.record_hash}, but this core hashes to {reading.record_hash}"
-    if reading.outline is not None and statement.context_id != reading.outline.context_id:
-        return f"it signs context {statement.context_id}, not {reading.outline.context_id}"
+    if statement.spec != Record.FORM.statement_spec:
+        return f"the signed statement is {statement.spec!r}, not {Record.FORM.statement_spec!r}"
+    if statement.sealed_hash != reading.record_hash:
+        return f"it signs {statement.sealed_hash}, but this core hashes to {reading.record_hash}"
+    if reading.outline is not None and statement.sealed_id != reading.outline.context_id:
+        return f"it signs context {statement.sealed_id}, not {reading.outline.context_id}"
     return None
 
 
