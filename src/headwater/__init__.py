@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from headwater.errors import HeadwaterError as HeadwaterError
     from headwater.errors import TokenBudgetError as TokenBudgetError
     from headwater.http.app import create_app as create_app
+    from headwater.messages.parts import Blob as Blob
+    from headwater.messages.parts import Message as Message
+    from headwater.messages.parts import ModelRequest as ModelRequest
+    from headwater.messages.parts import Reasoning as Reasoning
+    from headwater.messages.parts import TextPart as TextPart
+    from headwater.messages.parts import Tool as Tool
+    from headwater.messages.parts import ToolCall as ToolCall
+    from headwater.messages.parts import ToolResult as ToolResult
+    from headwater.messages.parts import Uri as Uri
     from headwater.model.admin import AuditEntry as AuditEntry
     from headwater.model.admin import AuditPage as AuditPage
     from headwater.model.admin import AuditReport as AuditReport
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
     from headwater.model.admin import ForgetReport as ForgetReport
     from headwater.model.admin import PruneReport as PruneReport
     from headwater.model.admin import RebuildReport as RebuildReport
+    from headwater.model.bound_contexts import current_context as current_context
     from headwater.model.contexts import ContextCauses as ContextCauses
     from headwater.model.contexts import ContextDiff as ContextDiff
     from headwater.model.contexts import ContextHistogram as ContextHistogram
@@ -65,6 +75,10 @@ if TYPE_CHECKING:
     from headwater.model.lineage import NestedLineage as NestedLineage
     from headwater.model.lineage import PastContext as PastContext
     from headwater.model.lineage import RetrieverLineage as RetrieverLineage
+    from headwater.model.outcomes import Outcome as Outcome
+    from headwater.model.outcomes import Response as Response
+    from headwater.model.outcomes import Score as Score
+    from headwater.model.outcomes import Usage as Usage
     from headwater.model.values import FeatureValue as FeatureValue
     from headwater.model.values import ServiceEvent as ServiceEvent
     from headwater.records.record import Record as Record
@@ -82,6 +96,17 @@ _PUBLIC = {
     "engine.worker.worker": ("Worker",),
     "errors": ("FreshnessSLAError", "HeadwaterError", "TokenBudgetError"),
     "http.app": ("create_app",),
+    "messages.parts": (
+        "Blob",
+        "Message",
+        "ModelRequest",
+        "Reasoning",
+        "TextPart",
+        "Tool",
+        "ToolCall",
+        "ToolResult",
+        "Uri",
+    ),
     "model.admin": (
         "AuditEntry",
         "AuditPage",
@@ -92,6 +117,7 @@ _PUBLIC = {
         "PruneReport",
         "RebuildReport",
     ),
+    "model.bound_contexts": ("current_context",),
     "model.contexts": (
         "ContextCauses",
         "ContextDiff",
@@ -122,6 +148,7 @@ _PUBLIC = {
         "PastContext",
         "RetrieverLineage",
     ),
+    "model.outcomes": ("Outcome", "Response", "Score", "Usage"),
     "model.values": ("FeatureValue", "ServiceEvent"),
     "records.record": ("Record",),
     "records.verify": ("verify_record",),

@@ -85,6 +85,7 @@ class Client(SyncVerbs[AsyncClient]):
     def __init__(self, url: str | None = None, **options: Any) -> None:
         client = AsyncClient(url, **options)
         super().__init__(client, SyncLoop("Client", "use AsyncClient"))
+        client.sync_loop = self._loop
         self.settings = client.settings
         self.url = client.url
         self.records = BlockingRecordCalls(client.records, self._loop)

@@ -9,8 +9,10 @@ from functools import partial
 from typing import Any, Unpack
 
 from headwater.client.server import Server, ServerVerbs, sending
+from headwater.core.blocking import SyncLoop
 from headwater.core.json_values import plain
 from headwater.errors import UnknownContextError
+from headwater.model.bound_contexts import Binding, bound
 from headwater.model.contexts import (
     LARGEST_PAGE,
     AssembleBody,
@@ -20,7 +22,7 @@ from headwater.model.contexts import (
     RecordSummary,
     VerificationReport,
 )
-from headwater.model.lineage import Context
+from headwater.model.lineage import Context, PastContext
 from headwater.records.diff import diff
 from headwater.records.document import load
 from headwater.records.ids import named
@@ -113,13 +115,28 @@ class ContextCalls(ServerVerbs, ContextVerbs):
     """The part of a client that assembles contexts and reads recorded ones."""
 
     records: RecordCalls
+    sync_loop: SyncLoop | None = None
+    """The loop of the blocking client that this one works for."""
+
+    @property
+    def _binding(self) -> Binding:
+        return Binding(self.records, self.sync_loop)
+
+    @sending(ContextVerbs.record_external)
+    async def record_external(self, **given: Any) -> Context:
+        return bound(await super().record_external(**given), self._binding)
+
+    @sending(ContextVerbs.get_context_at)
+    async def get_context_at(self, context_id: str) -> PastContext:
+        return bound(await super().get_context_at(context_id), self._binding)
 
     @sending(ContextVerbs.assemble)
     async def assemble(
         self, name: str, params: Mapping[str, Any], overrides: Overrides | None
     ) -> Context:
         body = _body(params, overrides or Overrides())
-        return await self._server.post(Context, "/v1/contexts/{}", name, body=body)
+        context = await self._server.post(Context, "/v1/contexts/{}", name, body=body)
+        return bound(context, self._binding)
 
     def iter_contexts(
         self,

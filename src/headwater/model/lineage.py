@@ -15,6 +15,7 @@ import msgspec
 from headwater.core.short_repr import short_repr
 from headwater.errors import InvalidInputError
 from headwater.messages.parts import Message, ModelRequest, TextPart
+from headwater.model.bound_contexts import BoundContext
 from headwater.model.values import FreshnessRule
 
 FreshnessStatus = Literal["guaranteed", "degraded", "refused"]
@@ -226,7 +227,7 @@ class RecordFacts(ContextFacts, frozen=True, kw_only=True):
     redacted: Sequence[str]
 
 
-class Context(ContextFacts, frozen=True, kw_only=True):
+class Context(ContextFacts, BoundContext, frozen=True, kw_only=True, dict=True):
     """An assembled context: its text, its lineage and the hashes that prove both."""
 
     content: str
@@ -250,7 +251,7 @@ class Context(ContextFacts, frozen=True, kw_only=True):
         )
 
 
-class PastContext(RecordFacts, frozen=True, kw_only=True):
+class PastContext(RecordFacts, BoundContext, frozen=True, kw_only=True, dict=True):
     """A context read from its record."""
 
     lineage: ContextLineage

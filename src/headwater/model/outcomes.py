@@ -95,3 +95,6 @@ class Outcome(OutcomeFacts, frozen=True, kw_only=True):
     signed_by: str | None = None
     withheld: Sequence[str] = ()
     redacted: Sequence[str] = ()
+
+    def __repr__(self) -> str:
+        return f"<Outcome {self.kind!r} {self.outcome_id} of {self.context_id}>"

@@ -29,10 +29,12 @@ from headwater.features.call_scope import (
     track_source,
 )
 from headwater.features.caller_limits import limited_caller
+from headwater.model.bound_contexts import Binding, bound
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
 from headwater.settings.schema import Settings
 from headwater.store.events import EventPublisher
+from headwater.store.verbs.records import RecordVerbs
 from headwater.store.verbs.verb import Arguments, Verb, Verbs
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Runtime:
         self.registry = Registry()
         self.sync_loop = SyncLoop()
         self.publisher = EventPublisher(self)
+        self.binding = Binding(RecordVerbs(self), self.sync_loop)
         self._engines = Engines()
 
     def current(self) -> Engine | None:
@@ -143,7 +146,7 @@ class Runtime:
             # A replay repeats the options of a call that was allowed at its time.
             check_not_looser(context, overrides)
             run = (await self.open()).assembler.run
-        return await run(context, arguments, named, overrides)
+        return bound(await run(context, arguments, named, overrides), self.binding)
 
     async def retrieve(
         self, retriever: RetrieverDef, arguments: Sequence[Any], named: Mapping[str, Any]

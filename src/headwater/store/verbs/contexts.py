@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from headwater.core.json_values import plain
+from headwater.model.bound_contexts import bound
 from headwater.model.contexts import (
     Assembled,
     ExternalInputs,
@@ -87,7 +88,10 @@ class ContextVerbs(ContextReadVerbs):
         'Hello Ada'
         """
         recorded = (await self._engine()).recorded
-        return await recorded.record(name, content, inputs or {}, model, version, interaction_ref)
+        context = await recorded.record(
+            name, content, inputs or {}, model, version, interaction_ref
+        )
+        return bound(context, self._runtime.binding)
 
     async def get_record(self, ref: str) -> Record:
         """Return the record of a context: by context id, its first 8 characters or record hash.

@@ -12,6 +12,7 @@ from headwater import errors
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.model.admin import Copies, DecidedBy, Everywhere, Pointers, Reason
+from headwater.model.bound_contexts import bound
 from headwater.model.contexts import (
     MOST_BUCKETS,
     ContextCauses,
@@ -35,6 +36,8 @@ from headwater.model.kinds import (
     RecordRef,
 )
 from headwater.model.lineage import ContextTrace, FreshnessStatus, PastContext
+from headwater.model.new_outcomes import NewOutcome, facts_of
+from headwater.model.outcomes import Outcome
 from headwater.model.values import LONGEST_ID
 from headwater.records.document import RecordDocument, export
 from headwater.records.record import Record
@@ -325,6 +328,15 @@ class RecordVerbs(Verbs):
         recorded = (await self._engine()).recorded
         return await recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
 
+    async def add_outcome(self, ref: str, **given: Unpack[NewOutcome]) -> Outcome:
+        """Store what became of a context: an answer, a score, a correction or an error.
+
+        >>> callable(store.records.add_outcome)
+        True
+        """
+        facts_of(given)
+        raise NotImplementedError(f"the outcome of {ref} cannot be stored yet")
+
     async def inner(self, ref: str) -> list[Record]:
         """Return the records of all contexts that were assembled inside this one, at any depth.
 
@@ -371,7 +383,8 @@ class ContextReadVerbs(Verbs):
         >>> (await store.get_context_at(ctx.context_id)).content == ctx.content
         True
         """
-        return await (await self._engine()).recorded.context(context_id)
+        context = await (await self._engine()).recorded.context(context_id)
+        return bound(context, self._runtime.binding)
 
     @verb("GET", "/v1/contexts", scope="records", operation="list_contexts", applies_limits=True)
     async def list_contexts(
@@ -426,3 +439,4 @@ class SyncRecordVerbs(Blocking[R_co]):
     redact = blocking(RecordVerbs.redact)
     copies = blocking(RecordVerbs.copies)
     inner = blocking(RecordVerbs.inner)
+    add_outcome = blocking(RecordVerbs.add_outcome)
