@@ -13,10 +13,20 @@ from typing import Any, get_args
 
 import msgspec
 
-from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
+from headwater.contexts.budget import BudgetPolicy, Candidate, Envelope, Fitted, fit
 from headwater.contexts.freshness import judge
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
+from headwater.contexts.requests import (
+    Draft,
+    Sent,
+    compose_kept,
+    draft,
+    has_messages,
+    recorded_losses,
+    request_of,
+    within_window,
+)
 from headwater.core.clock import to_micros
 from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.core.templates import as_text
@@ -40,10 +50,12 @@ from headwater.features.reader import Reader, ReferenceOwner, References
 from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
 from headwater.features.user_calls import Raising, is_mistake
+from headwater.messages.counting import counter_for
 from headwater.model.callers import caller_name
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context, ContextLineage
 from headwater.model.values import Part, TrackedFeature
+from headwater.records import core as crs
 from headwater.records.core import Core
 from headwater.records.ids import new_context_id
 from headwater.records.projection import live_context, violations_of
@@ -204,9 +216,7 @@ class Assembler:
         if limited is not None:
             # Nothing that the function has read reaches the caller, also not by an error below.
             limited.check_provenance(reads.provenance)
-        tokenizer = tokenizer_for(definition.model)
-        candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
-        fitted = await self._fit(candidates, request.policy, tokenizer)
+        request, tokenizer, fitted, sent = await self._fitted(items, request)
         now = self._clock.now()
         used = _used(reads.features, of_templates, items, fitted)
         return AssemblyResult(
@@ -216,6 +226,7 @@ class Assembler:
             items=items,
             tokenizer=tokenizer,
             fitted=fitted,
+            sent=sent,
             judgement=judge(
                 reads,
                 request.sla_ms,
@@ -229,6 +240,46 @@ class Assembler:
             assembly_us=round((time.perf_counter() - began) * 1_000_000),
             created_at=now,
         )
+
+    async def _fitted(
+        self, items: Sequence[ContextItem], request: AssemblyRequest
+    ) -> tuple[AssemblyRequest, Tokenizer, Fitted, Sent | None]:
+        """Fit the items into the budget, as text or as messages."""
+        definition = request.definition
+        is_request = has_messages(items)
+        if not is_request and definition.max_output is None:
+            tokenizer = tokenizer_for(definition.model)
+            candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
+            return request, tokenizer, await self._fit(candidates, request.policy, tokenizer), None
+        counter = counter_for(definition.model)
+        policy = within_window(request.policy, counter.window, definition)
+        request, tokenizer = request._replace(policy=policy), counter.tokenizer
+        if not is_request:
+            candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
+            return request, tokenizer, await self._fit(candidates, policy, tokenizer), None
+        drafted = draft(items, counter)
+        fitted, sent = await self._fit_messages(items, drafted, request)
+        return request, tokenizer, fitted, sent
+
+    async def _fit_messages(
+        self, items: Sequence[ContextItem], drafted: Draft, request: AssemblyRequest
+    ) -> tuple[Fitted, Sent]:
+        definition, policy, counter = request.definition, request.policy, drafted.counter
+        limit = None if policy.max_tokens is None else counter.tokenizer.usable(policy.max_tokens)
+        fitted = await self._fit(
+            drafted.candidates, policy, counter.tokenizer, drafted.envelope, limit
+        )
+        composed = compose_kept(items, drafted, fitted, policy.separator)
+        sent = request_of(composed, definition)
+        info = crs.Counter(
+            grade=counter.grade,
+            source=counter.source,
+            request_tokens=counter.request_tokens,
+            message_tokens=counter.message_tokens,
+            tools_tokens=counter.tools_tokens,
+            limit=limit,
+        )
+        return fitted, Sent(drafted, info, recorded_losses(sent, composed))
 
     def _present_loss(self, definition: ContextDef) -> StoreLostError | None:
         """Return the loss of present values, which neither history nor external texts depend on."""
@@ -296,12 +347,16 @@ async def _release(reads: Reads, limited: LimitedCaller) -> None:
 
 
 async def _fit(
-    candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
+    candidates: Sequence[Candidate],
+    policy: BudgetPolicy,
+    tokenizer: Tokenizer,
+    envelope: Envelope | None = None,
+    limit: int | None = None,
 ) -> Fitted:
     """Fit the candidates here if they are short, and otherwise in a thread."""
     if sum(len(candidate.content) for candidate in candidates) <= _LONGEST_INLINE:
-        return fit(candidates, policy, tokenizer)
-    return await asyncio.to_thread(fit, candidates, policy, tokenizer)
+        return fit(candidates, policy, tokenizer, envelope, limit)
+    return await asyncio.to_thread(fit, candidates, policy, tokenizer, envelope, limit)
 
 
 def _request(

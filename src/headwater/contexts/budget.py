@@ -3,6 +3,9 @@
 Required items come first, then the others by descending priority; among equals, the one declared
 first. The kept items appear in the order of their declaration. Empty items are kept and cost
 nothing: no separator is written for them.
+
+The items of a context of messages belong to messages, each with an envelope of tokens of its own;
+those of one group are kept or dropped together.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from headwater.core.tokens import Edges, Tokenizer
 from headwater.errors import InvalidInputError, TokenBudgetError
+from headwater.messages.texts import Place, runs, transcript
 from headwater.model.lineage import Decision
 
 ChoiceReason = Literal["required", "fits", "shortened", "over_budget", "outranked"]
@@ -29,6 +33,20 @@ class Candidate(msgspec.Struct, frozen=True):
     required: bool = False
     truncate: bool = False
     """True if it may be shortened when it is the first that does not fit."""
+    place: Place | None = None
+    """Its place in a context of messages."""
+    fixed: int | None = None
+    """The tokens of a tool, or of a part of a message that is not text."""
+    group: int | None = None
+    """Candidates with the same number are kept or dropped together."""
+
+
+class Envelope(NamedTuple):
+    """The tokens around the parts of a request: of the request, a message, and all tools."""
+
+    request: int
+    message: int
+    tools: int
 
 
 class BudgetPolicy(msgspec.Struct, frozen=True):
@@ -80,65 +98,156 @@ class Fitted(msgspec.Struct, frozen=True):
     choices: tuple[Choice, ...]
 
 
-def fit(candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer) -> Fitted:
+def fit(
+    candidates: Sequence[Candidate],
+    policy: BudgetPolicy,
+    tokenizer: Tokenizer,
+    envelope: Envelope | None = None,
+    limit: int | None = None,
+) -> Fitted:
     """Choose the items that are kept within the budget; deterministic.
+
+    With an ``envelope``, the candidates are those of messages. A ``limit`` of counted tokens
+    replaces that of the policy.
 
     Raises:
         TokenBudgetError: The required items do not fit, and the policy is not to flag that.
     """
-    limit = sys.maxsize if policy.max_tokens is None else tokenizer.usable(policy.max_tokens)
-    everything = _everything(candidates, policy, tokenizer, limit)
+    if limit is None:
+        limit = sys.maxsize if policy.max_tokens is None else tokenizer.usable(policy.max_tokens)
+    everything = _everything(candidates, policy, tokenizer, limit, envelope)
     if everything is not None:
         return everything
-    required = {place for place, item in enumerate(candidates) if item.required and item.content}
-    whole = {place for place in required if not candidates[place].truncate}
-    filling = _Filling(candidates, policy, tokenizer, limit, whole)
-    if not required <= filling.emitted.keys():
-        filling = _Filling(candidates, policy, tokenizer, limit, required)
+    units = _units(candidates)
+    required = {place for place, unit in enumerate(units) if unit.required and unit.is_present}
+    whole = {place for place in required if not units[place].truncate}
+
+    def filling_of(budget: int, reserved: set[int]) -> _Filling:
+        return _Filling(candidates, units, policy, tokenizer, budget, reserved, envelope)
+
+    filling = filling_of(limit, whole)
+    if not required <= filling.kept:
+        filling = filling_of(limit, required)
     if filling.reserved > limit and policy.on_overflow == "error":
 
         def holds_required(budget: int) -> bool:
-            shortened = _Filling(candidates, policy, tokenizer, budget, whole)
-            return shortened.reserved <= budget and required <= shortened.emitted.keys()
+            shortened = filling_of(budget, whole)
+            return shortened.reserved <= budget and required <= shortened.kept
 
         enough = min(filling.reserved, filling.everything)
         budgets = range(limit + 1, enough)
         needed = budgets.start + bisect_left(budgets, x=True, key=holds_required)
+        places = sorted(place for unit in required for place in units[unit].places)
         raise TokenBudgetError(
             needed=tokenizer.budget_for(needed),
             available=policy.max_tokens or 0,
-            items={place: tokenizer.count(candidates[place].content) for place in sorted(required)},
+            items={place: _tokens(candidates[place], tokenizer) for place in places},
         )
-    texts = [filling.emitted[place] for place in sorted(filling.emitted)]
-    return Fitted(
-        content=policy.separator.join(texts),
-        tokens=tokenizer.count_joined(texts, policy.separator),
-        overflow=filling.reserved > limit,
-        choices=tuple(filling.choice(place) for place in range(len(candidates))),
-    )
+    texts = [filling.emitted.get(place) for place in range(len(candidates))]
+    choices = tuple(filling.choice(place) for place in range(len(candidates)))
+    overflow = filling.reserved > limit
+    if envelope is not None:
+        content = _transcript(candidates, texts, policy)
+        return Fitted(content, filling.tokens, overflow, choices)
+    kept = [text for text in texts if text]
+    content, tokens = policy.separator.join(kept), tokenizer.count_joined(kept, policy.separator)
+    return Fitted(content, tokens, overflow, choices)
 
 
 def _everything(
-    candidates: Sequence[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer, limit: int
+    candidates: Sequence[Candidate],
+    policy: BudgetPolicy,
+    tokenizer: Tokenizer,
+    limit: int,
+    envelope: Envelope | None,
 ) -> Fitted | None:
     """Return the fit with all candidates, or None if the budget is too small for all."""
     counts: list[int] = []
     remaining = limit
     for candidate in candidates:
-        counts.append(tokenizer.count(candidate.content))
+        counts.append(_tokens(candidate, tokenizer))
         remaining -= counts[-1]
         if remaining < 0:
             return None
-    texts = [candidate.content for candidate in candidates if candidate.content]
-    tokens = tokenizer.count_joined(texts, policy.separator)
+    if envelope is None:
+        texts = [candidate.content for candidate in candidates if candidate.content]
+        tokens = tokenizer.count_joined(texts, policy.separator)
+    else:
+        tokens = request_tokens(candidates, policy.separator, tokenizer, envelope)
     if tokens > limit:
         return None
     choices = (
         Choice("kept", "required" if item.required else "fits", item.content, count, count, 0)
         for item, count in zip(candidates, counts, strict=True)
     )
-    content = policy.separator.join(texts)
+    if envelope is None:
+        content = policy.separator.join(texts)
+    else:
+        content = _transcript(candidates, [item.content for item in candidates], policy)
     return Fitted(content, tokens, overflow=False, choices=tuple(choices))
+
+
+def _tokens(candidate: Candidate, tokenizer: Tokenizer) -> int:
+    return tokenizer.count(candidate.content) if candidate.fixed is None else candidate.fixed
+
+
+def _places(candidates: Sequence[Candidate]) -> list[Place]:
+    return [candidate.place or Place("user", None) for candidate in candidates]
+
+
+def _transcript(
+    candidates: Sequence[Candidate], texts: Sequence[str | None], policy: BudgetPolicy
+) -> str:
+    return transcript(_places(candidates), texts, policy.separator)
+
+
+def request_tokens(
+    candidates: Sequence[Candidate], separator: str, tokenizer: Tokenizer, envelope: Envelope
+) -> int:
+    """Return the tokens of a request with all candidates."""
+    tokens = envelope.request
+    texts: dict[int, list[str]] = {}
+    for number, item in zip(runs(_places(candidates)), candidates, strict=True):
+        if item.content:
+            message = texts.setdefault(number, [])
+            if item.fixed is None:
+                message.append(item.content)
+            else:
+                tokens += item.fixed
+    for number, joined in texts.items():
+        tokens += envelope.tools if number < 0 else envelope.message
+        tokens += tokenizer.count_joined(joined, separator)
+    return tokens
+
+
+class _Unit(NamedTuple):
+    """Candidates that are kept or dropped together."""
+
+    places: tuple[int, ...]
+    priority: int
+    required: bool
+    truncate: bool
+    is_present: bool
+    """False if all its texts are empty."""
+
+
+def _units(candidates: Sequence[Candidate]) -> list[_Unit]:
+    places: dict[tuple[bool, int], list[int]] = {}
+    for place, item in enumerate(candidates):
+        key = (False, place) if item.group is None else (True, item.group)
+        places.setdefault(key, []).append(place)
+    return [_unit(candidates, tuple(unit)) for unit in places.values()]
+
+
+def _unit(candidates: Sequence[Candidate], places: tuple[int, ...]) -> _Unit:
+    items = [candidates[place] for place in places]
+    return _Unit(
+        places,
+        priority=max(item.priority for item in items),
+        required=any(item.required for item in items),
+        truncate=len(items) == 1 and items[0].truncate and items[0].fixed is None,
+        is_present=any(item.content for item in items),
+    )
 
 
 def added_tokens(texts: Sequence[str], separator: str, tokenizer: Tokenizer) -> list[int]:
@@ -146,93 +255,132 @@ def added_tokens(texts: Sequence[str], separator: str, tokenizer: Tokenizer) -> 
 
     Their sum is the number of tokens of the joined text. Empty texts are not joined and add none.
     """
-    draft, added = _Draft(separator, tokenizer), []
+    draft, added = _Draft(_Seams(separator, tokenizer)), []
     for place, text in enumerate(texts):
         before = draft.tokens
         if text:
-            edges = tokenizer.edges(text, separator)
-            draft.fill(draft.slot(place, edges), place, edges)
+            draft.fill(draft.slot((place,), (tokenizer.edges(text, separator),)))
         added.append(draft.tokens - before)
     return added
 
 
+def added_to_messages(
+    candidates: Sequence[Candidate], separator: str, tokenizer: Tokenizer
+) -> list[int]:
+    """Return the same for the items of messages, without their envelope."""
+    seams, drafts, added = _Seams(separator, tokenizer), dict[int, _Draft](), []
+    for place, (number, item) in enumerate(zip(runs(_places(candidates)), candidates, strict=True)):
+        draft = drafts.setdefault(number, _Draft(seams))
+        before = draft.tokens
+        if item.content and item.fixed is None:
+            draft.fill(draft.slot((place,), (tokenizer.edges(item.content, separator),)))
+        added.append(draft.tokens - before + (item.fixed or 0 if item.content else 0))
+    return added
+
+
 class _Filling:
-    """A draft that is filled with one item after another until the budget is used up."""
+    """A draft that is filled with one unit after another until the budget is used up."""
 
     def __init__(
         self,
         candidates: Sequence[Candidate],
+        units: Sequence[_Unit],
         policy: BudgetPolicy,
         tokenizer: Tokenizer,
         limit: int,
         reserved: set[int],
+        envelope: Envelope | None,
     ) -> None:
         self._candidates = candidates
+        self._units = units
         self._policy = policy
         self._tokenizer = tokenizer
         self._limit = limit
-        self._edges = [tokenizer.edges(item.content, policy.separator) for item in candidates]
-        self._draft = _Draft(policy.separator, tokenizer)
+        self._edges = [
+            tokenizer.edges(item.content if item.fixed is None else "", policy.separator)
+            for item in candidates
+        ]
+        self._unit_of = {place: n for n, unit in enumerate(units) for place in unit.places}
+        self._draft: _Draft | _RequestDraft = _Draft(_Seams(policy.separator, tokenizer))
+        if envelope is not None:
+            self._draft = _RequestDraft(candidates, policy.separator, tokenizer, envelope)
         self.emitted: dict[int, str] = {}
+        self.kept: set[int] = set()
+        """The units that are in the text, whole or shortened."""
+        self.tokens = self._draft.tokens
+        """The tokens of everything that is in the text."""
         self._needs: dict[int, int] = {}
         self._first: int | None = None
-        for place in sorted(reserved):
-            self._keep(place, self._draft.slot(place, self._edges[place]))
+        for unit in sorted(reserved, key=lambda unit: units[unit].places):
+            self._keep(unit, self._slot(unit))
         self.reserved = self._least = self._draft.tokens
-        ranks = [(not item.required, -item.priority, n) for n, item in enumerate(candidates)]
-        for _, _, place in sorted(ranks):
-            if place not in reserved and candidates[place].content:
-                self._offer(place)
+        ranks = [
+            (not unit.required, -unit.priority, unit.places, n) for n, unit in enumerate(units)
+        ]
+        for *_, number in sorted(ranks):
+            if number not in reserved and units[number].is_present:
+                self._offer(number)
         # All items together may have fewer tokens than some of them; then all are kept.
-        counts = sum(edges.tokens for edges in self._edges)
+        counts = sum(
+            edges.tokens if item.fixed is None else item.fixed
+            for item, edges in zip(candidates, self._edges, strict=True)
+        )
         self.everything = sys.maxsize if policy.backfill else max(counts, self._draft.tokens)
 
-    def _keep(self, place: int, slot: Slot) -> None:
-        self.emitted[place] = self._candidates[place].content
-        self._draft.fill(slot, place, self._edges[place])
+    def _slot(self, unit: int) -> Slot:
+        places = self._units[unit].places
+        return self._draft.slot(places, [self._edges[place] for place in places])
 
-    def _offer(self, place: int) -> None:
-        edges = self._edges[place]
-        slot = _, tokens = self._draft.slot(place, edges)
-        needed = tokens if tokens > self._least else self._least
+    def _keep(self, unit: int, slot: Slot) -> None:
+        self.kept.add(unit)
+        for place in self._units[unit].places:
+            self.emitted[place] = self._candidates[place].content
+        self._draft.fill(slot)
+        self.tokens = slot.tokens
+
+    def _offer(self, unit: int) -> None:
+        slot = self._slot(unit)
+        needed = max(slot.tokens, self._least)
         if needed <= self._limit:
-            self._keep(place, slot)
+            self._keep(unit, slot)
             return
-        self._needs[place] = needed
+        self._needs[unit] = needed
         if self._first is None:
-            self._first = place
-            if self._candidates[place].truncate:
-                self._shorten(place)
+            self._first = unit
+            if self._units[unit].truncate:
+                self._shorten(unit)
         if not self._policy.backfill:
             # An item of lower priority is kept only by a budget that keeps this one, too.
             self._least = needed
-            self._draft.fill(slot, place, edges)
+            self._draft.fill(slot)
 
-    def _shorten(self, place: int) -> None:
+    def _shorten(self, unit: int) -> None:
         """Emit as much of an item as fits."""
+        places = (place,) = self._units[unit].places
         content, separator = self._candidates[place].content, self._policy.separator
         # The seams may cost fewer tokens than estimated, hence the two; or more, hence the loop.
         empty = self._tokenizer.edges("", separator)
-        _, tokens = self._draft.slot(place, empty)
-        remaining = self._limit - tokens + 2
+        remaining = self._limit - self._draft.slot(places, [empty]).tokens + 2
         remaining = min(remaining, self._edges[place].tokens - 1)
         while remaining > 0 and (text := self._tokenizer.shorten(content, remaining)):
-            edges = self._tokenizer.edges(text, separator)
-            slot = _, tokens = self._draft.slot(place, edges)
-            if tokens <= self._limit:
+            slot = self._draft.slot(places, [self._tokenizer.edges(text, separator)])
+            if slot.tokens <= self._limit:
                 self.emitted[place] = text
+                self.kept.add(unit)
+                self.tokens = slot.tokens
                 if self._policy.backfill:
-                    self._draft.fill(slot, place, edges)
+                    self._draft.fill(slot)
                 return
-            remaining -= tokens - self._limit
+            remaining -= slot.tokens - self._limit
 
     def choice(self, place: int) -> Choice:
         """Return the decision about a candidate."""
         item = self._candidates[place]
-        tokens = self._edges[place].tokens
-        needed = self._needs.get(place)
+        tokens = self._edges[place].tokens if item.fixed is None else item.fixed
+        unit = self._unit_of[place]
+        needed = self._needs.get(unit)
         if needed is None:
-            reason: ChoiceReason = "required" if item.required else "fits"
+            reason: ChoiceReason = "required" if self._units[unit].required else "fits"
             return Choice("kept", reason, item.content, tokens, tokens, 0)
         budget = self._tokenizer.budget_for(min(needed, self.everything))
         short_by = budget - (self._policy.max_tokens or 0)
@@ -240,7 +388,7 @@ class _Filling:
         if text is not None:
             emitted = self._tokenizer.count(text)
             return Choice("truncated", "shortened", text, tokens, emitted, short_by)
-        reason = "over_budget" if place == self._first or self._policy.backfill else "outranked"
+        reason = "over_budget" if unit == self._first or self._policy.backfill else "outranked"
         return Choice("dropped", reason, None, tokens, 0, short_by)
 
 
@@ -262,8 +410,11 @@ class _Seams(dict[tuple[str | None, str | None], int]):
         return before + self._separator + after
 
 
-Slot = tuple[int, int]
-"""An index in a draft, and the number of tokens of the draft when it is filled."""
+class Slot(NamedTuple):
+    """Where a unit goes in a draft, and the number of tokens of the draft when it is filled."""
+
+    at: Any
+    tokens: int
 
 
 class _Draft:
@@ -273,22 +424,30 @@ class _Draft:
     a seam. Adding an item counts only its seams; an item without a break is part of a seam.
     """
 
-    def __init__(self, separator: str, tokenizer: Tokenizer) -> None:
+    def __init__(self, seams: _Seams) -> None:
         self.tokens = 0
         self._places: list[int] = []
         self._edges: list[Edges] = []
-        self._seams = _Seams(separator, tokenizer)
+        self._seams = seams
 
-    def slot(self, place: int, edges: Edges) -> Slot:
-        """Return the index of an item, and the number of tokens of the draft with it."""
-        at = bisect_left(self._places, place)
-        return at, self._tokens_with(at, edges)
+    def slot(self, places: Sequence[int], edges: Sequence[Edges]) -> Slot:
+        """Return the slot of one item."""
+        at = bisect_left(self._places, places[0])
+        return Slot((at, places[0], edges[0]), self._tokens_with(at, edges[0]))
 
-    def fill(self, slot: Slot, place: int, edges: Edges) -> None:
+    def fill(self, slot: Slot) -> None:
         """Put an item into its slot."""
-        at, self.tokens = slot
+        at, place, edges = slot.at
+        self.tokens = slot.tokens
         self._places.insert(at, place)
         self._edges.insert(at, edges)
+
+    def copy(self) -> _Draft:
+        """Return a draft that can be filled on its own."""
+        draft = _Draft(self._seams)
+        draft.tokens, draft._places = self.tokens, self._places.copy()
+        draft._edges = self._edges.copy()
+        return draft
 
     def _tokens_with(self, at: int, edges: Edges) -> int:
         around, seams = self._edges, self._seams
@@ -325,3 +484,51 @@ class _Draft:
                 break
             at += 1
         return text
+
+
+class _RequestDraft:
+    """The messages and tools of a request, to which units of items are added in any order."""
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        separator: str,
+        tokenizer: Tokenizer,
+        envelope: Envelope,
+    ) -> None:
+        self.tokens = envelope.request
+        self._candidates = candidates
+        self._numbers = runs(_places(candidates))
+        self._envelope = envelope
+        self._seams = _Seams(separator, tokenizer)
+        self._messages: dict[int, _Draft] = {}
+
+    def slot(self, places: Sequence[int], edges: Sequence[Edges]) -> Slot:
+        """Return the slot of a unit: the drafts of its messages with it."""
+        drafts: dict[int, _Draft] = {}
+        tokens = self.tokens
+        for place, side in zip(places, edges, strict=True):
+            number, item = self._numbers[place], self._candidates[place]
+            if not item.content:
+                continue
+            draft = drafts.get(number)
+            if draft is None:
+                draft = drafts[number] = self._draft(number)
+                if number not in self._messages:
+                    tokens += self._envelope.tools if number < 0 else self._envelope.message
+            if item.fixed is not None:
+                tokens += item.fixed
+            else:
+                before = draft.tokens
+                draft.fill(draft.slot((place,), (side,)))
+                tokens += draft.tokens - before
+        return Slot(drafts, tokens)
+
+    def _draft(self, number: int) -> _Draft:
+        draft = self._messages.get(number)
+        return _Draft(self._seams) if draft is None else draft.copy()
+
+    def fill(self, slot: Slot) -> None:
+        """Add a unit."""
+        self._messages |= slot.at
+        self.tokens = slot.tokens

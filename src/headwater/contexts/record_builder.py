@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from headwater.contexts.budget import BudgetPolicy, Choice, Fitted
@@ -23,6 +24,7 @@ from headwater.contexts.freshness import (
     search_reason,
     search_sla,
 )
+from headwater.contexts.requests import Sent, item_message
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
 from headwater.core.tokens import Tokenizer
@@ -66,6 +68,8 @@ class AssemblyResult(NamedTuple):
     items: Sequence[ContextItem]
     tokenizer: Tokenizer
     fitted: Fitted
+    sent: Sent | None
+    """How the items are sent, if the context is messages."""
     judgement: Judgement
     cost_nano_usd: int | None
     started_at: datetime
@@ -78,7 +82,7 @@ def build_core(
 ) -> crs.Core:
     """Return the core of the record of an assembly."""
     request, fitted, definition = result.request, result.fitted, result.request.definition
-    sla_ms, now = request.sla_ms, result.created_at
+    sla_ms, now, sent = request.sla_ms, result.created_at, result.sent
     features = [
         _feature(read, sla_ms, now, verdict, used=used)
         for read, verdict, used in zip(
@@ -105,19 +109,25 @@ def build_core(
             freshness_sla_ms=sla_ms,
             freshness_strict=definition.freshness_strict,
             set_by_call=request.set_by_call,
+            max_output=UNSET if definition.max_output is None else definition.max_output,
         ),
         tokenizer=crs.TokenizerInfo(
             name=result.tokenizer.name,
             exact=result.tokenizer.exact,
             margin_percent=result.tokenizer.margin_percent,
+            counter=UNSET if sent is None else sent.counter,
         ),
-        items=tuple(map(_item, result.items, fitted.choices)),
+        items=_items(result),
         features=tuple(features),
         retrievals=tuple([_retrieval(call, sla_ms, now) for call in result.reads.retrievals]),
         contexts=tuple(map(_nested, result.reads.contexts)),
         sources=tuple(_sources(result.reads, features)),
         freshness=result.judgement.freshness,
-        output=crs.Output(cost_nano_usd=result.cost_nano_usd, **output_facts(fitted)),
+        output=crs.Output(
+            cost_nano_usd=result.cost_nano_usd,
+            losses=UNSET if sent is None else sent.losses,
+            **output_facts(fitted),
+        ),
         timing=crs.Timing(started_at=result.started_at, assembly_us=result.assembly_us),
     )
 
@@ -144,7 +154,18 @@ def output_facts(fitted: Fitted) -> dict[str, Any]:
     }
 
 
-def _item(item: ContextItem, choice: Choice) -> crs.Item:
+def _items(result: AssemblyResult) -> tuple[crs.Item, ...]:
+    offered, choices = result.items, result.fitted.choices
+    if result.sent is None:
+        return tuple(map(_item, offered, choices))
+    draft = result.sent.draft
+    messages = map(item_message, offered, draft.places, draft.groups)
+    return tuple(map(_item, offered, choices, messages))
+
+
+def _item(
+    item: ContextItem, choice: Choice, message: crs.ItemMessage | UnsetType = UNSET
+) -> crs.Item:
     return crs.Item(
         content=item.content,
         emitted=choice.emitted if choice.decision == "truncated" else None,
@@ -158,6 +179,7 @@ def _item(item: ContextItem, choice: Choice) -> crs.Item:
         decision=choice.decision,
         reason=choice.reason,
         short_by=choice.short_by,
+        message=message,
     )
 
 

@@ -18,6 +18,7 @@ from headwater.core.templates import Template, parse_template
 from headwater.declarations.contexts import (
     ContextDef,
     ContextFunction,
+    Count,
     Limit,
     OnOverflow,
     P,
@@ -66,6 +67,8 @@ def context(
     backfill: bool = False,
     timeout: Duration | None = None,
     allow_looser: Limit | Iterable[Limit] = (),
+    max_output: int | None = None,
+    count: Count = "local",
     **unknown: Never,
 ) -> Callable[[Callable[P, Any]], ContextFunction[P]]:
     """Declare a function that returns items as a context, assembled under a token budget.
@@ -74,6 +77,10 @@ def context(
     items are kept; the others by priority, as far as ``max_tokens`` allows. The values that the
     function reads become lineage, and must not be older than ``freshness_sla``. A call may tighten
     both limits; it may loosen the ones that ``allow_looser`` names.
+
+    A context whose items have roles is messages, and its budget counts everything that is sent. It
+    never exceeds the window of the model less ``max_output``, the tokens reserved for the answer.
+    With ``count="provider"``, the provider's own count is asked for, and decides.
 
     >>> @store.context(max_tokens=100)
     ... async def greeting(user_id: str) -> list[ContextItem]:
@@ -88,8 +95,11 @@ def _declare_context(options: SimpleNamespace, function: Callable[P, Any]) -> Co
     checks = FunctionChecks(context, function, options.name, options.unknown)
     looser = options.allow_looser
     looser = (looser,) if isinstance(looser, str) else tuple(looser)
-    is_count = options.max_tokens is None or is_number(options.max_tokens)
-    checks.check("max_tokens", "a whole number above zero and below 2^53", holds=is_count)
+    for option in ("max_tokens", "max_output"):
+        number = getattr(options, option)
+        is_count = number is None or is_number(number)
+        checks.check(option, "a whole number above zero and below 2^53", holds=is_count)
+    checks.check("count", "'local' or 'provider'", holds=options.count in get_args(Count))
     for option in ("freshness_strict", "backfill"):
         checks.check(option, "True or False", holds=type(getattr(options, option)) is bool)
     for option in ("separator", "model", "version"):
@@ -123,6 +133,8 @@ def _declare_context(options: SimpleNamespace, function: Callable[P, Any]) -> Co
         backfill=options.backfill,
         timeout=checks.span("timeout", options.timeout),
         allow_looser=looser,
+        max_output=options.max_output,
+        count=options.count,
     )
     runtime.registry.add_context(definition)
     return ContextFunction(runtime, definition)

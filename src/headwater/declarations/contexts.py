@@ -22,6 +22,8 @@ from headwater.model.lineage import Context
 P = ParamSpec("P")
 
 OnOverflow = Literal["error", "flag"]
+Count = Literal["local", "provider"]
+"""Who counts the tokens of a request: this process, or in addition the provider."""
 Limit = Literal["max_tokens", "freshness_sla"]
 """An option that callers may tighten."""
 
@@ -50,6 +52,8 @@ class ContextDef(msgspec.Struct, frozen=True, kw_only=True):
     backfill: bool = False
     timeout: timedelta | None = None
     allow_looser: tuple[Limit, ...] = ()
+    max_output: int | None = None
+    count: Count = "local"
 
 
 class Assembles(Protocol):

@@ -14,7 +14,8 @@ import msgspec
 
 from headwater.core.short_repr import short_repr
 from headwater.errors import InvalidInputError
-from headwater.messages.parts import Message, ModelRequest, TextPart
+from headwater.messages.counting import Grade
+from headwater.messages.parts import Message, ModelRequest, Role, TextPart
 from headwater.model.bound_contexts import BoundContext
 from headwater.model.values import FreshnessRule
 
@@ -275,6 +276,41 @@ class TextSpan(msgspec.Struct, frozen=True, kw_only=True):
     input: int | None = None
 
 
+class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """What an item is in a message; `number` is the place of the message, None for a tool.
+
+    Items with the same `group` were kept or dropped together. `image` are the bytes of an image.
+    """
+
+    kind: str
+    role: Role | None
+    number: int | None
+    turn: int | None
+    group: int | None
+    cache: bool
+    image: bytes | None = None
+
+
+class CountTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens were counted: by the model's tokenizer, the provider or an estimate.
+
+    `source` is the tokenizer, table or endpoint; `envelope_tokens` are those around the items, and
+    None if they cannot be counted.
+    """
+
+    grade: Grade
+    source: str
+    envelope_tokens: int | None
+
+
+class LossTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a provider cannot be sent as it was declared; `item` is its place."""
+
+    name: str
+    provider: str
+    item: int | None
+
+
 class ItemTrace(ItemLineage, frozen=True, kw_only=True):
     """An item with its text, its source, and the reason for the decision in words.
 
@@ -294,6 +330,7 @@ class ItemTrace(ItemLineage, frozen=True, kw_only=True):
     reads: Sequence[int] = ()
     spans: Sequence[TextSpan] = ()
     width: int | None = None
+    message: MessageTrace | None = None
 
 
 class ResultTrace(ChunkLineage, frozen=True, kw_only=True):
@@ -332,6 +369,9 @@ class ContextTrace(RecordFacts, frozen=True, kw_only=True):
     tokenizer: str
     exact: bool
     margin_percent: int
+    count: CountTrace
+    max_output: int | None
+    losses: Sequence[LossTrace]
     freshness_strict: bool
     stalest_ms: int | None
     started_at: datetime

@@ -13,26 +13,36 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.messages.composing import compose
+from headwater.messages.counting import Grade
+from headwater.messages.parts import ModelRequest, Part, Tool
+from headwater.messages.texts import Place, part_of, runs
 from headwater.model.lineage import (
     ChunkLineage,
     Context,
     ContextLineage,
     ContextTrace,
+    CountTrace,
     FeatureLineage,
     FreshnessViolation,
     InputLineage,
     ItemLineage,
     ItemTrace,
+    LossTrace,
+    MessageTrace,
     PastContext,
     ResultTrace,
     RetrieverLineage,
     RetrieverTrace,
 )
 from headwater.records.core import (
+    Commitment,
     Core,
     FeatureInput,
     FeatureRead,
     Item,
+    ItemMessage,
+    Loss,
     Result,
     Retrieval,
     disclosed,
@@ -75,6 +85,7 @@ def explain(
     ``templates`` are those of the declared features.
     """
     policy, finder = core.policy, SpanFinder(core, templates)
+    numbers = _message_numbers(core)
     return ContextTrace(
         **_context_facts(record, core),
         **_record_facts(record, core),
@@ -83,8 +94,8 @@ def explain(
         summary=_summary(core),
         warnings=warnings_of(core),
         items=[
-            _item_trace(item, finder.reads_of(item), width)
-            for item, width in zip(core.items, counted.widths, strict=True)
+            _item_trace(item, finder.reads_of(item), width, number)
+            for item, width, number in zip(core.items, counted.widths, numbers, strict=True)
         ],
         features=list(map(_feature, core.features)),
         retrievers=[_retriever_trace(call, core.created_at) for call in core.retrievals],
@@ -98,6 +109,9 @@ def explain(
         tokenizer=core.tokenizer.name,
         exact=core.tokenizer.exact,
         margin_percent=core.tokenizer.margin_percent,
+        count=_count(core, counted.widths),
+        max_output=None if policy.max_output is msgspec.UNSET else policy.max_output,
+        losses=[LossTrace(**msgspec.structs.asdict(loss)) for loss in _losses(core)],
         freshness_strict=policy.freshness_strict,
         stalest_ms=core.freshness.stalest_ms,
         started_at=core.timing.started_at,
@@ -114,6 +128,16 @@ def violations_of(core: Core) -> list[FreshnessViolation]:
 
 
 def warnings_of(core: Core) -> list[str]:
+    """Return what should be looked at: losses, and a budget of which most stayed unused."""
+    lost = [
+        f"{loss.provider} cannot be sent {'a tool' if loss.item is None else f'item {loss.item}'} "
+        f"as it was declared: {loss.name}"
+        for loss in _losses(core)
+    ]
+    return lost + _unused_budget(core)
+
+
+def _unused_budget(core: Core) -> list[str]:
     """Return a warning if an item that did not fit left most of the budget unused."""
     output, budget = core.output, core.policy.max_tokens
     if not output.items_dropped or budget is None:
@@ -139,6 +163,36 @@ def warnings_of(core: Core) -> list[str]:
     ]
 
 
+def request_of(core: Core) -> ModelRequest | None:
+    """Return what a model is sent; None without messages, or if one of them is withheld."""
+    places: list[Place] = []
+    parts: list[Part | Tool | None] = []
+    for item in core.items:
+        message = item.message
+        if message is msgspec.UNSET:
+            return None
+        places.append(Place(message.role, message.turn))
+        text = item.content if item.emitted is None else item.emitted
+        data: Any = message.data
+        if item.decision == "dropped":
+            parts.append(None)
+        elif not isinstance(text, str) or type(data) is Commitment:
+            return None
+        else:
+            part = part_of(message.kind, text, data)
+            parts.append(msgspec.structs.replace(part, cache=True) if message.cache else part)
+    if not places:
+        return None
+    composed, reserve = compose(places, parts, core.policy.separator), core.policy.max_output
+    return ModelRequest(
+        messages=composed.messages,
+        tools=composed.tools,
+        model=core.policy.model,
+        max_output=None if reserve is msgspec.UNSET else reserve,
+        cache_key=core.context.name,
+    )
+
+
 def withheld(record: Record) -> list[str]:
     """Return the pointers of all values that the record only commits to."""
     disclosed = {disclosure.pointer for disclosure in record.disclosures}
@@ -162,6 +216,7 @@ def _context_facts(record: Record, core: Core) -> dict[str, Any]:
         "freshness_violations": violations_of(core),
         "freshness_sla_ms": core.freshness.sla_ms,
         "interaction_ref": None if reference is None else _disclosed_values(reference),
+        "request": request_of(core),
     }
 
 
@@ -299,7 +354,31 @@ def _item(item: Item) -> ItemLineage:
     )
 
 
-def _item_trace(item: Item, origins: ItemReads, width: int | None) -> ItemTrace:
+def _message_numbers(core: Core) -> Sequence[int]:
+    messages = [item.message for item in core.items if item.message is not msgspec.UNSET]
+    if not messages:
+        return [-1] * len(core.items)
+    return runs(Place(message.role, message.turn) for message in messages)
+
+
+def _count(core: Core, widths: Sequence[int | None]) -> CountTrace:
+    """Return how tokens were counted; what no item adds is the envelope."""
+    counter = core.tokenizer.counter
+    if counter is msgspec.UNSET:
+        grade: Grade = "exact" if core.tokenizer.exact else "estimate"
+        return CountTrace(grade=grade, source=core.tokenizer.name, envelope_tokens=0)
+    kept = zip(core.items, widths, strict=True)
+    added = [width for item, width in kept if item.decision != "dropped"]
+    known = [width for width in added if width is not None]
+    envelope = core.output.tokens - sum(known) if len(known) == len(added) else None
+    return CountTrace(grade=counter.grade, source=counter.source, envelope_tokens=envelope)
+
+
+def _losses(core: Core) -> Sequence[Loss]:
+    return () if core.output.losses is msgspec.UNSET else core.output.losses
+
+
+def _item_trace(item: Item, origins: ItemReads, width: int | None, number: int) -> ItemTrace:
     kept = None if item.decision == "dropped" else item.content
     return ItemTrace(
         **msgspec.structs.asdict(_item(item)),
@@ -312,6 +391,21 @@ def _item_trace(item: Item, origins: ItemReads, width: int | None) -> ItemTrace:
         reads=list(origins.reads),
         spans=list(origins.spans),
         width=width,
+        message=_message_trace(item.message, number),
+    )
+
+
+def _message_trace(message: ItemMessage | msgspec.UnsetType, number: int) -> MessageTrace | None:
+    if message is msgspec.UNSET:
+        return None
+    return MessageTrace(
+        kind=message.kind,
+        role=message.role,
+        number=None if number < 0 else number,
+        turn=message.turn,
+        group=message.group,
+        cache=message.cache,
+        image=disclosed(message.data),
     )
 
 

@@ -7,15 +7,24 @@ fields of later versions verify too.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from headwater.core.canonical_json import JsonError, canonical, child, from_base64, parse
+from headwater.core.canonical_json import (
+    JsonError,
+    canonical,
+    child,
+    from_base64,
+    from_tagged,
+    parse,
+)
 from headwater.errors import DamagedRecordError, RecordValueError, SignatureError
+from headwater.messages.parts import Role
+from headwater.messages.texts import Place, transcript
 from headwater.model.contexts import Check, Fault, VerificationReport, broken, holds, unchecked
 from headwater.records.core import Commitment, Core
 from headwater.records.ids import spelled
@@ -122,10 +131,18 @@ def _pointer(path: _Path) -> str:
     return "".join(reversed(steps))
 
 
+class _Message(msgspec.Struct, frozen=True):
+    kind: str
+    role: Role | None
+    turn: int | None
+    data: Commitment | None = None
+
+
 class _Item(msgspec.Struct, frozen=True):
     content: Commitment
     decision: str
     emitted: Commitment | None = None
+    message: _Message | None = None
 
 
 class _Policy(msgspec.Struct, frozen=True):
@@ -425,12 +442,38 @@ def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any])
     texts, missing = _texts(record, opened, pointers)
     if missing:
         return unchecked("reassembly", missing)
-    if (
-        content_hash(outline.policy.separator.join(filter(None, texts)))
-        != outline.output.content_hash
-    ):
+    if content_hash(_assembled(outline, texts)) != outline.output.content_hash:
         return broken("reassembly", "the kept items do not make up the text of content_hash")
+    for at in range(len(outline.items)):
+        data = opened.get(f"/items/{at}/message/data")
+        if data is not None and not _is_image(data, opened.get(f"/items/{at}/content")):
+            return broken("reassembly", f"the image of item {at} does not have its recorded hash")
     return holds("reassembly", f"{len(texts)} kept items make up the text")
+
+
+def _assembled(outline: _Outline, texts: Sequence[str]) -> str:
+    """Return the text that kept items make up: joined, or as the transcript of messages."""
+    separator = outline.policy.separator
+    messages = [item.message for item in outline.items]
+    if all(message is None for message in messages):
+        return separator.join(filter(None, texts))
+    kept = iter(texts)
+    shown = [None if item.decision == "dropped" else next(kept) for item in outline.items]
+    places = [
+        Place("user", None) if message is None else Place(message.role, message.turn)
+        for message in messages
+    ]
+    return transcript(places, shown, separator)
+
+
+def _is_image(data: Any, descriptor: Any) -> bool:
+    """Return True if an image has the hash that its item names."""
+    try:
+        image, fields = from_tagged(data), parse(descriptor)
+    except (JsonError, RecordValueError, TypeError):
+        return False
+    is_complete = isinstance(image, bytes) and isinstance(fields, dict)
+    return is_complete and fields.get("digest") == hash_of(image)
 
 
 def checked_core(record: Record) -> Core:

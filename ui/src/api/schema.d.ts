@@ -1583,6 +1583,8 @@ export interface components {
             meta: Record<string, never>;
             name: string;
             record_hash: string;
+            /** @default null */
+            request: components["schemas"]["ModelRequest"] | null;
             tokens: number;
         };
         /**
@@ -1764,6 +1766,23 @@ export interface components {
             timestamp: string | null;
             /** @default null */
             traceparent: string | null;
+        };
+        /**
+         * Blob
+         * @description An image as bytes, which are base64 in JSON.
+         */
+        Blob: {
+            /** @default false */
+            cache: boolean;
+            content: string;
+            mime_type: string;
+            /**
+             * @default image
+             * @enum {unknown}
+             */
+            modality: "image";
+            /** @enum {unknown} */
+            type: "blob";
         };
         /**
          * CallerLimits
@@ -1999,6 +2018,8 @@ export interface components {
             meta: Record<string, never>;
             name: string;
             record_hash: string;
+            /** @default null */
+            request: components["schemas"]["ModelRequest"] | null;
             tokens: number;
         };
         /**
@@ -2125,6 +2146,7 @@ export interface components {
             context_id: string;
             contexts: components["schemas"]["NestedLineage"][];
             cost_nano_usd: number | null;
+            count: components["schemas"]["CountTrace"];
             created_at: string;
             definition: string | null;
             environment: string;
@@ -2138,7 +2160,9 @@ export interface components {
             inputs: Record<string, never>;
             interaction_ref: Record<string, never> | null;
             items: components["schemas"]["ItemTrace"][];
+            losses: components["schemas"]["LossTrace"][];
             margin_percent: number;
+            max_output: number | null;
             max_tokens: number | null;
             model: string | null;
             name: string;
@@ -2146,6 +2170,8 @@ export interface components {
             overflow: boolean;
             record_hash: string;
             redacted: string[];
+            /** @default null */
+            request: components["schemas"]["ModelRequest"] | null;
             retrievers: components["schemas"]["RetrieverTrace"][];
             separator: string;
             short_by: number | null;
@@ -2184,6 +2210,19 @@ export interface components {
             only_new: number;
             /** @default 0 */
             only_old: number;
+        };
+        /**
+         * CountTrace
+         * @description How tokens were counted: by the model's tokenizer, the provider or an estimate.
+         *
+         *         `source` is the tokenizer, table or endpoint; `envelope_tokens` are those around the items, and
+         *         None if they cannot be counted.
+         */
+        CountTrace: {
+            envelope_tokens: number | null;
+            /** @enum {unknown} */
+            grade: "estimate" | "exact" | "provider";
+            source: string;
         };
         /**
          * DeadLetter
@@ -3067,6 +3106,8 @@ export interface components {
             decision: "dropped" | "kept" | "truncated";
             emitted: string | null;
             emitted_tokens: number;
+            /** @default null */
+            message: components["schemas"]["MessageTrace"] | null;
             priority: number;
             /** @default [] */
             reads: number[];
@@ -3160,6 +3201,15 @@ export interface components {
             received_at: string;
         };
         /**
+         * LossTrace
+         * @description Something that a provider cannot be sent as it was declared; `item` is its place.
+         */
+        LossTrace: {
+            item: number | null;
+            name: string;
+            provider: string;
+        };
+        /**
          * ManyFeatures
          * @description The values of several entities, in the order of the request.
          */
@@ -3188,11 +3238,55 @@ export interface components {
             version: number | null;
         };
         /**
+         * Message
+         * @description One message; ``finish_reason`` is that of an answer of a model.
+         */
+        Message: {
+            /** @default null */
+            finish_reason: string | null;
+            parts: (components["schemas"]["TextPart"] | components["schemas"]["ToolCall"] | components["schemas"]["ToolResult"] | components["schemas"]["Blob"] | components["schemas"]["Uri"] | components["schemas"]["Reasoning"])[];
+            /** @enum {unknown} */
+            role: "assistant" | "system" | "tool" | "user";
+        };
+        /**
+         * MessageTrace
+         * @description What an item is in a message; `number` is the place of the message, None for a tool.
+         *
+         *         Items with the same `group` were kept or dropped together. `image` are the bytes of an image.
+         */
+        MessageTrace: {
+            cache: boolean;
+            group: number | null;
+            /** @default null */
+            image: string | null;
+            kind: string;
+            number: number | null;
+            role: ("assistant" | "system" | "tool" | "user") | null;
+            turn: number | null;
+        };
+        /**
          * MetadataValue
          * @description Any JSON value with integers of 64 bits, and names as in metadata.
          */
         MetadataValue: (null | boolean | number | string) | components["schemas"]["MetadataValue"][] | {
             [key: string]: components["schemas"]["MetadataValue"];
+        };
+        /**
+         * ModelRequest
+         * @description What a model is sent: messages, tools, and the tokens that are reserved for its answer.
+         *
+         *         ``cache_key`` is the same for requests that begin alike.
+         */
+        ModelRequest: {
+            /** @default null */
+            cache_key: string | null;
+            /** @default null */
+            max_output: number | null;
+            messages: components["schemas"]["Message"][];
+            /** @default null */
+            model: string | null;
+            /** @default [] */
+            tools: components["schemas"]["Tool"][];
         };
         /**
          * Neighbour
@@ -3346,6 +3440,8 @@ export interface components {
             name: string;
             record_hash: string;
             redacted: string[];
+            /** @default null */
+            request: components["schemas"]["ModelRequest"] | null;
             signed_by: string | null;
             tokens: number;
             version: string | null;
@@ -3425,6 +3521,19 @@ export interface components {
             parts: components["schemas"]["Health"][];
             /** @enum {unknown} */
             status: "degraded" | "not ready" | "ready";
+        };
+        /**
+         * Reasoning
+         * @description What the model thought; ``block`` is the provider's own object, to be sent back unchanged.
+         */
+        Reasoning: {
+            /** @default null */
+            block: unknown;
+            /** @default false */
+            cache: boolean;
+            content: string;
+            /** @enum {unknown} */
+            type: "reasoning";
         };
         /**
          * RebuildBody
@@ -4072,6 +4181,17 @@ export interface components {
             skipped: number;
         };
         /**
+         * TextPart
+         * @description Text; with ``cache``, a provider may cache everything up to its end.
+         */
+        TextPart: {
+            /** @default false */
+            cache: boolean;
+            content: string;
+            /** @enum {unknown} */
+            type: "text";
+        };
+        /**
          * TextSpan
          * @description Characters of an item's text that came from a feature, as Unicode code points.
          *
@@ -4085,6 +4205,64 @@ export interface components {
             input: number | null;
             read: number;
             start: number;
+        };
+        /**
+         * Tool
+         * @description The definition of a tool; ``parameters`` is a JSON schema.
+         */
+        Tool: {
+            /** @default false */
+            cache: boolean;
+            /** @default  */
+            description: string;
+            name: string;
+            /** @default null */
+            parameters: unknown;
+            /** @enum {unknown} */
+            type: "function";
+        };
+        /**
+         * ToolCall
+         * @description A call of a tool by the model.
+         */
+        ToolCall: {
+            arguments: unknown;
+            /** @default false */
+            cache: boolean;
+            id: string;
+            name: string;
+            /** @enum {unknown} */
+            type: "tool_call";
+        };
+        /**
+         * ToolResult
+         * @description What a tool returned for the call with this id: text, or any JSON value.
+         */
+        ToolResult: {
+            /** @default false */
+            cache: boolean;
+            id: string;
+            response: unknown;
+            /** @enum {unknown} */
+            type: "tool_call_response";
+        };
+        /**
+         * Uri
+         * @description An image by its address.
+         */
+        Uri: {
+            /** @default false */
+            cache: boolean;
+            /** @default null */
+            mime_type: string | null;
+            /**
+             * @default image
+             * @enum {unknown}
+             */
+            modality: "image";
+            /** @enum {unknown} */
+            type: "uri";
+            uri: string;
         };
         /**
          * Value

@@ -21,12 +21,12 @@ from msgspec.inspect import DataclassType, StructType, is_struct_type, type_info
 from msgspec.structs import asdict, replace
 
 from headwater.contexts.assembler import Assembler
-from headwater.contexts.budget import BudgetPolicy, Candidate, Fitted, fit
+from headwater.contexts.budget import BudgetPolicy, Fitted, fit
 from headwater.contexts.record_builder import output_facts
 from headwater.contexts.recorded.verification import decode_record
+from headwater.contexts.requests import recorded_candidates, recorded_envelope, tokenizer_of
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
-from headwater.core.tokens import Tokenizer
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.interceptors import Interceptors
@@ -87,10 +87,14 @@ def reassemble(core: Core, tokenizer_version: str) -> Replay:
     if withheld:
         raise ReplayError(core.context_id, "reassemble", withheld)
     policy = msgspec.convert(core.policy, BudgetPolicy, from_attributes=True)
-    counted = core.tokenizer
-    tokenizer = Tokenizer(counted.name, counted.exact, counted.margin_percent)
-    candidates = [Candidate(str(i.content), i.priority, i.required, i.truncate) for i in core.items]
-    fitted = fit(candidates, policy, tokenizer)
+    counter = core.tokenizer.counter
+    fitted = fit(
+        recorded_candidates(core),
+        policy,
+        tokenizer_of(core),
+        recorded_envelope(core),
+        None if counter is msgspec.UNSET else counter.limit,
+    )
     again = _with_fit(core, fitted)
     same = again.output.content_hash == core.output.content_hash
     return Replay(

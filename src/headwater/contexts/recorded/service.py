@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.contexts.assembler import Assembler
-from headwater.contexts.budget import added_tokens
+from headwater.contexts.budget import added_to_messages, added_tokens, request_tokens
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.histogram import Histograms
 from headwater.contexts.recorded.replay import Replayer, check_mode
 from headwater.contexts.recorded.search import ContextQuery, ContextSearch, Visibility
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
+from headwater.contexts.requests import recorded_candidates, recorded_envelope, tokenizer_of
 from headwater.core.clock import MICROSECOND, from_micros
 from headwater.core.tokens import tokenizer_for
 from headwater.declarations.meanings import meanings_during, named_at
@@ -217,7 +218,8 @@ def _widths(core: Core) -> Sequence[int | None]:
     ]
     kept = zip(core.items, emitted, strict=True)
     added = _added(core, ["" if item.decision == "dropped" else text for item, text in kept])
-    if added is None or sum(added) != core.output.tokens:
+    is_text = core.tokenizer.counter is msgspec.UNSET
+    if added is None or (is_text and sum(added) != core.output.tokens):
         return [None] * len(core.items)
     decided = zip(core.items, added, strict=True)
     return [None if item.decision == "dropped" else tokens for item, tokens in decided]
@@ -229,7 +231,9 @@ def _added(core: Core, texts: Sequence[str | Commitment | None]) -> list[int] | 
     tokenizer, recorded = tokenizer_for(core.policy.model), core.tokenizer
     if len(disclosed) < len(texts) or tokenizer.name != recorded.name:
         return None
-    return added_tokens(disclosed, core.policy.separator, tokenizer)
+    if recorded.counter is msgspec.UNSET:
+        return added_tokens(disclosed, core.policy.separator, tokenizer)
+    return added_to_messages(recorded_candidates(core, disclosed), core.policy.separator, tokenizer)
 
 
 def _short_by(core: Core) -> int | None:
@@ -244,6 +248,9 @@ def _short_by(core: Core) -> int | None:
         if added is None:
             return None
         tokens = sum(added)
+        if (envelope := recorded_envelope(core)) is not None:
+            candidates, separator = recorded_candidates(core), core.policy.separator
+            tokens = request_tokens(candidates, separator, tokenizer_of(core), envelope)
     needed = -(-tokens * (100 + core.tokenizer.margin_percent) // 100)
     return max(0, needed - budget, *short)
 
