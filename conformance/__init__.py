@@ -24,6 +24,7 @@ from conformance.index_steps import IndexStepsConformance
 from conformance.leases import LeasesConformance
 from conformance.offline import OfflineStoreConformance
 from conformance.online import OnlineStoreConformance
+from conformance.outcomes import OutcomeLogConformance
 from conformance.record_lists import RecordListsConformance
 from conformance.records import RecordLogConformance
 from conformance.retention import RetentionConformance
@@ -48,6 +49,7 @@ __all__ = [
     "LeasesConformance",
     "OfflineStoreConformance",
     "OnlineStoreConformance",
+    "OutcomeLogConformance",
     "RecordListsConformance",
     "RecordLogConformance",
     "RetentionConformance",

@@ -25,6 +25,7 @@ from conformance import (
     LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
+    OutcomeLogConformance,
     RecordListsConformance,
     RecordLogConformance,
     RetentionConformance,
@@ -111,6 +112,10 @@ class TestDuckdbExports(Embedded, ExportsConformance):
 
 class TestSqliteRecordLog(Embedded, RecordLogConformance):
     """Records of contexts in SQLite."""
+
+
+class TestSqliteOutcomeLog(Embedded, OutcomeLogConformance):
+    """Outcomes of contexts in SQLite."""
 
 
 class TestSqliteRecordLists(Embedded, RecordListsConformance):

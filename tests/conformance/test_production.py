@@ -25,6 +25,7 @@ from conformance import (
     LeasesConformance,
     OfflineStoreConformance,
     OnlineStoreConformance,
+    OutcomeLogConformance,
     RecordListsConformance,
     RecordLogConformance,
     RetentionConformance,
@@ -105,6 +106,10 @@ class TestPostgresRetention(Production, RetentionConformance):
 
 class TestPostgresRecordLog(Production, RecordLogConformance):
     """Records of contexts in Postgres."""
+
+
+class TestPostgresOutcomeLog(Production, OutcomeLogConformance):
+    """Outcomes of contexts in Postgres."""
 
 
 class TestPostgresRecordLists(Production, RecordListsConformance):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -32,6 +32,7 @@ SELECT {columns} FROM {table} WHERE context_id IN (
     SELECT context_id FROM {table} WHERE record_hash >= $1 AND record_hash < $2 LIMIT 10000
 ) AND context_id < $3 ORDER BY context_id DESC LIMIT $4
 """
+_NOUNS = {"context_id": "record", "outcome_id": "outcome", "log.id": "audit entry"}
 LAST_CHARACTER = "\U0010ffff"
 
 
@@ -70,9 +71,20 @@ class SqlList(msgspec.Struct, frozen=True):
     at: str
     id: str
 
-    def sql(self, columns: Iterable[str] = (), order: ListOrder = NEWEST_FIRST) -> str:
-        """Return the query for a page of the rows with given values in columns."""
-        tests = [f" AND {column} = ${number}" for number, column in enumerate(columns, 5)]
+    def sql(
+        self,
+        columns: Iterable[str] = (),
+        order: ListOrder = NEWEST_FIRST,
+        operators: Mapping[str, str] = {},
+    ) -> str:
+        """Return the query for a page of the rows with given values in columns.
+
+        Columns are compared by their operators; most have none and must be equal.
+        """
+        tests = [
+            f" AND {column} {operators.get(column, '=')} ${number}"
+            for number, column in enumerate(columns, 5)
+        ]
         fields = msgspec.structs.asdict(self) | order._asdict()
         return _LIST.format(tests="".join(tests), **fields)
 
@@ -102,7 +114,7 @@ class SqlList(msgspec.Struct, frozen=True):
         sql = f"SELECT {self.at} FROM {self.table} WHERE {self.id} = $1"
         rows = is_storable(row_id) and await database.rows(sql, row_id)
         if not rows:
-            noun = "record" if self.id == "context_id" else "audit entry"
+            noun = _NOUNS[self.id]
             raise InvalidInputError(
                 f"no {noun} has the id {quoted(row_id)}, so the next page cannot be found; pass "
                 "the next_cursor of the previous page, which is the id of its last one"

@@ -211,6 +211,16 @@ PLACES = (
         private="hashed",
     ),
     Place(
+        name="outcomes",
+        keeps="answers of models, scores, corrections and errors of contexts",
+        where=("sqlite:outcomes", "postgres:_outcomes"),
+        erased="every value is redacted in the outcomes of contexts that read the entity",
+        pruned="`--records`",
+        kept="records",
+        exported="`headwater context export`",
+        private="hashed",
+    ),
+    Place(
         name="search keys of records",
         keeps="keyed hashes of what a context read",
         where=("sqlite:record_keys", "sqlite:waiting_keys", "postgres:_record_keys"),

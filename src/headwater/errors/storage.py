@@ -110,14 +110,15 @@ class IndexMismatchError(HeadwaterError):
 
 
 class ImmutableRecordError(HeadwaterError):
-    """A different record that is already stored under the same id."""
+    """A different record, or outcome, that is already stored under the same id."""
 
-    def __init__(self, context_id: str, stored: str, given: str) -> None:
+    def __init__(self, context_id: str, stored: str, given: str, noun: str = "context") -> None:
         self.context_id = context_id
         self.stored = stored
         self.given = given
-        problem = f"context {context_id} is already recorded as {stored} and cannot become {given}"
-        super().__init__(f"{problem}; records never change: assemble again to get a new one")
+        problem = f"{noun} {context_id} is already recorded as {stored} and cannot become {given}"
+        remedy = "assemble again" if noun == "context" else "add another one"
+        super().__init__(f"{problem}; records never change: {remedy} to get a new one")
 
 
 class DamagedRecordError(HeadwaterError):

@@ -6,6 +6,7 @@ worker creates so many that the garbage collector would take a tenth of its time
 
 from __future__ import annotations
 
+import re
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from numbers import Integral
 from typing import Any, Literal, SupportsInt, TypeGuard
@@ -52,6 +53,13 @@ an event that may be about any entity, ``("key", hash)`` for each key of a recor
 
 EVERYTHING: Part = ("everything",)
 """The source of what may be about any entity: a query, or more rows than are listed."""
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def is_storable(text: str, longest: int = LONGEST_NAME) -> bool:
+    """Return whether every log can store this text and look it up."""
+    return len(text) <= longest and _UNSTORABLE.search(text) is None
 
 
 def check_utf8(text: str, what: str) -> None:

@@ -13,6 +13,7 @@ catalog      Catalog         the versions of every feature, and which of them is
 runner       Task            work that any process can do
              Runner          where independent tasks run
 vectors      VectorIndex     the documents of indexes, with chunks and embeddings
+outcomes     OutcomeLog      answers and scores of recorded contexts, a part of ``RecordLog``
 records      RecordLog       the immutable records of all contexts
              Cache           values that may be lost at any time
 audit        AuditLog        the administrative actions, which cannot be changed or removed
@@ -23,6 +24,7 @@ The suites in ``conformance/`` have a test for each promise, in the same words. 
 batches; a single item is a batch of one.
 """
 
+from headwater.model.values import is_storable
 from headwater.ports.audit import AuditLog, AuditQuery
 from headwater.ports.catalog import Catalog, NamedSpan, decode_catalog, encode_catalog, named_spans
 from headwater.ports.environment import Backends, HealthCheck, Lifecycle
@@ -80,6 +82,13 @@ from headwater.ports.outbox import (
     Rewound,
     StoreIdentity,
 )
+from headwater.ports.outcomes import (
+    NO_DISCLOSURES,
+    Operator,
+    OutcomeFilter,
+    OutcomeLog,
+    StoredOutcome,
+)
 from headwater.ports.recent import FileChecksum, RecentHistory, Segment, Snapshot
 from headwater.ports.records import (
     HASH_PREFIX,
@@ -88,7 +97,6 @@ from headwater.ports.records import (
     RecordLog,
     RecordQuery,
     StoredRecord,
-    is_storable,
 )
 from headwater.ports.runner import Runner, Task
 from headwater.ports.values import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import reprlib
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
@@ -12,12 +11,11 @@ import msgspec
 
 from headwater.errors import InvalidInputError
 from headwater.model.contexts import RecordSummary
-from headwater.model.values import LONGEST_NAME
+from headwater.model.values import LONGEST_NAME, is_storable
+from headwater.ports.outcomes import OutcomeLog
 
 HASH_PREFIX = "sha256:"
 """The beginning of every record hash, and of no context id."""
-
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class StoredRecord(RecordSummary, frozen=True, kw_only=True):
@@ -71,13 +69,8 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
         return texts if all(map(is_storable, texts.values())) else None
 
 
-def is_storable(text: str, longest: int = LONGEST_NAME) -> bool:
-    """Return whether every log can store this text and look it up."""
-    return len(text) <= longest and _UNSTORABLE.search(text) is None
-
-
-class RecordLog(Protocol):
-    """The immutable records of all contexts, found by id, by hash and by search key.
+class RecordLog(OutcomeLog, Protocol):
+    """The immutable records of all contexts with their outcomes, found by id, hash and search key.
 
     A record whose append returned survives the death of every process, and all readers see it
     from then on. Two records are the same if their hashes are equal.
@@ -159,7 +152,10 @@ class RecordLog(Protocol):
         """
 
     async def prune(self, before: datetime, *, dry_run: bool = False) -> int:
-        """Remove the records created before a moment, with their keys; return their number."""
+        """Remove the records created before a moment, with keys and outcomes; return their number.
+
+        No outcome is ever there without its record.
+        """
 
 
 class Cached(msgspec.Struct, frozen=True):

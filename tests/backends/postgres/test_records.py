@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from headwater.backends.postgres import pool
+from headwater.backends.postgres import pool, shared_commits
 from headwater.backends.postgres import records as module
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
@@ -79,10 +79,10 @@ async def until_waiting(database: Connection) -> None:
 async def test_large_appends_are_written_in_portions(
     past: PostgresEnvironment, database: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(shared_commits, "ROWS_AT_ONCE", 10)
     assert await append_all(past, [record() for _ in range(25)]) == [None] * 25
     assert await transactions(database) == 3
-    monkeypatch.setattr(module, "BYTES_AT_ONCE", 1_000)
+    monkeypatch.setattr(shared_commits, "BYTES_AT_ONCE", 1_000)
     large = [record(b"x" * 600), record(b"x" * 600), record(b"x" * 2_000), record()]
     assert await append_all(past, large) == [None] * 4
     assert await transactions(database) == 7

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from secrets import token_bytes
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
 
-from headwater.backends.postgres.errors import ROW_ERRORS
 from headwater.backends.postgres.history_sql import pages_of
+from headwater.backends.postgres.outcomes import PostgresOutcomes
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.shared_commits import SharedCommits
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.backends.sql_lists import (
     NEWEST_FIRST,
     SUMMARY,
     ListOrder,
     SqlList,
-    SqlRecordReads,
     audit_entries,
     audit_list,
 )
 from headwater.core.clock import in_range
 from headwater.errors import (
-    ClosedError,
     ErasedMeanwhileError,
-    HeadwaterError,
     ImmutableRecordError,
 )
 from headwater.model.admin import AuditEntry
@@ -86,14 +83,13 @@ WHERE context_id = $1 AND redactions = $2
 RETURNING true
 """
 _COUNT = "SELECT count(*) FROM _records WHERE created_at < $1"
+# The records first: an append of an outcome holds its record, or finds it gone.
 _PRUNE = """
-WITH removed AS (
-    DELETE FROM _records WHERE context_id IN (
-        SELECT context_id FROM _records WHERE created_at < $1 ORDER BY created_at LIMIT $2
-    ) RETURNING 1
-)
-SELECT count(*) FROM removed
+DELETE FROM _records WHERE context_id IN (
+    SELECT context_id FROM _records WHERE created_at < $1 ORDER BY created_at LIMIT $2
+) RETURNING context_id
 """
+_PRUNE_OUTCOMES = "DELETE FROM _outcomes WHERE context_id = ANY ($1::text[])"
 # A key without its record is never found, so this need not be the same transaction.
 _PRUNE_KEYS = """
 DELETE FROM _record_keys WHERE {pages} AND created_at < $1
@@ -107,10 +103,7 @@ _ADD_MARK = """
 UPDATE _meta SET record_marks = array_append(record_marks, $1)
 WHERE NOT $1 = ANY (record_marks)
 """
-_CLOSING_SECONDS = 10.0
-RECORDS_AT_ONCE = 500
-# Far below the gigabyte that Postgres accepts in one message.
-BYTES_AT_ONCE = 16 << 20
+_PAGE = 500
 # One range of an index for each interval; a single scan for all would have to sort.
 _COUNT_IN_INTERVALS = """
 SELECT (
@@ -148,36 +141,20 @@ class _Lists:
         return await self._postgres.run(lambda connection: connection.fetch(sql, *arguments))
 
 
-class _Append:
-    """A record to append, and a future for the result."""
+class _Append(NamedTuple):
+    """A record to append."""
 
-    def __init__(self, record: StoredRecord, keys: Collection[bytes], checked: int) -> None:
-        self.record = record
-        self.checked = checked
-        self.keys = set(keys)
-        self.size = len(record.core) + len(record.disclosures)
-        self.result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settle(self, error: HeadwaterError | None) -> None:
-        """Set the result, unless the caller was cancelled."""
-        if self.result.done():
-            return
-        if error is None:
-            self.result.set_result(None)
-        else:
-            self.result.set_exception(error)
+    record: StoredRecord
+    keys: Collection[bytes]
+    checked: int
 
 
-class PostgresRecordLog(SqlRecordReads):
+class PostgresRecordLog(PostgresOutcomes):
     """A log of records in which concurrent appends share a transaction."""
 
     def __init__(self, writing: Postgres, postgres: Postgres, store: StoreCheck) -> None:
-        super().__init__(_Lists(postgres, store), RECORDS.table)
-        self._writing_pool = writing
-        self._postgres = postgres
-        self._check_same_store = store.raise_known_mismatch
-        self._waiting: list[_Append] = []
-        self._writing: asyncio.Task[None] | None = None
+        super().__init__(_Lists(postgres, store), writing, postgres, store)
+        self._appends = SharedCommits(writing, _insert)
         self._index_key: bytes | None = None
 
     async def append(
@@ -185,51 +162,14 @@ class PostgresRecordLog(SqlRecordReads):
     ) -> None:
         self._check_same_store()
         record.check()
-        append = _Append(record, keys, checked)
-        self._waiting.append(append)
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
-        # A cancelled caller does not stop the appends of the others.
-        await append.result
+        size = len(record.core) + len(record.disclosures)
+        await self._appends.write(_Append(record, set(keys), checked), size)
 
     async def close(self) -> None:
         """Wait for running appends for a limited time, then close the connection."""
-        if self._writing is not None:
-            _, late = await asyncio.wait([self._writing], timeout=_CLOSING_SECONDS)
-            for task in late:
-                task.cancel()
-                await asyncio.wait([task])
+        await self._appends.close()
+        await self._outcome_appends.close()
         await self._writing_pool.close()
-
-    async def _write(self) -> None:
-        waiting: list[_Append] = []
-        try:
-            while self._waiting:
-                waiting, self._waiting = self._waiting, []
-                for portion in _portions(waiting):
-                    await self._add(portion)
-        finally:
-            # Results are missing only if the store was closed, or after a bug.
-            closed = ClosedError("the store was closed while the record was being appended")
-            for append in (*waiting, *self._waiting):
-                append.settle(closed)
-            self._waiting, self._writing = [], None
-
-    async def _add(self, appends: Sequence[_Append]) -> None:
-        try:
-            existing = await self._writing_pool.run(partial(_insert, appends=appends))
-        except HeadwaterError as error:
-            if len(appends) > 1 and isinstance(error.__cause__, ROW_ERRORS):
-                # A record that Postgres refuses does not keep the others from being stored.
-                middle = len(appends) // 2
-                await self._add(appends[:middle])
-                await self._add(appends[middle:])
-            else:
-                for append in appends:
-                    append.settle(error)
-        else:
-            for append in appends:
-                append.settle(_conflict(append.record, existing))
 
     async def find(
         self,
@@ -304,10 +244,17 @@ async def _index_key(connection: Connection) -> bytes:
     return key
 
 
+async def _prune_page(connection: Connection, before: datetime) -> int:
+    async with connection.transaction():
+        removed = [context_id for (context_id,) in await connection.fetch(_PRUNE, before, _PAGE)]
+        await connection.execute(_PRUNE_OUTCOMES, removed)
+    return len(removed)
+
+
 async def _prune(connection: Connection, before: datetime) -> int:
     """Delete records in portions, then the keys that have lost theirs."""
     count = 0
-    while removed := await connection.fetchval(_PRUNE, before, RECORDS_AT_ONCE):
+    while removed := await _prune_page(connection, before):
         count += removed
     for pages in await pages_of(connection, "_record_keys"):
         await connection.execute(_PRUNE_KEYS.format(pages=pages), before)
@@ -326,7 +273,14 @@ async def _is_added(connection: Connection, append: _Append) -> bool:
     return True
 
 
-async def _insert(connection: Connection, appends: Sequence[_Append]) -> list[asyncpg.Record]:
+async def _insert(
+    connection: Connection, appends: Sequence[_Append]
+) -> list[ImmutableRecordError | None]:
+    existing = await _insert_new(connection, appends)
+    return [_conflict(append.record, existing) for append in appends]
+
+
+async def _insert_new(connection: Connection, appends: Sequence[_Append]) -> list[asyncpg.Record]:
     """Insert the new records; return ids and hashes of the existing ones that block the rest."""
     if len(appends) == 1 and await _is_added(connection, appends[0]):
         return []
@@ -358,21 +312,6 @@ def _conflict(
         if (context_id == record.context_id) != (record_hash == record.record_hash):
             return ImmutableRecordError(context_id, record_hash, record.record_hash)
     return None
-
-
-def _portions(appends: Sequence[_Append]) -> Iterator[list[_Append]]:
-    portion: list[_Append] = []
-    size = 0
-    for append in appends:
-        if append.result.done():
-            continue  # its caller was cancelled
-        if portion and (len(portion) == RECORDS_AT_ONCE or size + append.size > BYTES_AT_ONCE):
-            yield portion
-            portion, size = [], 0
-        portion.append(append)
-        size += append.size
-    if portion:
-        yield portion
 
 
 def records_found(order: ListOrder = NEWEST_FIRST) -> str:

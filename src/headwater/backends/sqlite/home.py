@@ -26,7 +26,7 @@ from headwater.errors import (
     StoreLostError,
 )
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 """The version of schema.sql; raise it with every change of the tables."""
 
 CHECKPOINT_BYTES = 8 << 20

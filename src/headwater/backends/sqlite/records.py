@@ -16,13 +16,13 @@ import msgspec
 from headwater.backends.sql_lists import (
     SUMMARY,
     SqlList,
-    SqlRecordReads,
     audit_entries,
     audit_list,
 )
 from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.home import Home
+from headwater.backends.sqlite.outcomes import SqliteOutcomes
 from headwater.backends.sqlite.writer import Writer, erasing
 from headwater.core.clock import from_micros, to_micros
 from headwater.errors import ErasedMeanwhileError, ImmutableRecordError
@@ -67,11 +67,10 @@ UPDATE records SET disclosures = ?, redactions = ?, is_redacted = 1
 WHERE context_id = ? AND redactions = ?
 """
 _COUNT_OLD = "SELECT count(*) FROM records WHERE created_at < ?"
-_REMOVE_OLD = """
-DELETE FROM records WHERE context_id IN (
-    SELECT context_id FROM records WHERE created_at < ? ORDER BY created_at LIMIT ?
+_OLD = "SELECT context_id FROM records WHERE created_at < ? ORDER BY created_at, context_id LIMIT ?"
+_REMOVE_OLD = tuple(
+    f"DELETE FROM {table} WHERE context_id IN ({_OLD})" for table in ("outcomes", "records")
 )
-"""
 _REMOVE_WAITING_KEYS = "DELETE FROM waiting_keys WHERE created_at < ?"
 # The keys are not sorted by time, so all of them are read, page by page.
 _NEXT_KEYS = """
@@ -119,13 +118,12 @@ class _Lists:
         return self._home.read(sql.replace("$", "?"), arguments)
 
 
-class SqliteRecordLog(SqlRecordReads):
+class SqliteRecordLog(SqliteOutcomes):
     """The record log, read inline; concurrent appends share a commit in the writer thread."""
 
     def __init__(self, home: Home, writer: Writer, erasures: SqliteErasures) -> None:
-        super().__init__(_Lists(home), "records")
+        super().__init__(_Lists(home), writer)
         self._home = home
-        self._writer = writer
         self._append_all = partial(_append, erasures)  # one object: the key of bulk writes
 
     async def append(
@@ -209,7 +207,9 @@ class SqliteRecordLog(SqlRecordReads):
 
         def remove_page(db: sqlite3.Connection) -> int:
             with erasing(db):
-                return db.execute(_REMOVE_OLD, (moment, _RECORDS_PAGE)).rowcount
+                # The outcomes first, because the records are found by time.
+                removed = [db.execute(sql, (moment, _RECORDS_PAGE)).rowcount for sql in _REMOVE_OLD]
+                return removed[-1]
 
         if dry_run:
             count: int = self._home.read(_COUNT_OLD, (moment,))[0][0]

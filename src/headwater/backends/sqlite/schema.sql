@@ -188,6 +188,46 @@ CREATE TABLE record_keys (
     PRIMARY KEY (key, created_at, context_id)
 ) WITHOUT ROWID;
 
+-- Outcomes of contexts, byte for byte. `created_at` and `counted_model` are those of the record,
+-- so that an index lists the records with an outcome in their own order.
+CREATE TABLE outcomes (
+    outcome_id    TEXT NOT NULL PRIMARY KEY,
+    context_id    TEXT NOT NULL,
+    record_hash   TEXT NOT NULL,
+    outcome_hash  TEXT NOT NULL,
+    kind          TEXT NOT NULL,
+    at            INTEGER NOT NULL,
+    name          TEXT,
+    value         REAL,
+    flag          INTEGER,
+    label_key     BLOB,
+    model         TEXT,
+    error_type    TEXT,
+    predicted     INTEGER,
+    billed        INTEGER,
+    source_key    BLOB UNIQUE,
+    is_signed     INTEGER NOT NULL,
+    is_redacted   INTEGER NOT NULL,
+    core          BLOB NOT NULL,
+    disclosures   BLOB NOT NULL,
+    signature     BLOB,
+    redactions    BLOB NOT NULL,
+    created_at    INTEGER NOT NULL,
+    counted_model TEXT
+);
+CREATE INDEX outcomes_by_context ON outcomes (context_id, at, outcome_id);
+CREATE INDEX outcomes_by_time ON outcomes (at, outcome_id);
+CREATE INDEX outcomes_by_score
+    ON outcomes (name, created_at, context_id, value, flag, label_key) WHERE name IS NOT NULL;
+CREATE INDEX outcomes_by_label ON outcomes (label_key, created_at, context_id)
+    WHERE label_key IS NOT NULL;
+CREATE INDEX outcomes_by_model ON outcomes (model, created_at, context_id)
+    WHERE model IS NOT NULL;
+CREATE INDEX outcomes_by_error ON outcomes (error_type, created_at, context_id)
+    WHERE error_type IS NOT NULL;
+CREATE INDEX outcomes_measured ON outcomes (counted_model, at, predicted, billed)
+    WHERE predicted IS NOT NULL AND billed IS NOT NULL AND counted_model IS NOT NULL;
+
 -- Cached results of retrievers; losing them costs time, nothing else.
 CREATE TABLE cache (
     key        TEXT NOT NULL PRIMARY KEY,

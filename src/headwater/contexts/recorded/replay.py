@@ -354,7 +354,11 @@ class _ScratchLog:
         self.get, self.beginning, self.records = inner.get, inner.beginning, inner.records
         self.find, self.redact, self.index_key = inner.find, inner.redact, inner.index_key
         self.count, self.count_found, self.prune = inner.count, inner.count_found, inner.prune
-        self.marks = inner.marks
+        self.marks, self.having = inner.marks, inner.having
+        self.append_outcome, self.redact_outcome = inner.append_outcome, inner.redact_outcome
+        self.outcome, self.outcomes = inner.outcome, inner.outcomes
+        self.outcome_page, self.measured = inner.outcome_page, inner.measured
+        self.measured_models = inner.measured_models
 
     async def add_mark(self, mark: bytes) -> None:
         """Remember nothing: no record of the store has this mark because of a replay."""

@@ -299,3 +299,6 @@ FROM features CROSS JOIN LATERAL (
            lead((value ->> 'since')::timestamptz) OVER (ORDER BY place) AS next
     FROM json_array_elements(features.meanings) WITH ORDINALITY AS listed (value, place)
 ) AS span;
+
+-- version 10
+ALTER TABLE _meta ADD COLUMN record_marks bytea[] NOT NULL DEFAULT '{}';

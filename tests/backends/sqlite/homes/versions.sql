@@ -493,3 +493,17 @@ CREATE TABLE dead_letters (
     consumer_group  TEXT NOT NULL
 );
 CREATE INDEX dead_letters_by_entity ON dead_letters (entity_id);
+
+-- version 17
+DROP TABLE segments;
+CREATE TABLE segments (
+    name         TEXT PRIMARY KEY,
+    kind         TEXT NOT NULL,
+    rows         INTEGER NOT NULL,
+    first_bucket INTEGER NOT NULL,
+    last_bucket  INTEGER NOT NULL,
+    retired_at   INTEGER,
+    size         INTEGER,
+    ending       BLOB,
+    digest       BLOB
+) WITHOUT ROWID;
