@@ -136,7 +136,7 @@ def test_older_openai_models_are_counted_exactly_by_cl100k(model: str) -> None:
     "model",
     [
         *(None, "", "claude-sonnet-4-5", "gemini-2.5-pro", "llama-3.3-70b", "mistral-large"),
-        *("gpt-4.2", "gpt-40", "gpt-6", "o2", "o10", "my-gpt-4o", "text-davinci-003", "gpt2"),
+        *("gpt-4.2", "gpt-40", "gpt-7", "o2", "o10", "my-gpt-4o", "text-davinci-003", "gpt2"),
     ],
 )
 def test_other_models_are_estimated_with_a_margin(model: str | None) -> None:

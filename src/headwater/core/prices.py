@@ -1,4 +1,4 @@
-"""Prices: the cost of a context's tokens as model input, in billionths of a US dollar."""
+"""Prices: the cost of tokens of input and of whole calls, in billionths of a US dollar."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 _MILLION = 1_000_000
 _NANO = 1_000_000_000
@@ -30,10 +30,71 @@ def cost_nano_usd(
     return None if rate is None else (rate * tokens + _MILLION // 2) // _MILLION
 
 
+class Rate(NamedTuple):
+    """Custom prices of a model, in nano-USD for a million tokens; None where there is none."""
+
+    input: int
+    output: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+
+
+class BilledTokens(NamedTuple):
+    """What a call is billed for; `input` includes the tokens read from and written to a cache."""
+
+    input: int
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+
+def usage_cost_nano_usd(
+    model: str | None, usage: BilledTokens, at: datetime, rates: Mapping[str, Rate] | None = None
+) -> int | None:
+    """Return the cost of a call of a model at a time, or None if a price of it is unknown.
+
+    A custom price comes first. One of input alone also counts for cached input, but not for output.
+    """
+    if model is None:
+        return None
+    # A provider that counts cached tokens apart from the others must not make the rest negative.
+    read = min(usage.cache_read, usage.input)
+    written = min(usage.cache_write, usage.input - read)
+    rate = (rates or {}).get(model) or (rates or {}).get(model.rpartition("/")[2])
+    if rate is not None:
+        if usage.output and rate.output is None:
+            return None
+        cached = rate.input if rate.cache_read is None else rate.cache_read
+        writing = rate.input if rate.cache_write is None else rate.cache_write
+        cost = rate.input * (usage.input - read - written) + cached * read + writing * written
+        return (cost + (rate.output or 0) * usage.output + _MILLION // 2) // _MILLION
+    priced = _find(model)
+    if priced is None:
+        return None
+    price = priced.get_prices(at)
+    if price.input_mtok is None or (usage.output and price.output_mtok is None):
+        return None
+    tokens = import_module("genai_prices").Usage(
+        input_tokens=usage.input,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        output_tokens=usage.output,
+    )
+    total: Decimal = price.calc_price(tokens)["total_price"]
+    return round(total * _NANO)
+
+
 def custom_rate(model: str, rates: Mapping[str, int]) -> int | None:
     """Return the custom price of a model, or that of ``model`` for ``provider/model``."""
     rate = rates.get(model)
     return rates.get(model.rpartition("/")[2]) if rate is None else rate
+
+
+def context_window(model: str | None) -> int | None:
+    """Return the tokens that a request and its answer may have, if the table knows the model."""
+    priced = None if model is None else _find(model)
+    window: int | None = None if priced is None else priced.context_window
+    return window
 
 
 def load_prices(model: str) -> None:

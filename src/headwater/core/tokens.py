@@ -20,17 +20,12 @@ import msgspec
 
 from headwater.core.encodings import encoding, warm_up
 from headwater.core.graphemes import grapheme_start
+from headwater.core.models import Model, default_models
 from headwater.core.templates import MARK
 
 K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")
-
-_O200K = re.compile(r"(chatgpt-4o|gpt-4o|gpt-4\.[15]|gpt-5(\.\d+)?|gpt-oss|o[134])([-:@].*)?")
-_CL100K = re.compile(
-    r"(gpt-4|gpt-3\.5|gpt-35|text-embedding-3|text-embedding-ada-002|(davinci|babbage)-002)"
-    r"([-:@].*)?"
-)
 
 # The one of the two encodings that counts more, by far outside of English. Measured on 24 texts (16
 # languages, code, JSON, logs, hashes, emoji) with eleven vocabularies, from Llama 2 and Claude 2 to
@@ -191,14 +186,15 @@ class Tokenizer(msgspec.Struct, frozen=True):
         return _encode_repaired(lambda repaired: encoding(self.name).ids([repaired]), text)
 
 
-@lru_cache(_CACHED_TEXTS)
 def tokenizer_for(model: str | None) -> Tokenizer:
     """Return the tokenizer of a model, which may be ``provider/model`` or fine-tuned."""
-    name = (model or "").lower().rpartition("/")[2].removeprefix("ft:")
-    if _O200K.fullmatch(name):
-        return Tokenizer("o200k_base", exact=True, margin_percent=0)
-    if _CL100K.fullmatch(name):
-        return Tokenizer("cl100k_base", exact=True, margin_percent=0)
+    return tokenizer_of(default_models().find(model))
+
+
+def tokenizer_of(model: Model) -> Tokenizer:
+    """Return the tokenizer of the text of a model."""
+    if model.encoding is not None:
+        return Tokenizer(model.encoding, exact=True, margin_percent=0)
     return Tokenizer(_ESTIMATE, exact=False, margin_percent=_ESTIMATE_MARGIN_PERCENT)
 
 

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import get_args
 
+from headwater.core.models import default_models
 from headwater.messages.parts import ModelRequest
 from headwater.messages.turns import Provider, RenderLoss
 
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
-_BY_PREFIX: tuple[tuple[tuple[str, ...], tuple[Provider, ...]], ...] = (
-    (("gpt", "chatgpt", "o1", "o3", "o4"), ("openai", "openai_responses")),
-    (("claude",), ("anthropic",)),
-    (("gemini",), ("gemini",)),
-)
 
 
 def providers_of(model: str | None) -> tuple[Provider, ...]:
     """Return the APIs that serve a model, by its name; all of them for an unknown one."""
-    name = (model or "").lower().rpartition("/")[2].removeprefix("ft:")
-    for prefixes, providers in _BY_PREFIX:
-        if name.startswith(prefixes):
-            return providers
-    return PROVIDERS
+    provider = default_models().find(model).provider
+    if provider == "openai":
+        return ("openai", "openai_responses")
+    return (provider,) if provider is not None else PROVIDERS
 
 
 def losses(request: ModelRequest, provider: Provider | None = None) -> tuple[RenderLoss, ...]:

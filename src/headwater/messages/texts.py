@@ -11,6 +11,7 @@ import msgspec
 from headwater.messages.parts import Blob, Part, Role, TextPart, Tool
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_plain = msgspec.json.Encoder().encode
 _decode_part: Callable[[str], Part] = msgspec.json.Decoder(Part).decode
 _decode_tool = msgspec.json.Decoder(Tool).decode
 BETWEEN = "\n\n"
@@ -31,6 +32,11 @@ def part_text(part: Part | Tool) -> str:
     digest = f"sha256:{sha256(part.content).hexdigest()}"
     fields = {"type": "blob", "modality": part.modality, "mime_type": part.mime_type}
     return _encode(fields | {"digest": digest, "size": len(part.content)}).decode()
+
+
+def json_text(value: object) -> str:
+    """Return a JSON value without spaces, its keys in the order that they have."""
+    return _plain(value).decode()
 
 
 def part_of(kind: str, content: str, data: bytes | None) -> Part | Tool:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.durations import format_duration, to_age, to_timedelta
+from headwater.core.prices import Rate
 from headwater.core.sql_sources import check_name, kind_of
 from headwater.errors import ConfigError, DeclarationError, DurationError, InvalidInputError
 from headwater.settings.masking import mask, mask_address
@@ -25,6 +26,18 @@ _BOOLEANS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(
 )
 
 
+Price = int | str | dict[str, int | str]
+"""The price of input, or a table with prices of input, output, cache_read and cache_write."""
+
+
+def _check_prices(prices: Mapping[str, Price]) -> Mapping[str, Price]:
+    rates = usage_rates_of(prices)
+    return {
+        model: price if isinstance(price, dict) else rates[model].input
+        for model, price in prices.items()
+    }
+
+
 def _check_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
     for name, location in sources.items():
         check_name(name)
@@ -32,16 +45,34 @@ def _check_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
     return sources
 
 
-def rates_of(prices: Mapping[str, int | str]) -> dict[str, int]:
-    """Return prices as whole numbers of nano-USD per million tokens."""
+def rates_of(prices: Mapping[str, Price]) -> dict[str, int]:
+    """Return the prices of input as whole numbers of nano-USD per million tokens."""
+    return {model: rate.input for model, rate in usage_rates_of(prices).items()}
+
+
+def usage_rates_of(prices: Mapping[str, Price]) -> dict[str, Rate]:
+    """Return all prices; a price that is not a table is that of input."""
+    rates: dict[str, Rate] = {}
     for model, price in prices.items():
-        text = str(price)
-        if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_RATE:
+        table = price if isinstance(price, dict) else {"input": price}
+        unknown = sorted(table.keys() - set(Rate._fields))
+        if unknown or "input" not in table:
             raise InvalidInputError(
-                f"{price!r} for {model!r} is not a whole number of nano-USD per million "
-                f"tokens, such as 2500000000 for 2.50 USD, of at most {_LONGEST_RATE} digits"
+                f"the prices of {model!r} are input and, if known, output, cache_read and "
+                f"cache_write{', not ' + ', '.join(unknown) if unknown else ''}"
             )
-    return {model: int(price) for model, price in prices.items()}
+        rates[model] = Rate(**{kind: _rate(model, value) for kind, value in table.items()})
+    return rates
+
+
+def _rate(model: str, price: int | str) -> int:
+    text = str(price)
+    if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_RATE:
+        raise InvalidInputError(
+            f"{price!r} for {model!r} is not a whole number of nano-USD per million "
+            f"tokens, such as 2500000000 for 2.50 USD, of at most {_LONGEST_RATE} digits"
+        )
+    return int(price)
 
 
 # One dollar per token; the cost of nine million such tokens still fits into a record.
@@ -87,7 +118,7 @@ Url = Annotated[str, Meta(extra={"show": mask_address})]
 Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
 Age = Annotated[str, Meta(extra={"check": _check_age})]
 Origins = Annotated[str, Meta(extra={"check": _check_origins})]
-Prices = Annotated[dict[str, int | str], Meta(extra={"check": rates_of})]
+Prices = Annotated[dict[str, Price], Meta(extra={"check": _check_prices})]
 
 
 class SettingsGroup(msgspec.Struct, frozen=True):
@@ -186,7 +217,7 @@ _TYPE_NAMES: dict[Any, str] = {
     bool: "true or false",
     str: "a text",
     dict[str, str]: "a table of names and texts",
-    dict[str, int | str]: "a table of names and whole numbers",
+    dict[str, Price]: "a table of names and whole numbers, or tables of them",
     timedelta: "a duration such as '500ms', '30s', '5m', '1.5h' or '1d'",
 }
 
