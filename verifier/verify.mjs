@@ -149,11 +149,21 @@ function readOutline(tree) {
     contextId: core.context_id,
     createdAt: core.created_at,
     separator: members(core.policy, "policy", { separator: isText }).separator,
-    items: core.items.map((item) =>
-      members(item, "an item", { content: mark, decision: isText, emitted: optional(mark) }),
-    ),
+    items: core.items.map((item) => readItem(item, mark)),
     contentHash: members(core.output, "output", { content: mark, content_hash: isText }).content_hash,
   };
+}
+
+function readItem(tree, mark) {
+  const item = members(tree, "an item", {
+    content: mark,
+    decision: isText,
+    emitted: optional(mark),
+    message: optional(isObject),
+  });
+  if (!item.message) return item;
+  const kinds = { role: optional(isText), turn: optional(Number.isSafeInteger), data: optional(mark) };
+  return { ...item, message: members(item.message, "a message", kinds) };
 }
 
 /**
@@ -430,10 +440,51 @@ async function checkReassembly(record, { outline }, opened) {
   const missing = unavailable(record, opened, pointers);
   if (missing) return unchecked("reassembly", missing);
   const texts = pointers.map((pointer) => opened.get(pointer));
-  const text = texts.filter(Boolean).join(outline.separator); // an empty item adds no separator
-  return (await hashOf(text)) === outline.contentHash
-    ? holds("reassembly", `${pointers.length} kept items make up the text`)
-    : broken("reassembly", "the kept items do not make up the text of content_hash");
+  if ((await hashOf(assembled(outline, texts))) !== outline.contentHash) {
+    return broken("reassembly", "the kept items do not make up the text of content_hash");
+  }
+  for (const at of outline.items.keys()) {
+    const data = opened.get(`/items/${at}/message/data`);
+    if (data != null && !(await isImage(data, opened.get(`/items/${at}/content`)))) {
+      return broken("reassembly", `the image of item ${at} does not have its recorded hash`);
+    }
+  }
+  return holds("reassembly", `${pointers.length} kept items make up the text`);
+}
+
+/** The text that kept items make up: joined, or as the transcript of messages. An empty item adds nothing. */
+function assembled({ items, separator }, texts) {
+  if (items.every(({ message }) => !message)) return texts.filter(Boolean).join(separator);
+  const kept = texts.values();
+  const messages = [];
+  const tools = { heading: "tools", texts: [] };
+  let before = null;
+  for (const { decision, message } of items) {
+    const role = message ? (message.role ?? null) : "user";
+    const turn = message?.turn ?? null;
+    if (role !== null && (role !== before?.heading || turn !== before.turn)) {
+      messages.push((before = { heading: role, turn, texts: [] }));
+    }
+    const text = decision === "dropped" ? "" : kept.next().value;
+    if (text) (role === null ? tools : before).texts.push(text);
+  }
+  return [tools, ...messages]
+    .filter((message) => message.texts.length)
+    .map((message) => `${message.heading}:\n${message.texts.join(separator)}`)
+    .join("\n\n");
+}
+
+/** Whether an image has the hash that its item names. */
+async function isImage(data, descriptor) {
+  const encoded = isObject(data) && data.size === 1 ? data.get("$bytes") : null;
+  if (!isText(encoded) || !isBase64(encoded)) return false;
+  try {
+    const fields = parse(descriptor);
+    return isObject(fields) && fields.get("digest") === (await hashOf(fromBase64(encoded)));
+  } catch (error) {
+    if (error instanceof SyntaxError || error instanceof TypeError) return false;
+    throw error;
+  }
 }
 
 // Keys

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -132,9 +132,8 @@ def _pointer(path: _Path) -> str:
 
 
 class _Message(msgspec.Struct, frozen=True):
-    kind: str
-    role: Role | None
-    turn: int | None
+    role: str | None = None
+    turn: int | None = None
     data: Commitment | None = None
 
 
@@ -460,7 +459,9 @@ def _assembled(outline: _Outline, texts: Sequence[str]) -> str:
     kept = iter(texts)
     shown = [None if item.decision == "dropped" else next(kept) for item in outline.items]
     places = [
-        Place("user", None) if message is None else Place(message.role, message.turn)
+        Place("user", None)
+        if message is None
+        else Place(cast(Role | None, message.role), message.turn)
         for message in messages
     ]
     return transcript(places, shown, separator)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from headwater.core.canonical_json import DEEPEST_TEXT, parse
-from verifier.generator.cases.records import FULL, OTHER, SIGNED
+from verifier.generator.cases.records import FULL, MESSAGES, OTHER, OTHER_IMAGE, SIGNED
 from verifier.generator.cases.vocabulary import (
     Case,
     case,
@@ -51,6 +51,27 @@ def broken_cores() -> list[Case]:
             with_core(FULL, '"cache_hit":false', '"cache_hit":true'),
             "x.+++",
             "record_hash",
+        ),
+        case(
+            "message-role",
+            "a message was given another role",
+            resealed(MESSAGES, lambda tree: tree["items"][3]["message"].update(role="system")),
+            "+.++x",
+            "do not make up",
+        ),
+        case(
+            "message-turn",
+            "two messages were made one",
+            resealed(MESSAGES, lambda tree: tree["items"][7]["message"].update(turn=9)),
+            "+.++x",
+            "do not make up",
+        ),
+        case(
+            "message-image",
+            "an item names the hash of another image",
+            OTHER_IMAGE,
+            "+.++x",
+            "image of item 7",
         ),
         case(
             "core-space",

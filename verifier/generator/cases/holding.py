@@ -16,6 +16,7 @@ from verifier.generator.cases.records import (
     EXTERNAL,
     FULL,
     FUTURE,
+    MESSAGES,
     REDACTED,
     SIGNED,
     WITH_EMPTY,
@@ -34,6 +35,19 @@ def holding() -> list[Case]:
         everything = redact(everything, each.pointer, at=NOON, reason="all of it")
     return [
         case("full", "every value is disclosed", FULL, "+.+++"),
+        case(
+            "messages",
+            "messages with a tool, a call, an image and an empty text",
+            MESSAGES,
+            "+.+++",
+        ),
+        case(
+            "messages-redacted-image",
+            "the bytes of an image were erased",
+            redact(MESSAGES, "/items/7/message/data", at=NOON, reason="a face"),
+            "+.+++",
+            "/items/7/message/data",
+        ),
         case("private", "no value is disclosed", FULL.private(), "+...."),
         case(
             "redacted",

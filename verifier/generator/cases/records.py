@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
-from headwater.records.core import Core, Item
+from headwater.messages.parts import (
+    Blob,
+    Part,
+    Reasoning,
+    Role,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from headwater.messages.texts import Place, part_text, transcript
+from headwater.records.core import Core, Counter, Item, ItemMessage, Loss
 from headwater.records.redaction import redact
 from headwater.records.sealing import seal
 from headwater.records.signing import parse_keyring, sign
@@ -51,3 +63,64 @@ FUTURE = seal(
 EXTERNAL = seal(sample(items=(), features=(), retrievals=(), contexts=()), salts())
 WITH_EMPTY = seal(sample(items=(*sample().items, sample_item(""))), salts())
 MISMATCH = seal(sample(items=sample().items[:2]), salts())
+
+
+def _messages(data: bytes | None = None) -> Core:
+    """Return a core of messages; ``data`` replaces the bytes of its image."""
+    image = b"\x89PNG\r\n\x1a\n of one pixel"
+    call = ToolCall(id="c-1", name="track", arguments={"parcel": "p-7", "share": 0.5})
+    items: tuple[tuple[Part | Tool, Role | None, int | None, int | None], ...] = (
+        (TextPart(content="You help customers."), "system", None, None),
+        (Tool(name="track", description="Where a parcel is", parameters={}), None, None, None),
+        (TextPart(content="Plan: gold"), "system", None, None),
+        (TextPart(content="Hello"), "user", 0, None),
+        (call, "assistant", 1, 4),
+        (ToolResult(id="c-1", response="lost"), "tool", 2, 4),
+        (Reasoning(content="Hm."), "assistant", 3, None),
+        (Blob(mime_type="image/png", content=image), "user", None, None),
+        (TextPart(content=""), "user", None, None),
+        (TextPart(content="Where is it?"), "user", None, None),
+    )
+    kinds: dict[type, Any] = {
+        Tool: "tool",
+        ToolCall: "tool_call",
+        ToolResult: "tool_result",
+        Blob: "image",
+    }
+    kinds |= {TextPart: "text", Reasoning: "reasoning"}
+    dropped = {"decision": "dropped", "reason": "outranked", "emitted_tokens": 0, "short_by": 9}
+    sealed = tuple(
+        sample_item(
+            part_text(part),
+            message=ItemMessage(
+                kind=kinds[type(part)],
+                role=role,
+                turn=turn,
+                group=group,
+                cache=role == "system",
+                data=(data or part.content) if isinstance(part, Blob) else None,
+            ),
+            **(dropped if isinstance(part, Reasoning) else {}),
+        )
+        for part, role, turn, group in items
+    )
+    places = [Place(role, turn) for _, role, turn, _ in items]
+    texts = [None if isinstance(part, Reasoning) else part_text(part) for part, *_ in items]
+    core = sample()
+    counter = Counter(
+        grade="exact", source="o200k", request_tokens=3, message_tokens=4, tools_tokens=9, limit=90
+    )
+    losses = (Loss(name="reasoning_dropped", provider="openai", item=6),)
+    return msgspec.structs.replace(
+        core,
+        items=sealed,
+        tokenizer=msgspec.structs.replace(core.tokenizer, counter=counter),
+        policy=msgspec.structs.replace(core.policy, max_output=500),
+        output=msgspec.structs.replace(
+            core.output, content=transcript(places, texts, "\n\n"), losses=losses
+        ),
+    )
+
+
+MESSAGES = seal(_messages(), salts())
+OTHER_IMAGE = seal(_messages(b"another image"), salts())
