@@ -299,12 +299,12 @@ class ContextDiff(msgspec.Struct, frozen=True, kw_only=True):
         return f"<ContextDiff {self.before} → {self.after}: {text}, {self.tokens_delta:+} tokens>"
 
 
-CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly"]
+CheckName = Literal["hash", "signature", "disclosures", "content", "reassembly", "link"]
 Fault = Literal["altered", "another", "unsigned", "unchecked"]
 
-# The sentences for a record that is intact but does not meet a requirement of the caller.
+# The sentences for one that is intact but does not meet a requirement of the caller.
 _UNMET: dict[Fault, str] = {
-    "another": "It is not the record that was expected.",
+    "another": "It is not the {noun} that was expected.",
     "unsigned": "It is not signed.",
     "unchecked": "Its signature could not be checked.",
 }
@@ -322,11 +322,16 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     fault: Fault | None = None
 
 
-class VerificationReport(msgspec.Struct, frozen=True):
-    """The results of all checks; `signed` is True if the record has a signature, checked or not."""
+class VerificationReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The results of all checks; `signed` is True if there is a signature, checked or not.
+
+    `outcomes` are the reports of the outcomes of a record, each with its `outcome_id`.
+    """
 
     checks: tuple[Check, ...]
     signed: bool
+    outcome_id: str | None = None
+    outcomes: tuple[VerificationReport, ...] = ()
 
     def __repr__(self) -> str:
         return f"<VerificationReport {'ok' if self.ok else 'failed'}: {self.verdict}>"
@@ -334,24 +339,42 @@ class VerificationReport(msgspec.Struct, frozen=True):
     @property
     def ok(self) -> bool:
         """True if no check failed."""
-        return all(check.ok is not False for check in self.checks)
+        return not any(report.faults for report in (self, *self.outcomes))
+
+    @property
+    def faults(self) -> set[Fault | None]:
+        """The faults of its own checks."""
+        return {check.fault for check in self.checks if check.ok is False}
 
     @property
     def verdict(self) -> str:
-        """The result in one or two sentences."""
-        faults = {check.fault for check in self.checks if check.ok is False}
-        if faults - _UNMET.keys():
-            return "This record is broken."
-        if faults:
-            return " ".join(text for fault, text in _UNMET.items() if fault in faults)
-        if self.of("signature").ok:
+        """The result in one or two sentences, and one for each outcome that failed."""
+        failed = [report for report in (self, *self.outcomes) if report.faults]
+        if failed:
+            return " ".join(map(_failure, failed))
+        unproved = [report for report in (self, *self.outcomes) if not report.of("signature").ok]
+        if not unproved:
             return "Nothing is broken."
-        unproved = "its signature was not checked" if self.signed else "it is not signed"
-        return f"Nothing is broken, but {unproved}."
+        return f"Nothing is broken, but {_caveat(unproved[0])}."
 
     def of(self, name: CheckName) -> Check:
         """Return one check by name."""
         return next(check for check in self.checks if check.check == name)
+
+
+def _failure(report: VerificationReport) -> str:
+    noun, outcome = "record" if report.outcome_id is None else "outcome", report.outcome_id
+    if report.faults - _UNMET.keys():
+        return "This record is broken." if outcome is None else f"Outcome {outcome} is broken."
+    unmet = [text.format(noun=noun) for fault, text in _UNMET.items() if fault in report.faults]
+    return " ".join(unmet if outcome is None else [f"Outcome {outcome}:", *unmet])
+
+
+def _caveat(report: VerificationReport) -> str:
+    if report.outcome_id is None:
+        return "its signature was not checked" if report.signed else "it is not signed"
+    it = f"outcome {report.outcome_id}"
+    return f"the signature of {it} was not checked" if report.signed else f"{it} is not signed"
 
 
 def holds(name: CheckName, detail: str) -> Check:

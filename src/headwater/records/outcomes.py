@@ -119,7 +119,7 @@ class OutcomeRecord(Sealed, frozen=True, kw_only=True):
     """A sealed outcome of the record with this context id and hash."""
 
     FORM: ClassVar[Form] = Form(
-        "outcome", OUTCOME_SPEC, "outcome_hash", "outcome_id", OutcomeStatement
+        "outcome", "an outcome", OUTCOME_SPEC, "outcome_hash", "outcome_id", OutcomeStatement
     )
     outcome_id: str
     context_id: str

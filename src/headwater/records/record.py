@@ -67,6 +67,7 @@ class Form(NamedTuple):
     """The names of one kind of sealed core: in its bytes, its statement and its reports."""
 
     noun: str
+    described: str
     spec: str
     hash_name: str
     id_name: str
@@ -120,7 +121,9 @@ class _Created(msgspec.Struct, frozen=True):
 class Record(Sealed, frozen=True, kw_only=True):
     """A sealed record of a context."""
 
-    FORM: ClassVar[Form] = Form("record", SPEC, "record_hash", "context_id", RecordStatement)
+    FORM: ClassVar[Form] = Form(
+        "record", "a record", SPEC, "record_hash", "context_id", RecordStatement
+    )
     context_id: str
     record_hash: str
     content_hash: str

@@ -234,7 +234,8 @@ def open_core(sealed: Sealed, schema: type[msgspec.Struct] = Core) -> msgspec.St
     try:
         return msgspec.convert(_filled(msgspec.json.decode(sealed.core), "", disclosed), schema)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordValueError("", f"it is not a core of {sealed.FORM.spec}: {error}") from error
+        problem = f"it is not the core of {sealed.FORM.described}: {error}"
+        raise RecordValueError("", problem) from error
 
 
 def _filled(tree: Any, pointer: str, disclosed: Mapping[str, Disclosure]) -> Any:

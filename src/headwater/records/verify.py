@@ -1,134 +1,32 @@
-"""Verification of a record: five checks, each of which holds, is broken or is not possible.
-
-The stored bytes of the core are hashed and never encoded again from a schema, so that records with
-fields of later versions verify too.
-"""
+"""Verification of records and outcomes: each check holds, is broken or is not possible."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from headwater.core.canonical_json import (
-    JsonError,
-    canonical,
-    child,
-    from_base64,
-    from_tagged,
-    parse,
-)
+from headwater.core.canonical_json import JsonError, from_tagged, parse
 from headwater.errors import DamagedRecordError, RecordValueError, SignatureError
 from headwater.messages.parts import Role
 from headwater.messages.texts import Place, transcript
-from headwater.model.contexts import Check, Fault, VerificationReport, broken, holds, unchecked
-from headwater.records.core import Commitment, Core
-from headwater.records.ids import spelled
-from headwater.records.record import (
-    SPEC,
-    Disclosure,
-    Record,
-    Redaction,
-    Signature,
-    Statement,
-    content_hash,
-    hash_of,
-    is_moment,
-    moment_text,
+from headwater.model.contexts import Check, VerificationReport, broken, holds, unchecked
+from headwater.records.checks import (
+    Outline,
+    Reading,
+    check_disclosures,
+    check_hash,
+    check_signature,
+    read,
 )
-from headwater.records.sealing import ALTERED, MARK, is_commitment, open_core, opens
-from headwater.records.signing import Key, Keyring, parse_keyring, statement_of
+from headwater.records.core import Commitment, Core
+from headwater.records.outcomes import OutcomeRecord
+from headwater.records.record import Record, content_hash, hash_of
+from headwater.records.sealing import open_core
+from headwater.records.signing import parse_keyring, statement_of
 
-CLOCKS_DIFFER = timedelta(minutes=10)
-"""Tolerated difference between the clocks of the recording and the redacting host."""
-MOST_NAMED = 20
-"""Missing values that a report names; their pointers may be as long as the core."""
 _UNOPENED = "the disclosed value does not open its commitment"
-_INDEX = re.compile(r"0|[1-9][0-9]{0,15}")
-_Path = tuple[str | int, "_Path"] | None
-"""The last step to a node, and the path of the node above it."""
-
-
-class CommitmentIndex:
-    """Finds commitments by their pointers, and names the ones at which nothing points."""
-
-    def __init__(self, tree: Any) -> None:
-        self._tree = tree
-        self._size = sum(1 for _ in _walk(tree))
-
-    def __len__(self) -> int:
-        return self._size
-
-    def find(self, pointer: str) -> dict[str, Any] | None:
-        """Return the commitment at a pointer in the one spelling that records use."""
-        first, *steps = pointer.split("/")
-        node = None if first else self._tree
-        for step in steps:
-            if is_commitment(node):
-                return None
-            node = _member(node, step)
-        return node if is_commitment(node) else None
-
-    def __contains__(self, pointer: str) -> bool:
-        return self.find(pointer) is not None
-
-    def without(self, pointers: Iterable[str]) -> _Unnamed:
-        """Return the commitments at which none of these pointers points."""
-        named = {id(node) for pointer in pointers if (node := self.find(pointer)) is not None}
-        return _Unnamed(self._tree, named, self._size - len(named))
-
-
-class _Unnamed:
-    """Some commitments of a core: their number, and the pointers of the first ones."""
-
-    def __init__(self, tree: Any, named: Collection[int], size: int) -> None:
-        self._tree = tree
-        self._named = named
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __iter__(self) -> Iterator[str]:
-        if self._size:
-            yield from (
-                _pointer(path) for node, path in _walk(self._tree) if id(node) not in self._named
-            )
-
-
-def _member(node: Any, step: str) -> Any:
-    if isinstance(node, dict):
-        key = step.replace("~1", "/").replace("~0", "~")
-        return node.get(key) if child("", key) == f"/{step}" else None
-    if isinstance(node, list) and _INDEX.fullmatch(step) and int(step) < len(node):
-        return node[int(step)]
-    return None
-
-
-def _walk(tree: Any) -> Iterator[tuple[dict[str, Any], _Path]]:
-    """Yield every commitment with its path, in the order of the core."""
-    waiting: list[tuple[Any, _Path]] = [(tree, None)]
-    while waiting:
-        node, path = waiting.pop()
-        if is_commitment(node):
-            yield node, path
-        elif isinstance(node, dict):
-            waiting.extend((item, (key, path)) for key, item in reversed(node.items()))
-        elif isinstance(node, list):
-            places = range(len(node) - 1, -1, -1)
-            waiting.extend((node[place], (place, path)) for place in places)
-
-
-def _pointer(path: _Path) -> str:
-    steps: list[str] = []
-    while path is not None:
-        step, path = path
-        steps.append(child("", step))
-    return "".join(reversed(steps))
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -153,24 +51,23 @@ class _Output(msgspec.Struct, frozen=True):
     content_hash: str
 
 
-class _Outline(msgspec.Struct, frozen=True):
-    """The fields of a core that verification reads."""
+class _Outline(Outline, frozen=True, rename={"sealed_id": "context_id", "made_at": "created_at"}):
+    """The fields of a record's core that verification reads."""
 
-    spec: str
-    context_id: str
-    created_at: str
+    sealed_id: str
+    made_at: str
     policy: _Policy
     items: tuple[_Item, ...]
     output: _Output
 
 
-class _Reading(msgspec.Struct, frozen=True):
-    """A parsed core; an unreadable core has a problem and no outline."""
+class _OutcomeOutline(Outline, frozen=True, rename={"sealed_id": "outcome_id", "made_at": "at"}):
+    """The fields of an outcome's core that verification reads."""
 
+    sealed_id: str
+    made_at: str
+    context_id: str
     record_hash: str
-    outline: _Outline | None = None
-    commitments: CommitmentIndex = CommitmentIndex(None)
-    problem: str | None = None
 
 
 def verify_record(
@@ -179,6 +76,7 @@ def verify_record(
     *,
     expect: str | None = None,
     signed: bool | None = None,
+    outcomes: Sequence[OutcomeRecord] = (),
 ) -> VerificationReport:
     """Check a record and name everything that is broken.
 
@@ -188,210 +86,73 @@ def verify_record(
         expect: The record hash or context id that the record must have, in any spelling.
         signed: If true, fail unless one of the keys made the signature; if false, accept a record
             without a signature or with one by another key. By default true if there are keys.
+        outcomes: Outcomes that must belong to the record; they are checked too.
 
     >>> verify_record(await store.get_record(ctx.context_id), expect=ctx.record_hash).ok
     True
     """
-    reading, keyring = _read(record.core), parse_keyring(keys)
-    required = bool(keyring.keys) if signed is None else signed
-    opened, disclosures = _check_disclosures(record, reading)
+    reading, keyring = read(record, _Outline), parse_keyring(keys)
+    outline, required = reading.outline, bool(keyring.keys) if signed is None else signed
+    others = {}
+    if outline is not None:
+        others["content_hash"] = (record.content_hash, outline.output.content_hash)
+    opened, disclosures = check_disclosures(record, reading)
     return VerificationReport(
         (
-            _check_hash(record, reading, expect),
-            _check_signature(record, reading, keyring, required=required),
+            check_hash(record, reading, expect, others),
+            check_signature(record, reading, keyring, required=required),
             disclosures,
             _check_content(record, reading, opened),
             _check_reassembly(record, reading, opened),
         ),
         signed=record.signature is not None,
+        outcomes=tuple(verify_outcome(each, keys, of=record, signed=signed) for each in outcomes),
     )
 
 
-def _read(core: bytes) -> _Reading:
-    record_hash = hash_of(core)
-    try:
-        tree = parse(core)
-        outline = msgspec.convert(tree, _Outline)
-        committed, same = CommitmentIndex(tree), canonical(tree) == core
-    except JsonError as error:
-        return _Reading(record_hash, problem=f"the core is not readable: {error}")
-    except msgspec.ValidationError as error:
-        return _Reading(record_hash, problem=f"the core is not that of a record: {error}")
-    problem = None
-    if outline.spec != SPEC:
-        problem = f"the core says it is {outline.spec!r}, not {SPEC!r}"
-    elif not same:
-        problem = "the core is not in canonical form"
-    return _Reading(record_hash, outline, committed, problem)
+def verify_outcome(
+    outcome: OutcomeRecord,
+    keys: str = "",
+    *,
+    of: Record | None = None,
+    expect: str | None = None,
+    signed: bool | None = None,
+) -> VerificationReport:
+    """Check an outcome and name everything that is broken.
+
+    ``of`` is the record that it must belong to; the other arguments are those of `verify_record`.
+    """
+    reading, keyring = read(outcome, _OutcomeOutline), parse_keyring(keys)
+    outline, required = reading.outline, bool(keyring.keys) if signed is None else signed
+    others = {}
+    if outline is not None:
+        others["context_id"] = (outcome.context_id, outline.context_id)
+        others["record_hash"] = (outcome.record_hash, outline.record_hash)
+    _, disclosures = check_disclosures(outcome, reading)
+    return VerificationReport(
+        (
+            check_hash(outcome, reading, expect, others),
+            check_signature(outcome, reading, keyring, required=required),
+            disclosures,
+            _check_link(outline, of),
+        ),
+        signed=outcome.signature is not None,
+        outcome_id=outcome.outcome_id,
+    )
 
 
-def _check_hash(record: Record, reading: _Reading, expect: str | None) -> Check:
-    problems, outline = list(_hash_problems(record, reading)), reading.outline
-    if (
-        expect is not None
-        and outline is not None
-        and spelled(expect) not in (reading.record_hash, outline.context_id)
-    ):
-        fault: Fault = "altered" if problems else "another"
-        return broken("hash", "; ".join([*problems, f"it is another record than {expect}"]), fault)
-    if problems:
-        return broken("hash", "; ".join(problems))
-    return holds("hash", f"the core hashes to {reading.record_hash}")
-
-
-def _hash_problems(record: Record, reading: _Reading) -> Iterator[str]:
-    actual, outline = reading.record_hash, reading.outline
-    if actual != record.record_hash:
-        yield (
-            f"the core hashes to {actual} and not to record_hash {record.record_hash}: "
-            "one of them was altered"
-        )
-    if reading.problem is not None:
-        yield reading.problem
+def _check_link(outline: _OutcomeOutline | None, of: Record | None) -> Check:
+    """Check that an outcome names the id and the hash of its record."""
     if outline is None:
-        return
-    if outline.context_id != record.context_id:
-        yield f"context_id is {record.context_id}, but the core is of {outline.context_id}"
-    if outline.output.content_hash != record.content_hash:
-        yield (
-            f"content_hash is {record.content_hash}, but the core says "
-            f"{outline.output.content_hash}"
-        )
-
-
-def _check_signature(
-    record: Record, reading: _Reading, keyring: Keyring, *, required: bool
-) -> Check:
-    signature = record.signature
-    if signature is None:
-        reason = ", although there are keys to check one" if keyring.keys else ""
-        return _unverified(f"the record is not signed{reason}", "unsigned", required=required)
-    try:
-        statement = statement_of(signature)
-    except SignatureError as error:
-        return broken("signature", str(error))
-    problem = _statement_problem(statement, reading)
-    if problem is not None:
-        return broken("signature", problem)
-    key = keyring.find(statement.key_id)
-    if key is not None:
-        return _check_key(statement, signature, key)
-    key_ids = ", ".join(repr(key.key_id) for key in keyring.keys)
-    detail = f"key {statement.key_id!r} is not in the keyring, which has {key_ids}"
-    if not keyring.keys:
-        detail = f"no key was given; it names key {statement.key_id!r}"
-    return _unverified(detail, "unchecked", required=required)
-
-
-def _unverified(detail: str, fault: Fault, *, required: bool) -> Check:
-    """Return a failed check if a signature is required, otherwise an unchecked one."""
-    return broken("signature", detail, fault) if required else unchecked("signature", detail)
-
-
-def _statement_problem(statement: Statement, reading: _Reading) -> str | None:
-    if statement.spec != Record.FORM.statement_spec:
-        return f"the signed statement is {statement.spec!r}, not {Record.FORM.statement_spec!r}"
-    if statement.sealed_hash != reading.record_hash:
-        return f"it signs {statement.sealed_hash}, but this core hashes to {reading.record_hash}"
-    if reading.outline is not None and statement.sealed_id != reading.outline.context_id:
-        return f"it signs context {statement.sealed_id}, not {reading.outline.context_id}"
-    return None
-
-
-def _check_key(statement: Statement, signature: Signature, key: Key) -> Check:
-    if key.algorithm != statement.algorithm:
-        problem = f"key {key.key_id!r} is for {key.algorithm}, not for {statement.algorithm!r}"
-        return broken("signature", problem)
-    try:
-        is_valid = key.verifies(signature.statement.encode(), from_base64(signature.signature))
-    except ValueError:
-        is_valid = False
-    if is_valid:
-        by = f"key {statement.key_id!r} ({statement.algorithm})"
-        return holds("signature", f"signed by {by} at {statement.signed_at}")
-    return broken(
-        "signature",
-        f"key {key.key_id!r} did not sign this statement: the signature, or the statement's key "
-        "id, time or algorithm, was altered",
-    )
-
-
-def _check_disclosures(record: Record, reading: _Reading) -> tuple[dict[str, Any], Check]:
-    """Return the values that open their commitments, and the check of all disclosures."""
-    if reading.outline is None:
-        return {}, unchecked("disclosures", "the core cannot be read")
-    opened: dict[str, Any] = {}
-    problems: list[str] = []
-    for disclosure in record.disclosures:
-        problem = _disclosure_problem(disclosure, reading.commitments, opened)
-        if problem is None:
-            opened[disclosure.pointer] = disclosure.value
-        else:
-            problems.append(f"{disclosure.pointer} {problem}")
-    problems += _gaps(record, reading.commitments)
-    problems += _invalid_notes(record.redactions, reading.outline.created_at)
-    if problems:
-        return opened, broken("disclosures", "; ".join(problems))
-    total = len(reading.commitments)
-    if not record.disclosures:
-        detail = f"a private copy: all {total} values are withheld"
-        return opened, unchecked("disclosures", detail)
-    redacted = ", ".join(note.pointer for note in record.redactions)
-    note = f"; redacted: {redacted}" if redacted else ""
-    detail = f"{len(opened)} of {total} values open their commitments{note}"
-    return opened, holds("disclosures", detail)
-
-
-def _disclosure_problem(
-    disclosure: Disclosure, committed: CommitmentIndex, opened: dict[str, Any]
-) -> str | None:
-    pointer = disclosure.pointer
-    if pointer in opened:
-        return "is disclosed twice"
-    commitment = committed.find(pointer)
-    if commitment is None:
-        return "is disclosed, but the core commits to nothing there"
-    return None if opens(disclosure, commitment[MARK]) else ALTERED
-
-
-def _gaps(record: Record, committed: CommitmentIndex) -> Iterator[str]:
-    disclosed = {disclosure.pointer for disclosure in record.disclosures}
-    redacted = {note.pointer for note in record.redactions}
-    # A copy without any disclosure is a private one; with some, each gap needs its note.
-    if disclosed:
-        missing = committed.without(disclosed | redacted)
-        for pointer in islice(missing, MOST_NAMED):
-            yield f"{pointer} is missing without a note of its redaction"
-        if len(missing) > MOST_NAMED:
-            yield f"{len(missing) - MOST_NAMED} more are missing without a note of their redaction"
-    for pointer in sorted(redacted):
-        if pointer not in committed:
-            yield f"{pointer} is noted as redacted, but the core commits to nothing there"
-        if pointer in disclosed:
-            yield f"{pointer} is noted as redacted, but is still disclosed"
-
-
-def _invalid_notes(notes: Iterable[Redaction], created_at: str) -> Iterator[str]:
-    """Yield the problems of redaction notes that `redact` cannot have written."""
-    earliest = _earliest(created_at)
-    for note in notes:
-        noted = f"{note.pointer} is noted as redacted"
-        if not is_moment(note.redacted_at):
-            yield f"{noted} at {note.redacted_at!r}, which is not a valid time"
-        elif note.redacted_at < earliest:
-            yield f"{noted} at {note.redacted_at}, before the record was made at {created_at}"
-        if not note.reason.strip(" \t\r\n"):
-            yield f"{noted} without a reason"
-
-
-def _earliest(created_at: str) -> str:
-    """Return the earliest valid time of a redaction, or "" if `created_at` is not a valid time."""
-    if not is_moment(created_at):
-        return ""
-    try:
-        return moment_text(datetime.fromisoformat(created_at) - CLOCKS_DIFFER)
-    except OverflowError:
-        return ""
+        return unchecked("link", "the core cannot be read")
+    named = f"record {outline.record_hash} of context {outline.context_id}"
+    if of is None:
+        return unchecked("link", f"it belongs to {named}, which was not given")
+    actual = hash_of(of.core)
+    if (outline.record_hash, outline.context_id) != (actual, of.context_id):
+        here = f"record {actual} of context {of.context_id}"
+        return broken("link", f"it belongs to {named}, not to {here}")
+    return holds("link", f"it belongs to {named}")
 
 
 def _texts(
@@ -413,7 +174,7 @@ def _texts(
     return texts, "; ".join(f"{fault}: {', '.join(at)}" for fault, at in faults.items())
 
 
-def _check_content(record: Record, reading: _Reading, opened: dict[str, Any]) -> Check:
+def _check_content(record: Record, reading: Reading[_Outline], opened: dict[str, Any]) -> Check:
     if reading.outline is None:
         return unchecked("content", "the core cannot be read")
     texts, missing = _texts(record, opened, ["/output/content"])
@@ -426,7 +187,7 @@ def _check_content(record: Record, reading: _Reading, opened: dict[str, Any]) ->
     return holds("content", f"the text hashes to {actual}")
 
 
-def _check_reassembly(record: Record, reading: _Reading, opened: dict[str, Any]) -> Check:
+def _check_reassembly(record: Record, reading: Reading[_Outline], opened: dict[str, Any]) -> Check:
     """Check that the texts of the kept items, joined, are the output; empty ones add nothing."""
     outline = reading.outline
     if outline is None:
