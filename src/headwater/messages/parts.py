@@ -46,6 +46,8 @@ class ToolResult(
     id: str
     response: Any
     cache: bool = False
+    is_error: bool = False
+    """True if the tool failed and the response says why."""
 
 
 class Blob(

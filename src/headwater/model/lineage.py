@@ -16,6 +16,8 @@ from headwater.core.short_repr import short_repr
 from headwater.errors import InvalidInputError
 from headwater.messages.counting import Grade
 from headwater.messages.parts import Message, ModelRequest, Role, TextPart
+from headwater.messages.rendering import body
+from headwater.messages.turns import Provider
 from headwater.model.bound_contexts import BoundContext
 from headwater.model.values import FreshnessRule
 
@@ -204,6 +206,40 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
         return ModelRequest(
             messages=(Message(role="user", parts=(TextPart(content=self.content),)),)
         )
+
+    def to_openai(self) -> dict[str, Any]:
+        """Return the body of a request to OpenAI's Chat Completions, or to a compatible server.
+
+        ``await client.chat.completions.create(**ctx.to_openai())``. A warning is logged if the API
+        cannot express a part; the record has every such loss. Pass ``model=`` beside it if the
+        context has none.
+        """
+        return self._body("openai")
+
+    def to_openai_responses(self) -> dict[str, Any]:
+        """Return the body of a request to OpenAI's Responses.
+
+        ``await client.responses.create(**ctx.to_openai_responses())``
+        """
+        return self._body("openai_responses")
+
+    def to_anthropic(self) -> dict[str, Any]:
+        """Return the body of a request to Anthropic's Messages.
+
+        ``await client.messages.create(**ctx.to_anthropic())``. The API needs a limit of the answer;
+        without ``max_output`` it is 4,096 tokens.
+        """
+        return self._body("anthropic")
+
+    def to_gemini(self) -> dict[str, Any]:
+        """Return the body of a request to Gemini.
+
+        ``await client.aio.models.generate_content(**ctx.to_gemini())``
+        """
+        return self._body("gemini")
+
+    def _body(self, provider: Provider) -> dict[str, Any]:
+        return body(self._request, provider, context=self.name, context_id=self.context_id)
 
     @property
     def is_fresh(self) -> bool:
