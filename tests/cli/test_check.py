@@ -115,3 +115,22 @@ def test_a_template_that_may_have_a_gap_is_a_warning(run: Run, folder: Path, sho
     assert "declare a default= for it" in warning
     file.write_text(_TEMPLATES.format(default="'you'", shown=shown))
     assert run("check", "greeting.py").err == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "closed"),
+    [
+        ('"Hello {nickname}, {unknown}"', '"Hello {nickname|you}, {unknown}"'),
+        ('"dear {{nickname}}"', '"dear {{nickname|you}}"'),
+        ('{unknown}")', '{unknown}", when_missing="drop")'),
+    ],
+)
+def test_a_fallback_or_an_item_that_is_left_out_closes_the_gap(
+    run: Run, folder: Path, written: str, closed: str
+) -> None:
+    shown = "salutation" if "dear" in written else "nickname"
+    text = _TEMPLATES.format(default=None, shown=shown)
+    written, closed = written.replace("{{", "{").replace("}}", "}"), closed.replace("{{", "{")
+    assert written in text
+    (folder / "greeting.py").write_text(text.replace(written, closed.replace("}}", "}")))
+    assert run("check", "greeting.py").err == ""

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
 import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
-from headwater.errors import ContextFailedError, CycleError, TemplateError, UnknownReferenceError
+from headwater.errors import (
+    ContextFailedError,
+    CycleError,
+    FeatureFailedError,
+    FormatError,
+    InvalidInputError,
+    TemplateError,
+    UnknownReferenceError,
+)
+from headwater.records.redaction import also_disclosed
 from headwater.testing import ManualClock
+from tests.contexts.recorded.test_explanation import words
 from tests.contexts.support import recorded
 
 
@@ -163,3 +176,178 @@ async def test_a_template_is_as_old_as_its_oldest_part(
     await store.drain()
     ctx = await made("u1")
     assert [(v.name, v.age_ms) for v in ctx.freshness_violations] == [("plan", 360_000)]
+
+
+@pytest.fixture
+def account(store: FeatureStore, user: type) -> type:
+    """Features of the types that formats are for, which have no values for unknown users."""
+
+    @feature(entity=user)
+    def balance(user_id: str) -> Decimal | None:
+        return Decimal("12345.678") if user_id == "ada" else None
+
+    @feature(entity=user)
+    def churn_risk(user_id: str) -> float:
+        return 0.4237
+
+    @feature(entity=user)
+    def joined(user_id: str) -> datetime | None:
+        return datetime(2024, 2, 29, 23, 30, tzinfo=UTC) if user_id == "ada" else None
+
+    @feature(entity=user)
+    def born(user_id: str) -> date | None:
+        return date(1815, 12, 10) if user_id == "ada" else None
+
+    @feature(entity=user, template="{balance:,.0f|no money} since {joined:%Y|never}")
+    def state(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    return user
+
+
+@pytest.mark.both_environments
+async def test_values_are_formatted_and_each_span_names_its_feature(
+    store: FeatureStore, account: type
+) -> None:
+    source = "{churn_risk:.0%} of {balance:,.2f} since {joined:%d %b %Y}: {balance}, {plan|no plan}"
+
+    @context(store)
+    async def made(user_id: str) -> list[ContextItem]:
+        return [
+            ContextItem.template(source),
+            ContextItem.template("<{state}> <{state:>30}>"),
+        ]
+
+    ctx = await made("ada")
+    assert ctx.content == (
+        "42% of 12,345.68 since 29 Feb 2024: 12345.678, no plan\n\n"
+        "<12,346 since 2024> <             12,346 since 2024>"
+    )
+    trace = await store.records.explain(ctx.context_id)
+    numbers, texts = trace.items
+    assert numbers.source_ref == source
+    assert [(name, text) for name, text, _ in words(numbers)] == [
+        ("churn_risk", "42%"),
+        ("balance", "12,345.68"),
+        ("joined", "29 Feb 2024"),
+        ("balance", "12345.678"),
+        ("plan", "no plan"),
+    ]
+    assert [(name, text) for name, text, _ in words(texts)] == [
+        ("state", "12,346 since 2024"),
+        ("balance", "12,346"),
+        ("joined", "2024"),
+        ("state", " " * 13 + "12,346 since 2024"),
+    ]
+    again = await store.replay(ctx.context_id, "as_of")
+    assert again.content == ctx.content
+
+
+async def test_a_template_feature_with_fallbacks_has_a_value_without_its_inputs(
+    store: FeatureStore, account: type
+) -> None:
+    assert await store.get_feature("state", "bob") == "no money since never"
+
+
+async def test_a_format_that_does_not_fit_is_refused_when_a_template_feature_is_declared(
+    store: FeatureStore, account: type
+) -> None:
+    @feature(entity=account, template="{churn_risk:%Y}")
+    def wrong(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    problem = r"feature 'wrong': the format of \{churn_risk:%Y\} .* which is float: it is for dates"
+    with pytest.raises(TemplateError, match=problem):
+        await store.get_feature("churn_risk", "ada")
+
+
+async def test_a_value_that_does_not_fit_its_format_fails_its_feature_or_context(
+    store: FeatureStore, account: type
+) -> None:
+    @feature(entity=account, template="{balance:%Y}")
+    def wrong(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    @context(store)
+    async def made(user_id: str) -> ContextItem:
+        return ContextItem.template("{plan|} {balance:%Y}")
+
+    problem = r"the format of \{balance:%Y\} in a template does not fit the value, which is Decimal"
+    with pytest.raises(FeatureFailedError, match=problem):
+        await store.get_feature("wrong", "ada")
+    with pytest.raises(ContextFailedError, match=problem) as caught:
+        await made("ada")
+    assert isinstance(caught.value.raised, FormatError)
+    assert (await made("bob")).content == " "
+
+
+@pytest.mark.both_environments
+async def test_an_item_is_left_out_as_a_whole_if_a_feature_is_missing(
+    store: FeatureStore, clock: ManualClock, account: type
+) -> None:
+    @context(store, max_tokens=9, model="gpt-4o", freshness_sla="5m")
+    async def made(user_id: str) -> list[ContextItem]:
+        return [
+            ContextItem("Be kind."),
+            ContextItem.template(
+                "{visits} visits and the plan {plan} with a text that does not fit",
+                when_missing="drop",
+                required=True,
+            ),
+            ContextItem.template("Balance: {balance|unknown}", when_missing="drop"),
+        ]
+
+    ctx = await made("bob")
+    assert ctx.content == "Be kind.\n\nBalance: unknown"
+    assert ctx.freshness_status == "guaranteed"  # the missing plan is not in the text
+    used = {read.feature: read.used for read in ctx.lineage.features}
+    assert used == {"visits": False, "plan": False, "balance": True}
+    left_out = ctx.lineage.items[1]
+    assert (left_out.decision, left_out.reason) == ("dropped", "missing")
+    assert (left_out.tokens, left_out.emitted_tokens, left_out.short_by) == (0, 0, 0)
+    assert ctx.lineage.items_dropped == 1
+    assert ctx.meta["warnings"] == []
+    trace = await store.records.explain(ctx.context_id)
+    assert trace.items[1].why == "left out, because a feature in its template has no value"
+    assert trace.items[1].source_ref is not None
+    assert (trace.items[1].emitted, trace.items[1].spans) == (None, [])
+    assert (await store.records.verify(ctx.context_id)).ok
+    again = await store.replay(ctx.context_id, "reassemble")
+    assert again.matches
+    assert again.differences is not None
+    assert not any(item.flipped for item in again.differences.items)
+
+
+async def test_only_drop_and_empty_are_ways_to_treat_a_missing_value() -> None:
+    with pytest.raises(InvalidInputError, match="'empty' or 'drop', not 'skip'"):
+        ContextItem.template("{plan}", when_missing="skip")  # type: ignore[arg-type]
+
+
+async def test_a_formatted_value_is_found_where_its_feature_is_redacted(
+    store: FeatureStore, account: type
+) -> None:
+    @context(store)
+    async def made(user_id: str) -> ContextItem:
+        return ContextItem.template("They own {balance:,.2f}.")
+
+    ctx = await made("ada")
+    record = await store.records.get(ctx.context_id)
+    assert {"/items/0/content", "/output/content"} <= set(
+        also_disclosed(record, "/features/0/value")
+    )
+
+
+async def test_a_message_whose_feature_is_missing_is_left_out(
+    store: FeatureStore, account: type
+) -> None:
+    @context(store, max_tokens=100, model="gpt-4o")
+    async def made(user_id: str) -> list[ContextItem]:
+        return [
+            ContextItem("Be kind.", role="system"),
+            ContextItem.template("Plan: {plan}", role="assistant", when_missing="drop", cache=True),
+            ContextItem("Who am I?", role="user"),
+        ]
+
+    ctx = await made("bob")
+    assert ctx.messages is not None
+    assert [message.role for message in ctx.messages] == ["system", "user"]
+    assert ctx.lineage.items[1].reason == "missing"
+    assert (await store.records.verify(ctx.context_id)).ok
+    assert (await store.replay(ctx.context_id, "reassemble")).matches

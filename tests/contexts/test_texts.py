@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from headwater import ContextItem, FeatureStore, context, feature
-from headwater.core.templates import as_text
+from headwater.core.formats import as_text
 
 
 class Colour(str, Enum):  # noqa: UP042 - unlike a StrEnum, its own text is Colour.RED

@@ -248,12 +248,12 @@ def test_an_annotation_that_cannot_be_resolved_is_refused(user: type) -> None:
 @pytest.mark.parametrize(
     ("template", "problem"),
     [
-        ("{user.name}", "without attributes, indexes or format"),
-        ("{items[0]}", "without attributes, indexes or format"),
-        ("{total:>10}", "without attributes, indexes or format"),
-        ("{total!r}", "without attributes, indexes or format"),
+        ("{user.name}", "without attributes or indexes"),
+        ("{items[0]}", "without attributes or indexes"),
+        ("{total:>9999}", "its width is above 1000"),
+        ("{total!r}", "without attributes or indexes"),
         ("{}", "is not a feature's name"),
-        ("{__class__.__mro__}", "without attributes, indexes or format"),
+        ("{__class__.__mro__}", "without attributes or indexes"),
         ("open {", "lone '{'"),
         ("close }", "lone '}'"),
     ],

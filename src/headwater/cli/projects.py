@@ -19,7 +19,7 @@ import yaml
 from headwater.cli.commands import DECLARED_ARGUMENT, STORE, CommandCall, Commands, features_file
 from headwater.cli.output import note, pluralize
 from headwater.core.short_repr import printable_lines
-from headwater.declarations.code_uses import shown_in_templates
+from headwater.declarations.code_uses import gaps_in_templates
 from headwater.declarations.hidden_inputs import unrepeatable
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
@@ -130,10 +130,11 @@ def _warnings(registry: Registry) -> Iterator[str]:
     for declared, hidden in unrepeatable(registry):
         yield f"{hidden.location}: {declared} {hidden}"
     for context in registry.contexts.values():
-        for name in dict.fromkeys(_gaps(registry, shown_in_templates(context.function))):
+        for name in dict.fromkeys(_gaps(registry, gaps_in_templates(context.function))):
             yield (
                 f"{context.location}: a template of context {context.name!r} shows {name!r}, "
-                "which may have no value and leave a gap; declare a default= for it"
+                "which may have no value and leave a gap; declare a default= for it, or write a "
+                f"fallback into the template: {{{name}|unknown}}"
             )
 
 
@@ -141,7 +142,7 @@ def _gaps(registry: Registry, shown: Iterable[str]) -> Iterator[str]:
     """Yield the stored features without a default that texts show, also in template features."""
     for feature in (registry.features[name] for name in shown if name in registry.features):
         if feature.default is None and feature.template is not None:
-            yield from _gaps(registry, feature.template.references)
+            yield from _gaps(registry, feature.template.needed)
         elif feature.default is None and feature.stored:
             yield feature.name
 

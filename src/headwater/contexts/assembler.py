@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -29,7 +29,6 @@ from headwater.contexts.requests import (
 )
 from headwater.core.clock import to_micros
 from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
-from headwater.core.templates import as_text
 from headwater.core.tokens import Tokenizer, tokenizer_for
 from headwater.declarations.contexts import ContextDef, Limit, reference
 from headwater.declarations.items import ContextItem
@@ -209,7 +208,7 @@ class Assembler:
         with tracking(reads):
             returned = await self._call(bound, request)
             first = len(reads.features)
-            items = await self._render(returned, request)
+            items, missing = await self._render(returned, request)
             of_templates = range(first, len(reads.features))
             await self._track_sources(items, reads)
         reads.close()
@@ -217,6 +216,7 @@ class Assembler:
             # Nothing that the function has read reaches the caller, also not by an error below.
             limited.check_provenance(reads.provenance)
         request, tokenizer, fitted, sent = await self._fitted(items, request)
+        fitted = fitted.without(missing)
         now = self._clock.now()
         used = _used(reads.features, of_templates, items, fitted)
         return AssemblyResult(
@@ -300,25 +300,32 @@ class Assembler:
 
     async def _render(
         self, items: Sequence[ContextItem], request: AssemblyRequest
-    ) -> Sequence[ContextItem]:
-        """Return the items as literal text; each feature that a template names is read once."""
+    ) -> tuple[Sequence[ContextItem], Set[int]]:
+        """Return the items as literal text, and the places of those that a missing value empties.
+
+        Each feature that a template names is read once.
+        """
         names = {
             name for item in items if item.parsed is not None for name in item.parsed.references
         }
-        texts = await self._texts(sorted(names), request) if names else {}
-        return [
+        definition, values = request.definition, dict[str, Any]()
+        if names:
+            owner = ReferenceOwner(f"context {definition.name!r}", definition.location)
+            values = await self._references.read(sorted(names), request.inputs, owner)
+        missing = {
+            place
+            for place, item in enumerate(items)
+            if item.when_missing == "drop" and item.parsed and item.parsed.is_missing(values)
+        }
+        rendered = [
             item
             if item.parsed is None
-            else msgspec.structs.replace(item, content=item.parsed.render(texts))
-            for item in items
+            else msgspec.structs.replace(
+                item, content="" if place in missing else item.parsed.render(values)
+            )
+            for place, item in enumerate(items)
         ]
-
-    async def _texts(self, names: Sequence[str], request: AssemblyRequest) -> dict[str, str]:
-        """Return the text of each feature, read for the entity that the inputs name."""
-        definition = request.definition
-        owner = ReferenceOwner(f"context {definition.name!r}", definition.location)
-        values = await self._references.read(names, request.inputs, owner)
-        return {name: "" if value is None else as_text(value) for name, value in values.items()}
+        return rendered, missing
 
     async def _track_sources(self, items: Sequence[ContextItem], reads: Reads) -> None:
         """Track the contexts whose text was used here but which were assembled earlier."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -22,7 +22,7 @@ from headwater.errors import InvalidInputError, TokenBudgetError
 from headwater.messages.texts import Place, runs, transcript
 from headwater.model.lineage import Decision
 
-ChoiceReason = Literal["required", "fits", "shortened", "over_budget", "outranked"]
+ChoiceReason = Literal["required", "fits", "shortened", "over_budget", "outranked", "missing"]
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -96,6 +96,18 @@ class Fitted(msgspec.Struct, frozen=True):
     """True if the required items alone exceed the budget."""
 
     choices: tuple[Choice, ...]
+
+    def without(self, missing: Set[int]) -> Fitted:
+        """Return the fit with the decision that these items, which are empty, were left out."""
+        if not missing:
+            return self
+        choices = (
+            _MISSING if place in missing else choice for place, choice in enumerate(self.choices)
+        )
+        return msgspec.structs.replace(self, choices=tuple(choices))
+
+
+_MISSING = Choice("dropped", "missing", None, 0, 0, 0)
 
 
 def fit(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from headwater.core.templates import parse_template
+from headwater.core.templates import Template, parse_template
 from headwater.declarations.contexts import ContextFunction, RetrieverFunction
 from headwater.declarations.definitions import enclosed_variables
 from headwater.declarations.feature_handles import Feature
@@ -79,17 +79,26 @@ def uses_of(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
     return tuple(dict.fromkeys(uses))
 
 
-def shown_in_templates(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the features that templates of items in the code of a function name, each once."""
+def gaps_in_templates(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the features that leave a gap in templates of items of a function if they are missing.
+
+    Each once; without those with a fallback, and those of items that are left out then.
+    """
     defined = parsed_source(inspect.unwrap(function))
     names = [
-        use.name
+        name
         for node in (ast.walk(defined) if defined else ())
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
-        if node.func.attr == _TEMPLATE
-        for use in _named_by(_TEMPLATE, node.args[0])
+        if node.func.attr == _TEMPLATE and not any(map(_leaves_out, node.keywords))
+        for text in _texts(node.args[0])
+        for name in _parsed(text).needed
     ]
     return tuple(dict.fromkeys(names))
+
+
+def _leaves_out(keyword: ast.keyword) -> bool:
+    is_drop = isinstance(keyword.value, ast.Constant) and keyword.value.value == "drop"
+    return keyword.arg == "when_missing" and is_drop
 
 
 @lru_cache(_MOST_FUNCTIONS)
@@ -116,20 +125,24 @@ def _named_by(verb: str, argument: ast.expr) -> Iterator[CodeUse]:
     """Return the declarations that the first argument of a verb names."""
     if verb != _TEMPLATE and verb not in _VERBS:
         return
-    for node in ast.walk(argument):
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-            continue
+    for text in _texts(argument):
         if verb == _TEMPLATE:
-            yield from (CodeUse("feature", name) for name in _references(node.value))
+            yield from (CodeUse("feature", name) for name in _parsed(text).references)
         else:
-            yield CodeUse(_VERBS[verb], node.value, verb in _WRITING)
+            yield CodeUse(_VERBS[verb], text, verb in _WRITING)
 
 
-def _references(text: str) -> tuple[str, ...]:
+def _texts(argument: ast.expr) -> Iterator[str]:
+    for node in ast.walk(argument):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _parsed(text: str) -> Template:
     try:
-        return parse_template(text).references
+        return parse_template(text)
     except TemplateError:
-        return ()
+        return Template(("",), ())
 
 
 def _handle(value: object) -> CodeUse | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from headwater.core.sql_sources import mentioned
@@ -10,8 +11,23 @@ from headwater.declarations.code_uses import uses_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import RetrieverDef
-from headwater.errors import CycleError, DeclarationError, UnknownReferenceError
+from headwater.errors import (
+    CycleError,
+    DeclarationError,
+    FormatError,
+    TemplateError,
+    UnknownReferenceError,
+)
 from headwater.model.declarations import Edge, Graph, Node
+
+_SAMPLES = {
+    "int": 0,
+    "float": 0.0,
+    "bool": False,
+    "text": "",
+    "time": datetime(2000, 1, 1, tzinfo=UTC),
+}
+"""A value of each kind of feature, to try formats with; other kinds are only known when read."""
 
 
 def dependencies(feature: FeatureDef) -> tuple[str, ...]:
@@ -20,7 +36,7 @@ def dependencies(feature: FeatureDef) -> tuple[str, ...]:
 
 
 def check(features: Mapping[str, FeatureDef]) -> None:
-    """Raise if a reference has no target or references form a cycle."""
+    """Raise if a reference has no target, a format does not fit it, or references form a cycle."""
     for feature in features.values():
         entity = feature.entity.name
         for name in dependencies(feature):
@@ -37,9 +53,19 @@ def check(features: Mapping[str, FeatureDef]) -> None:
                     "combine features of several entities in a context",
                     feature.location,
                 )
+        _check_formats(feature, features)
     done: set[str] = set()
     for name in features:
         _check_acyclic(features, name, [], done)
+
+
+def _check_formats(feature: FeatureDef, features: Mapping[str, FeatureDef]) -> None:
+    if feature.template is not None:
+        kinds = {name: features[name].codec.kind for name in feature.template.references}
+        try:
+            feature.template.render({name: _SAMPLES.get(kind) for name, kind in kinds.items()})
+        except FormatError as error:
+            raise TemplateError(f"feature {feature.name!r}: {error}", feature.location) from error
 
 
 def _check_acyclic(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import NoneType
-from typing import Any, Self, TypedDict, Unpack, get_args
+from typing import Any, Literal, Self, TypedDict, Unpack, get_args
 
 import msgspec
 
@@ -16,6 +16,8 @@ from headwater.messages.images import mime_type_of
 from headwater.messages.parts import Blob, Part, Reasoning, Role, Tool, ToolCall, ToolResult, Uri
 from headwater.messages.texts import part_text
 from headwater.model.values import check_utf8
+
+WhenMissing = Literal["empty", "drop"]
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -85,6 +87,8 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     cache: bool = False
     tokens: int | None = None
     """The tokens of an image, if the caller knows them."""
+    when_missing: WhenMissing = "empty"
+    """Whether a template is left out if a feature in it has neither a value nor a fallback."""
 
     def __post_init__(self) -> None:
         # One condition for valid items, because a context creates many.
@@ -121,11 +125,29 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         section: str | None = None,
         role: Role | None = None,
         cache: bool = False,
+        when_missing: WhenMissing = "empty",
     ) -> Self:
-        """Return an item whose ``{feature}`` references are resolved for the context's entity."""
-        parsed = parse_template(text)
+        """Return an item whose ``{feature}`` references are resolved for the context's entity.
+
+        A reference may have a format and a fallback, such as ``{balance:,.2f|unknown}``. If a
+        feature has no value and no fallback, its place is empty; with ``when_missing="drop"``, the
+        whole item is left out, also if it is required.
+        """
+        if when_missing not in get_args(WhenMissing):
+            raise InvalidInputError(
+                f"when_missing of a ContextItem is 'empty' or 'drop', not {when_missing!r}"
+            )
         return cls(
-            text, priority, required, source, truncate, section, parsed, role=role, cache=cache
+            text,
+            priority,
+            required,
+            source,
+            truncate,
+            section,
+            parse_template(text),
+            role=role,
+            cache=cache,
+            when_missing=when_missing,
         )
 
     @classmethod

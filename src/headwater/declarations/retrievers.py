@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from headwater.core.templates import Template, as_text, parse_template
+from headwater.core.templates import Template, parse_template
 from headwater.declarations.items import Chunk
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import Location, nearest
@@ -87,16 +87,13 @@ class IndexSearch(msgspec.Struct, frozen=True, kw_only=True):
     def resolved(self, values: Mapping[str, Any]) -> tuple[str, SearchOptions]:
         """Return the query and the options of one search.
 
-        A value of a filter that is exactly one reference keeps its type; other references are
-        replaced by text.
+        A value of a filter that is exactly one reference, without a format, keeps its type; other
+        references are replaced by text.
         """
-        texts = {name: _text(value) for name, value in values.items()}
-        query, filters = self.query.render(texts), self.filters
+        query, filters = self.query.render(values), self.filters
         if filters is None:
             return query, self.options
-        return query, msgspec.structs.replace(
-            self.options, filters=_resolved(filters, values, texts)
-        )
+        return query, msgspec.structs.replace(self.options, filters=_resolved(filters, values))
 
 
 class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,13 +155,9 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(item)
 
 
-def _resolved(value: Any, values: Mapping[str, Any], texts: Mapping[str, str]) -> Any:
+def _resolved(value: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(value, Template):
-        return values[value.references[0]] if value.literals == ("", "") else value.render(texts)
+        return value.value(values)
     if isinstance(value, Mapping):
-        return {key: _resolved(item, values, texts) for key, item in value.items()}
-    return [_resolved(item, values, texts) for item in value] if isinstance(value, list) else value
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else as_text(value)
+        return {key: _resolved(item, values) for key, item in value.items()}
+    return [_resolved(item, values) for item in value] if isinstance(value, list) else value

@@ -6,6 +6,7 @@ HeadwaterError
 │   ├── UnknownReferenceError   unknown name in a {reference} or an option
 │   ├── CycleError              features depend on each other
 │   ├── TemplateError           invalid template
+│   │   └── FormatError         … its format does not fit the type of a value
 │   ├── TypeChangedError        stored values do not fit the annotated type
 │   ├── EntityChangedError      stored values belong to another entity than the declared one
 │   ├── CodeChangedError        version was made with other code than the declared one
@@ -93,6 +94,7 @@ from headwater.errors.declarations import DeclarationError as DeclarationError
 from headwater.errors.declarations import DuplicateNameError as DuplicateNameError
 from headwater.errors.declarations import EntityChangedError as EntityChangedError
 from headwater.errors.declarations import FeaturesFileError as FeaturesFileError
+from headwater.errors.declarations import FormatError as FormatError
 from headwater.errors.declarations import IndexKeyChangedError as IndexKeyChangedError
 from headwater.errors.declarations import MissingApiKeyError as MissingApiKeyError
 from headwater.errors.declarations import MissingExtraError as MissingExtraError

@@ -50,6 +50,18 @@ class TemplateError(DeclarationError):
     """An invalid template."""
 
 
+class FormatError(TemplateError):
+    """A format in a template that does not fit the value; the message does not show the value."""
+
+    def __init__(self, name: str, spec: str, type_name: str, problem: str) -> None:
+        self.name = name
+        self.spec = spec
+        super().__init__(
+            f"the format of {{{name}:{spec}}} in a template does not fit the value, which is "
+            f"{type_name}: {problem}; use a format for this type, or none"
+        )
+
+
 class TypeChangedError(DeclarationError):
     """A feature whose stored values do not fit its return annotation.
 

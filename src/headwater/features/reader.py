@@ -17,13 +17,14 @@ from headwater.core.deadlines import Slot
 from headwater.core.logging import log
 from headwater.core.metrics import TallyCounter
 from headwater.core.partitioning import partition_of
-from headwater.core.templates import as_text
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import (
     FeatureFailedError,
     FeatureValueError,
+    FormatError,
+    FunctionRaisedError,
     InvalidInputError,
     StoreLostError,
     UnknownReferenceError,
@@ -510,7 +511,7 @@ def _absent(feature: FeatureDef) -> FeatureValue:
 def _rendered(
     feature: FeatureDef, entity_id: str, row: FeatureRow, features: Mapping[str, FeatureDef]
 ) -> FeatureValue:
-    """Return a template's text, as old as its oldest input; missing if one of them is."""
+    """Return a template's text, as old as its oldest input; missing if one without fallback is."""
     if feature.template is None:
         return _MISSING
     inputs = {name: row[name] for name in feature.template.references}
@@ -528,11 +529,15 @@ def _rendered(
                 for name, value in inputs.items()
             ]
         )
-    if any(value.value is None for value in inputs.values()):
+    values = {name: value.value for name, value in inputs.items()}
+    if feature.template.is_missing(values):
         return msgspec.structs.replace(
             _absent(feature), provenance=provenance, rule=rule, inputs=tracked
         )
-    text = feature.template.render({name: as_text(value.value) for name, value in inputs.items()})
+    try:
+        text = feature.template.render(values)
+    except FormatError as error:
+        raise FunctionRaisedError(feature.name, entity_id, error) from error
     moments = [value.as_of for value in inputs.values()]
     dated = [moment for moment in moments if moment is not None]
     as_of = min(dated) if dated and len(dated) == len(moments) else None

@@ -144,7 +144,11 @@ def _unused_budget(core: Core) -> list[str]:
         return []
     if 2 * output.tokens * (100 + core.tokenizer.margin_percent) > 100 * budget:
         return []
-    dropped = [place for place, item in enumerate(core.items) if item.decision == "dropped"]
+    dropped = [
+        place
+        for place, item in enumerate(core.items)
+        if item.decision == "dropped" and item.reason != "missing"
+    ]
     first = next((place for place in dropped if core.items[place].reason == "over_budget"), None)
     if first is None:  # another item was shortened to the rest of the budget
         return []
@@ -418,6 +422,8 @@ def _why(item: Item) -> str:
             return f"kept, because its {item.tokens} tokens fit"
         case "shortened":
             return f"shortened from {item.tokens} to {item.emitted_tokens} tokens; {more}"
+        case "missing":
+            return "left out, because a feature in its template has no value"
         case "outranked":
             return f"dropped, because an item of higher priority did not fit; {more}"
         case _:

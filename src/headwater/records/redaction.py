@@ -3,8 +3,8 @@
 The hash of a redacted record stays valid. A copy is an equal value, a text that contains the value
 as a template writes it, or the id or content hash of a chunk with this text. Of a list or a dict
 each leaf is searched for, too. Values are compared leaf by leaf, without decoding: a text with JSON
-escapes, another spelling of a number or a date, or a part of a text is not found. People choose
-among the pointers that are found.
+escapes, another spelling of a number or a date, or a part of a text is not found, except for the
+formats of the record's own templates. People choose among the pointers that are found.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from headwater.core.canonical_json import from_tagged, to_tagged
-from headwater.core.templates import as_text
-from headwater.errors import InvalidInputError, RecordValueError, RedactionError
+from headwater.core.formats import as_text
+from headwater.core.templates import parse_template
+from headwater.errors import InvalidInputError, RecordValueError, RedactionError, TemplateError
 from headwater.records.record import Redaction, Sealed, core_fields, moment_text
 
 S = TypeVar("S", bound=Sealed)
 _OUTPUT = "/output/content"
 _ITEM_TEXT = re.compile(r"/items/(\d+)/(?:content|emitted)")
+_TEMPLATE = re.compile(r"/items/\d+/source/ref")
+_READ = re.compile(r"/features/(\d+)/value")
 # These say nothing about a person, and would be found in almost every record.
 _TRIVIAL: tuple[Any, ...] = (None, True, False, "", [], {}, {"$float": "0.0"}, {"$float": "1.0"})
 
@@ -86,6 +89,14 @@ class _Decisions(msgspec.Struct, frozen=True):
     items: tuple[_Decision, ...]
 
 
+class _Read(msgspec.Struct, frozen=True):
+    feature: str
+
+
+class _FeatureReads(msgspec.Struct, frozen=True):
+    features: tuple[_Read, ...]
+
+
 class _Needle(msgspec.Struct, frozen=True):
     """A value to search for: as a part of another value, or as text."""
 
@@ -130,13 +141,28 @@ def copies_in(other: Sealed, record: Sealed, pointers: Sequence[str]) -> list[st
         needle
         for pointer in chosen
         if values.get(pointer) not in _TRIVIAL
-        for needle in _needles(values[pointer])
+        for needle in (*_needles(values[pointer]), *_written(record, pointer, values))
     ]
     return [
         item.pointer
         for item in other.disclosures
         if any(needle.is_in(item.value) for needle in needles)
     ]
+
+
+def _written(record: Sealed, pointer: str, values: dict[str, Any]) -> Iterator[_Needle]:
+    """Yield the texts that the record's templates write for the value of a feature."""
+    match, core = _READ.fullmatch(pointer), core_fields(record.core, _FeatureReads)
+    if match is None or core is None or int(match[1]) >= len(core.features):
+        return
+    name = core.features[int(match[1])].feature
+    for place, text in values.items():
+        if _TEMPLATE.fullmatch(place) and isinstance(text, str):
+            try:
+                texts = parse_template(text).texts_of(name, from_tagged(values[pointer]))
+            except (TemplateError, RecordValueError):
+                continue
+            yield from (_Needle(text, text, is_number=text.isdigit()) for text in texts if text)
 
 
 def _parts(record: Sealed, pointers: Iterable[str]) -> Iterator[str]:

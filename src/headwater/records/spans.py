@@ -7,13 +7,13 @@ the same way with its inputs, by its present declaration. Nothing is found by se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.core.templates import MARK, Template, as_text, parse_template
-from headwater.errors import TemplateError
+from headwater.core.templates import MARK, Template, parse_template
+from headwater.errors import FormatError, TemplateError
 from headwater.model.lineage import TextSpan
 from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead, Item
 
@@ -66,22 +66,23 @@ class SpanFinder:
     def _spans(
         self, item: Item, template: Template, reads: Mapping[str, int | None]
     ) -> Sequence[TextSpan]:
-        values: dict[str, FeatureInput] = {
-            name: self._features[place] for name, place in reads.items() if place is not None
+        values = {
+            name: self._features[place].value for name, place in reads.items() if place is not None
         }
-        texts = {name: _text(read) for name, read in values.items()}
-        if reads.keys() != texts.keys() or template.render(texts) != item.content:
+        content = item.content
+        if not isinstance(content, str) or not _renders(template, reads, values, content):
             return ()
         # Only as many characters of the content are in the text.
-        end = len(item.content) if isinstance(item.content, str) else 0
+        end = len(content)
         if item.decision == "truncated" and isinstance(item.emitted, str):
             end = len(item.emitted.removesuffix(MARK))
         spans: list[TextSpan] = []
-        for name, start, stop in template.places(texts):
+        for name, start, stop in template.places(values):
             place = reads[name]
             assert place is not None, "every reference has a value"
             spans.append(TextSpan(start=start, end=stop, feature=name, read=place))
-            spans += self._inner(self._features[place], place, name, start)
+            if content[start:stop] == values[name]:  # not padded or cut by a format
+                spans += self._inner(self._features[place], place, name, start)
         visible = [span for span in spans if span.start < min(span.end, end)]
         return [msgspec.structs.replace(span, end=min(span.end, end)) for span in visible]
 
@@ -89,17 +90,17 @@ class SpanFinder:
         """Yield the spans inside a value whose feature is a template, at any depth."""
         pending: list[tuple[str, FeatureInput, int]] = [(name, read, at)]
         for outer, value, start in pending:
-            template = self._templates.get(outer)
-            if template is None or not isinstance(value.value, str):
+            template, text = self._templates.get(outer), value.value
+            if template is None or not isinstance(text, str):
                 continue
             inputs = {
                 reference: _input(read, value, reference) for reference in template.references
             }
             places = {reference: at for reference, at in inputs.items() if at is not None}
-            texts = {reference: _text(read.inputs[at]) for reference, at in places.items()}
-            if inputs.keys() != texts.keys() or template.render(texts) != value.value:
+            values = {reference: read.inputs[at].value for reference, at in places.items()}
+            if not _renders(template, inputs, values, text):
                 continue
-            for reference, inner, stop in template.places(texts):
+            for reference, inner, stop in template.places(values):
                 yield TextSpan(
                     start=start + inner,
                     end=start + stop,
@@ -107,7 +108,20 @@ class SpanFinder:
                     read=place,
                     input=places[reference],
                 )
-                pending.append((reference, read.inputs[places[reference]], start + inner))
+                if text[inner:stop] == values[reference]:
+                    pending.append((reference, read.inputs[places[reference]], start + inner))
+
+
+def _renders(
+    template: Template, names: Collection[str], values: Mapping[str, Any], text: str
+) -> bool:
+    """Return whether a template with these values is exactly a text; a withheld value has none."""
+    if len(values) < len(names) or any(isinstance(v, Commitment) for v in values.values()):
+        return False
+    try:
+        return template.render(values) == text
+    except FormatError:
+        return False
 
 
 def _input(read: FeatureRead, value: FeatureInput, name: str) -> int | None:
@@ -117,12 +131,5 @@ def _input(read: FeatureRead, value: FeatureInput, name: str) -> int | None:
         for place, inner in enumerate(read.inputs)
         if inner.feature == name and inner.entity_id == value.entity_id
     ]
-    texts = {_text(inner) for _, inner in candidates}
-    return candidates[0][0] if len(texts) == 1 else None
-
-
-def _text(read: FeatureInput) -> str:
-    """Return the text of a value in a template; that of a withheld one renders no recorded text."""
-    if isinstance(read.value, Commitment):
-        return read.value.digest
-    return "" if read.value is None else as_text(read.value)
+    is_one = all(inner.value == candidates[0][1].value for _, inner in candidates)
+    return candidates[0][0] if candidates and is_one else None

@@ -126,7 +126,7 @@ def declared_feature(feature: FeatureDef) -> FeatureListing:
         entity=feature.entity.name,
         type=feature.codec.expected,
         needs=list(dict.fromkeys(references)),
-        template=template and template.render({name: f"{{{name}}}" for name in references}),
+        template=template and template.text,
     )
 
 

@@ -87,6 +87,7 @@ def reassemble(core: Core, tokenizer_version: str) -> Replay:
     if withheld:
         raise ReplayError(core.context_id, "reassemble", withheld)
     policy = msgspec.convert(core.policy, BudgetPolicy, from_attributes=True)
+    missing = {place for place, item in enumerate(core.items) if item.reason == "missing"}
     counter = core.tokenizer.counter
     fitted = fit(
         recorded_candidates(core),
@@ -94,7 +95,7 @@ def reassemble(core: Core, tokenizer_version: str) -> Replay:
         tokenizer_of(core),
         recorded_envelope(core),
         None if counter is msgspec.UNSET else counter.limit,
-    )
+    ).without(missing)
     again = _with_fit(core, fitted)
     same = again.output.content_hash == core.output.content_hash
     return Replay(
