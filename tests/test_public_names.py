@@ -119,6 +119,7 @@ def test_the_public_names_are_these() -> None:
         "parse_duration",
         "retriever",
         "verify_record",
+        "wrap",
     ]
     tree = set(re.findall(r"^[│ ├└─]*(\w+Error)\b", headwater.errors.__doc__ or "", re.M))
     public = {

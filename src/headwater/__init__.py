@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headwater.errors import HeadwaterError as HeadwaterError
     from headwater.errors import TokenBudgetError as TokenBudgetError
     from headwater.http.app import create_app as create_app
+    from headwater.integrations.wrap import wrap as wrap
     from headwater.messages.parts import Blob as Blob
     from headwater.messages.parts import Message as Message
     from headwater.messages.parts import ModelRequest as ModelRequest
@@ -107,6 +108,7 @@ _PUBLIC = {
         "ToolResult",
         "Uri",
     ),
+    "integrations.wrap": ("wrap",),
     "model.admin": (
         "AuditEntry",
         "AuditPage",

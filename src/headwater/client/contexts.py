@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -120,7 +121,7 @@ class ContextCalls(ServerVerbs, ContextVerbs):
 
     @property
     def _binding(self) -> Binding:
-        return Binding(self.records, self.sync_loop)
+        return Binding(self.records, self.sync_loop, asyncio.get_running_loop())
 
     @sending(ContextVerbs.record_external)
     async def record_external(self, **given: Any) -> Context:

@@ -45,7 +45,7 @@ class SyncLoop:
         # handler's context, so that it sees the handler's own writes.
         inside = caller.get()
         if inside is None:
-            return asyncio.run_coroutine_threadsafe(call, self._started()).result()
+            return asyncio.run_coroutine_threadsafe(call, self.started()).result()
         if inside.is_abandoned:
             call.close()
             raise ClosedError(
@@ -64,7 +64,8 @@ class SyncLoop:
                 self.loop.close()
                 self.loop = self._thread = None
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    def started(self) -> asyncio.AbstractEventLoop:
+        """Return the loop; start its thread if necessary."""
         with self._lock:
             if self.loop is None:
                 self.loop = asyncio.new_event_loop()

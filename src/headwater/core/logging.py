@@ -246,7 +246,7 @@ class Outage:
         self,
         level: Literal["warning", "error"],
         problem: str,
-        error: BackendError,
+        error: Exception,
         who: str | int,
         **fields: Any,
     ) -> None:
@@ -283,6 +283,11 @@ class Outage:
             self.report(level, problem, error, who)
         else:
             self.recovered(who)
+
+    @property
+    def is_ongoing(self) -> bool:
+        """Whether a caller failed lately and has not succeeded since."""
+        return self._is_ongoing(time.monotonic())
 
     def _is_ongoing(self, now: float) -> bool:
         return any(now - failed_at < _FORGET_SECONDS for failed_at in self._failed_at.values())

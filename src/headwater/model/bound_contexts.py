@@ -31,6 +31,8 @@ class Binding(NamedTuple):
     verbs: OutcomeVerbs
     loop: SyncLoop | None
     """Runs blocking calls; an `AsyncClient` has none."""
+    home: asyncio.AbstractEventLoop | None = None
+    """The event loop that the connections of a client belong to; a store works in any."""
 
 
 class BoundContext:
@@ -50,7 +52,7 @@ class BoundContext:
         >>> await ctx.add_outcome(score="helpful", value=4, judge="human")
         <Outcome 'score' ... of ...>
         """
-        binding = self._binding()
+        binding = binding_of(self)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -67,19 +69,10 @@ class BoundContext:
         >>> ctx.sync.add_outcome(score="helpful", value=4)  # in code without an event loop
         <Outcome 'score' ... of ...>
         """
-        return BlockingOutcomes(self.context_id, self._binding())
-
-    def _binding(self) -> Binding:
-        binding: Binding | None = vars(self).get(_BINDING)
-        if binding is None:
-            raise InvalidInputError(
-                f"context {self.context_id} does not know its store, because it was copied, "
-                "unpickled or replayed; call store.records.add_outcome(context_id, …) instead"
-            )
-        return binding
+        return BlockingOutcomes(self.context_id, binding_of(self))
 
     def __enter__(self) -> Self:
-        self._binding()
+        binding_of(self)
         _current.set(_Entered(cast("Context | PastContext", self), _current.get()))
         return self
 
@@ -102,7 +95,7 @@ class BlockingOutcomes(NamedTuple):
 
     def add_outcome(self, **given: Unpack[NewOutcome]) -> Outcome:
         """Store what became of the context, and return when that is done."""
-        verbs, loop = self.binding
+        verbs, loop, _ = self.binding
         if loop is None:
             raise InvalidInputError(
                 "the context comes from an AsyncClient, which does not block; await "
@@ -131,6 +124,17 @@ def current_context() -> Context | PastContext | None:
 
 
 B = TypeVar("B", bound=BoundContext)
+
+
+def binding_of(context: BoundContext) -> Binding:
+    """Return the store or client of a context; raise InvalidInputError if it has none."""
+    binding: Binding | None = vars(context).get(_BINDING)
+    if binding is None:
+        raise InvalidInputError(
+            f"context {context.context_id} does not know its store, because it was copied, "
+            "unpickled or replayed; call store.records.add_outcome(context_id, …) instead"
+        )
+    return binding
 
 
 def bound(context: B, binding: Binding) -> B:

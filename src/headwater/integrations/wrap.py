@@ -1,0 +1,480 @@
+"""`wrap`: a client of OpenAI or Anthropic that records the answers to contexts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import functools
+import inspect
+import time
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future, wait
+from typing import Any, NamedTuple, Self, TypeVar
+
+import msgspec
+
+from headwater.core.logging import Outage
+from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.features.call_scope import current_replay
+from headwater.integrations.answers import (
+    CHAT,
+    MESSAGES,
+    RESPONSES,
+    Api,
+    ended,
+    response_of,
+)
+from headwater.model.bound_contexts import Binding, BoundContext, binding_of, current_context
+from headwater.model.new_outcomes import NewOutcome
+from headwater.model.outcomes import Response
+
+C = TypeVar("C")
+
+_APIS = {"/chat/completions": CHAT, "/responses": RESPONSES, "/v1/messages": MESSAGES}
+_RESOURCES = {
+    "openai": (("chat", "completions"), ("responses",)),
+    "anthropic": (("messages",), ("beta", "messages")),
+}
+_METHODS = ("create", "parse", "stream")
+_BASES = {"SyncAPIClient": False, "AsyncAPIClient": True}
+"""The classes that all clients of both SDKs extend, and whether they are async."""
+_PROVIDERS = (
+    ("azure.com", "azure.ai.openai"),
+    ("amazonaws.com", "aws.bedrock"),
+    ("aiplatform.googleapis.com", "gcp.vertex_ai"),
+    ("generativelanguage.googleapis.com", "gcp.gemini"),
+    ("groq.com", "groq"),
+    ("deepseek.com", "deepseek"),
+    ("mistral.ai", "mistral_ai"),
+    ("perplexity.ai", "perplexity"),
+    ("x.ai", "x_ai"),
+)
+"""OpenTelemetry's names of providers that are used with the clients of others, by host."""
+_CARRIED = "headwater_context"
+"""The field of a request's extra body that holds its context until the request is sent."""
+_RAW_HEADER = "X-Stainless-Raw-Response"
+_ITERATOR = "_iterator"
+"""The attribute of a stream of both SDKs that its other methods, and helpers, read events from."""
+_WRAPPED = "_headwater_wrapped"
+_PATIENCE_SECONDS = 1.0
+
+_outage = Outage("recording answers")
+
+
+def wrap(client: C) -> C:
+    """Return a client that records the answer of every call made for a context.
+
+    Takes a client of the SDK of OpenAI or Anthropic, sync or async. A call belongs to the context
+    of the ``async with ctx:`` or ``with ctx:`` around it, or to the one given as ``context=ctx``;
+    other calls are not recorded. The returned client shares the connections of the given one and
+    is of the same class. Streams, tool calls, errors and streams that are not read to their end
+    are recorded, too. If an answer cannot be recorded, that is logged and the call succeeds.
+
+    >>> client = wrap(openai.AsyncOpenAI())
+    >>> async with ctx:
+    ...     answer = await client.chat.completions.create(model="gpt-4o", **ctx.to_openai())
+    """
+    if _WRAPPED in vars(client):
+        return client
+    sdk, is_async = _kind_of(client)
+    wrapped: Any = copy.copy(client)
+    for base in type(wrapped).__mro__:
+        for name, attribute in vars(base).items():
+            if isinstance(attribute, functools.cached_property):
+                vars(wrapped).pop(name, None)  # made by and for the given client
+    calls = _Calls(sdk, str(wrapped.base_url.host))
+    post = wrapped.post
+    options = wrapped.copy
+    vars(wrapped).update(
+        {
+            _WRAPPED: True,
+            "post": calls.awaiting(post) if is_async else calls.blocking(post),
+            "copy": (again := _wrapping(options)),
+            "with_options": again,
+        }
+    )
+    for path in _RESOURCES[sdk]:
+        resource = functools.reduce(getattr, path, wrapped)
+        for name in set(_METHODS).intersection(dir(resource)):
+            vars(resource)[name] = _taking_context(getattr(resource, name))
+    return wrapped  # type: ignore[no-any-return]
+
+
+def _kind_of(client: object) -> tuple[str, bool]:
+    """Return the name of the SDK of a client, and whether it is async."""
+    for base in type(client).__mro__:
+        sdk = base.__module__.partition(".")[0]
+        if sdk in _RESOURCES and base.__name__ in _BASES:
+            return sdk, _BASES[base.__name__]
+    raise InvalidInputError(
+        f"wrap takes a client of the SDK of OpenAI or Anthropic, not {type(client).__qualname__}; "
+        "record answers of others with ctx.add_outcome(answer=…)"
+    )
+
+
+def _wrapping(options: Callable[..., C]) -> Callable[..., C]:
+    @functools.wraps(options)
+    def copied(*args: Any, **kwargs: Any) -> C:
+        return wrap(options(*args, **kwargs))
+
+    return copied
+
+
+def _taking_context(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a resource that takes ``context=``; without one, the current is used.
+
+    Helpers send their request later, perhaps outside of the block of the context.
+    """
+
+    def carrying(options: dict[str, Any]) -> dict[str, Any]:
+        given = options.pop("context", None)
+        if given is not None and not isinstance(given, BoundContext):
+            raise InvalidInputError(
+                f"context= takes a context of a store or client, not {type(given).__qualname__}"
+            )
+        extra = options.get("extra_body") or {}
+        chosen = given or extra.get(_CARRIED) or current_context()
+        # With an id, `responses.stream` reads an answer that an earlier call was given.
+        if chosen is None or "response_id" in options:
+            return options
+        return {**options, "extra_body": {**extra, _CARRIED: chosen}}
+
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def awaited(*args: Any, **options: Any) -> Any:
+            return await method(*args, **carrying(options))
+
+        return awaited
+
+    @functools.wraps(method)
+    def called(*args: Any, **options: Any) -> Any:
+        return method(*args, **carrying(options))
+
+    return called
+
+
+class _Calls:
+    """Records the calls of one client."""
+
+    def __init__(self, sdk: str, host: str) -> None:
+        named = [name for suffix, name in _PROVIDERS if host.endswith(suffix)]
+        self._provider = named[0] if named else sdk
+
+    def blocking(self, post: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method of a sync client that sends requests, with recording."""
+
+        @functools.wraps(post)
+        def recorded(path: str, **request: Any) -> Any:
+            call = self._call(path, request, is_async=False)
+            if call is None:
+                return post(path, **request)
+            try:
+                answer = post(path, **request)
+            except BaseException as error:
+                call.end(error=error).wait()
+                raise
+            if call.is_raw:
+                call.watch_parsing(answer)
+            elif call.is_stream:
+                call.watch(answer)
+            else:
+                call.end(answer=answer).wait()
+            return answer
+
+        return recorded
+
+    def awaiting(self, post: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method of an async client that sends requests, with recording."""
+
+        @functools.wraps(post)
+        async def recorded(path: str, **request: Any) -> Any:
+            call = self._call(path, request, is_async=True)
+            if call is None:
+                return await post(path, **request)
+            try:
+                answer = await post(path, **request)
+            except Exception as error:
+                await call.end(error=error).waited()
+                raise
+            except BaseException as error:  # a cancelled caller does not wait
+                call.end(error=error)
+                raise
+            if call.is_raw:
+                call.watch_parsing(answer)
+            elif call.is_stream:
+                call.watch(answer)
+            else:
+                await call.end(answer=answer).waited()
+            return answer
+
+        return recorded
+
+    def _call(self, path: str, request: dict[str, Any], *, is_async: bool) -> _Call | None:
+        """Return the call that a request is, without its context; None if it is not recorded."""
+        options = dict(request.get("options") or {})
+        extra = dict(options.get("extra_json") or {})
+        context = extra.pop(_CARRIED, None)
+        if context is None:
+            context = current_context()
+        else:
+            options.pop("extra_json")
+            request["options"] = {**options, "extra_json": extra} if extra else options
+        api = _APIS.get(path.partition("?")[0])
+        if api is None or context is None or current_replay() is not None:
+            return None
+        return _Call(api, self._provider, context, request, is_async=is_async)
+
+
+class _Call:
+    """One call of a model for a context: what came and when, recorded once."""
+
+    def __init__(
+        self,
+        api: Api,
+        provider: str,
+        context: BoundContext,
+        request: Mapping[str, Any],
+        *,
+        is_async: bool,
+    ) -> None:
+        headers = request.get("options", {}).get("headers")
+        asked = request.get("body") or {}
+        self.is_raw = isinstance(headers, Mapping) and _RAW_HEADER in headers
+        self.is_stream = request.get("stream") is True
+        self._is_async = is_async
+        self._api = api
+        self._provider = provider
+        self._asked = asked.get("model") if isinstance(asked, Mapping) else None
+        self._events: list[tuple[float, Any]] = []
+        self.is_reading = False
+        self._recording: _Recording | None = None
+        self._recorder = _Recorder(context, is_async=is_async)
+        self._started = time.perf_counter()
+
+    def end(
+        self, *, answer: Any = None, error: BaseException | None = None, reason: str | None = None
+    ) -> _Recording:
+        """Record the call, if this is its first end.
+
+        ``reason`` says why a stream was not read to its end.
+        """
+        if self._recording is None:
+            facts = functools.partial(self._facts, self._milliseconds(), answer, error, reason)
+            self._recording = self._recorder.record(facts)
+        return self._recording
+
+    def watch(self, stream: Any) -> None:
+        """Record a stream when it has ended, was closed or is gone."""
+        events, response = getattr(stream, _ITERATOR), stream.response
+        if self._is_async:
+            setattr(stream, _ITERATOR, _AsyncEvents(self, events))
+            response.aclose = self._closing_async(response.aclose, events)
+        else:
+            setattr(stream, _ITERATOR, _Events(self, events))
+            response.close = self._closing(response.close, events)
+        # The SDKs close a stream that is dropped while it is read, but not one that never was.
+        weakref.finalize(stream, self.end, reason="abandoned").atexit = False
+
+    def _closing(self, close: Callable[[], None], events: Any) -> Callable[[], None]:
+        def closed() -> None:
+            close()
+            if not self.is_reading:
+                recording = self.end(reason="abandoned")
+                if not events.gi_running:  # it runs if Python collects the stream
+                    recording.wait()
+
+        return closed
+
+    def _closing_async(
+        self, close: Callable[[], Awaitable[None]], events: Any
+    ) -> Callable[[], Awaitable[None]]:
+        async def closed() -> None:
+            await close()
+            if not self.is_reading:
+                recording = self.end(reason="abandoned")
+                if not events.ag_running:  # it runs if Python collects the stream
+                    await recording.waited()
+
+        return closed
+
+    def watch_parsing(self, raw: Any) -> None:
+        """Record what a raw response is parsed into; one that is read as bytes is not recorded."""
+        parse = raw.parse
+        seen: list[Any] = []
+
+        def taken(parsed: Any) -> Any:
+            if not self.is_stream:
+                self.end(answer=parsed)
+            elif parsed not in seen:
+                seen.append(parsed)
+                self.watch(parsed)
+            return parsed
+
+        async def awaited(parsing: Coroutine[Any, Any, Any]) -> Any:
+            return taken(await parsing)
+
+        @functools.wraps(parse)
+        def parsed(**options: Any) -> Any:
+            result = parse(**options)
+            return awaited(result) if inspect.iscoroutine(result) else taken(result)
+
+        raw.parse = parsed
+
+    def note(self, event: Any) -> Any:
+        """Keep an event of a stream, with the time since the call; return it."""
+        self._events.append((self._milliseconds(), event))
+        self.is_reading = False
+        return event
+
+    def _milliseconds(self) -> float:
+        return (time.perf_counter() - self._started) * 1000
+
+    def _facts(
+        self, latency_ms: float, answer: Any, error: BaseException | None, reason: str | None
+    ) -> NewOutcome:
+        response, first_ms = Response(), None
+        if answer is not None:
+            response = response_of(self._api, _plain(answer))
+        elif self._events:
+            events = [(at, _plain(event)) for at, event in self._events]
+            first_ms = next((at for at, event in events if self._api.delta(event)), None)
+            response = response_of(self._api, self._api.folded(event for _, event in events))
+        if reason is not None:
+            response = ended(response, reason)
+        response = msgspec.structs.replace(
+            response,
+            provider=self._provider,
+            model_asked=self._asked if isinstance(self._asked, str) else None,
+            latency_ms=round(latency_ms, 3),
+            first_token_ms=first_ms if first_ms is None else round(first_ms, 3),
+            error_type=None if error is None else type(error).__name__,
+        )
+        return {"answer": response} if error is None else {"error": response}
+
+
+class _Events:
+    """The events of a stream, kept for its call as they are read."""
+
+    def __init__(self, call: _Call, events: Iterator[Any]) -> None:
+        self._call = call
+        self._events = events
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        self._call.is_reading = True
+        try:
+            return self._call.note(next(self._events))
+        except StopIteration:
+            self._call.end().wait()
+            raise
+        except BaseException as error:
+            self._call.end(error=error).wait()
+            raise
+
+
+class _AsyncEvents:
+    """The events of an async stream, kept for its call as they are read."""
+
+    def __init__(self, call: _Call, events: AsyncIterator[Any]) -> None:
+        self._call = call
+        self._events = events
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        self._call.is_reading = True
+        try:
+            return self._call.note(await anext(self._events))
+        except StopAsyncIteration:
+            await self._call.end().waited()
+            raise
+        except Exception as error:
+            await self._call.end(error=error).waited()
+            raise
+        except BaseException:  # a cancelled caller does not wait
+            self._call.end(reason="cancelled")
+            raise
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """Return an object of an SDK as the JSON that it was made from."""
+    plain: dict[str, Any] = value.to_dict(mode="json", warnings=False)
+    return plain
+
+
+class _Recording(NamedTuple):
+    """An outcome that is being recorded, for which its caller may wait."""
+
+    future: Future[None] | None
+
+    def wait(self) -> None:
+        """Wait until it is recorded, but not for long."""
+        if self.future is not None:
+            wait([self.future], _PATIENCE_SECONDS)
+
+    async def waited(self) -> None:
+        """Wait until it is recorded, but not for long."""
+        if self.future is not None:
+            await asyncio.wait([asyncio.wrap_future(self.future)], timeout=_PATIENCE_SECONDS)
+
+
+class _Recorder:
+    """Records the outcome of one call, in the event loop and the context variables of its start.
+
+    A stream may end in another thread, or while Python collects garbage. A caller waits for the
+    recording, unless the last one failed, or the waiting would stop the loop that records.
+    """
+
+    def __init__(self, context: BoundContext, *, is_async: bool) -> None:
+        self._context_id = context.context_id
+        self._binding = binding_of(context)
+        self._variables = contextvars.copy_context()
+        running = _running_loop()
+        self._loop = (
+            self._binding.home or (running if is_async else None) or _sync_loop(self._binding)
+        )
+        self._may_wait = is_async or self._loop is not running
+
+    def record(self, facts: Callable[[], NewOutcome]) -> _Recording:
+        """Begin to record an outcome."""
+        recording = self._add(facts)
+        try:
+            future = self._variables.run(asyncio.run_coroutine_threadsafe, recording, self._loop)
+        except RuntimeError as error:  # the event loop is closed
+            recording.close()
+            _report(error)
+            return _Recording(None)
+        return _Recording(future if self._may_wait and not _outage.is_ongoing else None)
+
+    async def _add(self, facts: Callable[[], NewOutcome]) -> None:
+        try:
+            await self._binding.verbs.add_outcome(self._context_id, **facts())
+        except Exception as error:  # noqa: BLE001 - the call of the model has succeeded without it
+            _report(error)
+        else:
+            _outage.recovered("wrap")
+
+
+def _report(error: Exception) -> None:
+    # The message of an unforeseen error may have parts of the answer.
+    known = error if isinstance(error, HeadwaterError) else RuntimeError(type(error).__name__)
+    _outage.report("warning", "answer of a model not recorded", known, "wrap")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _sync_loop(binding: Binding) -> asyncio.AbstractEventLoop:
+    if binding.loop is None:
+        raise InvalidInputError("the context comes from a client without an event loop")
+    return binding.loop.started()
