@@ -39,6 +39,7 @@ _MARKS = 4
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _SCHEMES = frozenset({"https", "http"})
 _RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
+_OWN_BLOCKS = re.compile(r"(redacted_)?thinking|server_tool_use|.+_tool_result")
 _SCHEMA = {"type": "object", "properties": {}}
 
 
@@ -130,8 +131,8 @@ def _block(draft: Draft, turn: Turn, placed: Placed) -> Block | None:
             block = {"type": "tool_result", "tool_use_id": id, "content": content}
             if placed.part.is_error:
                 block["is_error"] = True
-        case Reasoning(block={"type": "thinking" | "redacted_thinking"} as thinking):
-            return draft.unmarked(dict(thinking), placed)
+        case Reasoning(block={"type": str(kind)} as own) if _OWN_BLOCKS.fullmatch(kind):
+            return draft.unmarked(dict(own), placed)
         case _:
             draft.lose("reasoning_dropped", placed)
             return None

@@ -36,6 +36,7 @@ _MARKS = 3
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _SCHEMES = frozenset({"https", "http"})
 _CHAT_BLOCKS = frozenset({"text"})
+_OWN = re.compile(r"reasoning|(?!function_call|tool_call).+_call")
 _INPUT_BLOCKS = frozenset({"input_text", "input_image", "input_file"})
 
 
@@ -165,7 +166,7 @@ def _items(draft: Draft, turn: Turn) -> list[Block]:
                 call = {"type": "function_call", "call_id": id, "name": name}
                 call["arguments"] = arguments_json(arguments)
                 items.append(draft.unmarked(call, placed))
-            case Reasoning(block={"type": "reasoning", "id": _} as block):
+            case Reasoning(block={"type": str(kind), "id": _} as block) if _OWN.fullmatch(kind):
                 flush()
                 items.append(draft.unmarked(dict(block), placed))
             case Reasoning():

@@ -78,7 +78,10 @@ class Uri(
 class Reasoning(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="reasoning"
 ):
-    """What the model thought; ``block`` is the provider's own object, to be sent back unchanged."""
+    """What the model thought; ``block`` is the provider's own object, to be sent back unchanged.
+
+    So is anything else in an answer that only its provider understands, such as a search.
+    """
 
     content: str
     block: Any = None
