@@ -26,6 +26,7 @@ from headwater.contexts.requests import (
     recorded_losses,
     request_of,
     within_window,
+    worst_grade,
 )
 from headwater.core.clock import to_micros
 from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
@@ -272,7 +273,7 @@ class Assembler:
         composed = compose_kept(items, drafted, fitted, policy.separator)
         sent = request_of(composed, definition)
         info = crs.Counter(
-            grade=counter.grade,
+            grade=worst_grade(items, drafted, fitted),
             source=counter.source,
             request_tokens=counter.request_tokens,
             message_tokens=counter.message_tokens,

@@ -14,7 +14,7 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.items import ContextItem
 from headwater.errors import InvalidInputError
 from headwater.messages.composing import Composed, compose
-from headwater.messages.counting import RequestCounter
+from headwater.messages.counting import Grade, RequestCounter
 from headwater.messages.parts import (
     Blob,
     ModelRequest,
@@ -172,6 +172,14 @@ def _part(item: ContextItem, emitted: str) -> Part | Tool:
     if item.part is None:
         return TextPart(content=emitted, cache=item.cache)
     return replace(item.part, cache=True) if item.cache else item.part
+
+
+def worst_grade(items: Sequence[ContextItem], drafted: Draft, fitted: Fitted) -> Grade:
+    """Return the grade of the count of everything that was kept."""
+    kept = zip(items, fitted.choices, strict=True)
+    parts = [item.part for item, choice in kept if choice.emitted is not None]
+    grades = {drafted.counter.part_grade(part) for part in parts if part is not None}
+    return "estimate" if "estimate" in grades else drafted.counter.grade
 
 
 def request_of(composed: Composed, definition: ContextDef) -> ModelRequest:
