@@ -17,33 +17,25 @@ from headwater.errors import TokenBudgetError
 from headwater.messages.composing import Composed
 from headwater.messages.counting import counter_for
 from headwater.messages.parts import Role, TextPart, Tool, ToolCall, ToolResult
-from headwater.messages.texts import runs
 
 MODELS = ("gpt-4o", "gpt-4", "gpt-5", "claude-sonnet-4", "gemini-2.5-pro", "some/model", None)
-WORDS = [
-    "parcel",
-    "refund",
-    "it’s",
-    "漢字",
-    "don't",
-    "\n\n",
-    "12345",
-    "émigré",
-    "//",
-    "{}",
-    "...",
-    "-",
-    "😀",
-    "a",
-    "b",
-    "c",
-    "!",
-    "?",
-    "customer's\tcafé\r\n",
-    "x=1;",
-    "<|endoftext|>",
-    "///",
-]
+WORDS = (
+    *(
+        "parcel",
+        "refund",
+        "it’s",
+        "漢字",
+        "don't",
+        "\n\n",
+        "12345",
+        "émigré",
+        "//",
+        "{}",
+        "...",
+        "-",
+    ),
+    *("😀", "a", "b", "c", "!", "?", "customer's\tcafé\r\n", "x=1;", "<|endoftext|>", "///"),
+)
 ROLES: tuple[Role, ...] = ("system", "user", "assistant")
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (640).to_bytes(4) + (480).to_bytes(4) + b"\x08\x06\0\0\0"
 
@@ -153,7 +145,7 @@ def counted(
     tokens = counter.request_tokens + (counter.tools_tokens if composed.tools else 0)
     tokens += counter.message_tokens * len(composed.messages)
     texts: dict[int, list[str]] = {}
-    numbers = runs(drafted.places)
+    numbers = drafted.envelope.layout.numbers
     for item, number, choice in zip(offered, numbers, fitted.choices, strict=True):
         if choice.emitted is None:
             continue

@@ -51,6 +51,7 @@ from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
 from headwater.features.user_calls import Raising, is_mistake
 from headwater.messages.counting import counter_for
+from headwater.messages.parts import ModelRequest
 from headwater.model.callers import caller_name
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context, ContextLineage
@@ -124,7 +125,8 @@ class Assembler:
             core = build_core(result, context_id, self._settings.env, caller_name())
             if core.freshness.status == "refused":
                 raise await self._refusal(core, reads, revision)
-            context = await self._record(core, reads, revision)
+            request_sent = None if result.sent is None else result.sent.request
+            context = await self._record(core, request_sent, reads, revision)
         moments, broken_sla_ms = result.judgement.moments, result.judgement.broken_sla_ms
         facts = (context, moments.oldest, moments.incomplete, reads.provenance, reads.has_failed)
         current_reads().track_context(TrackedContext(*facts, broken_sla_ms=broken_sla_ms))
@@ -142,7 +144,9 @@ class Assembler:
         self._counted(refusal)
         return refusal
 
-    async def _record(self, core: Core, reads: Reads, since: int) -> Context:
+    async def _record(
+        self, core: Core, request: ModelRequest | None, reads: Reads, since: int
+    ) -> Context:
         """Seal and store the record."""
         record = self._recorder.seal(core)
         try:
@@ -150,7 +154,7 @@ class Assembler:
         except RecordingError as unrecorded:
             self._counted(unrecorded)
             raise
-        return live_context(record, core, recorded=recorded)
+        return live_context(record, core, request, recorded=recorded)
 
     async def _store(self, core: Core, record: Record, reads: Reads, since: int) -> bool:
         """Store a record, or hold it; return False if that failed."""
@@ -280,7 +284,7 @@ class Assembler:
             tools_tokens=counter.tools_tokens,
             limit=limit,
         )
-        return fitted, Sent(drafted, info, recorded_losses(sent, composed))
+        return fitted, Sent(drafted, info, sent, recorded_losses(sent, composed))
 
     def _present_loss(self, definition: ContextDef) -> StoreLostError | None:
         """Return the loss of present values, which neither history nor external texts depend on."""

@@ -19,7 +19,7 @@ import msgspec
 
 from headwater.core.tokens import Edges, Tokenizer
 from headwater.errors import InvalidInputError, TokenBudgetError
-from headwater.messages.texts import Place, runs, transcript
+from headwater.messages.texts import Layout, transcript
 from headwater.model.lineage import Decision
 
 ChoiceReason = Literal["required", "fits", "shortened", "over_budget", "outranked", "missing"]
@@ -33,8 +33,6 @@ class Candidate(msgspec.Struct, frozen=True):
     required: bool = False
     truncate: bool = False
     """True if it may be shortened when it is the first that does not fit."""
-    place: Place | None = None
-    """Its place in a context of messages."""
     fixed: int | None = None
     """The tokens of a tool, or of a part of a message that is not text."""
     group: int | None = None
@@ -42,8 +40,12 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Envelope(NamedTuple):
-    """The tokens around the parts of a request: of the request, a message, and all tools."""
+    """The messages of a request, and the tokens around their parts.
 
+    The tokens are those of the request, of each message, and of all tools.
+    """
+
+    layout: Layout
     request: int
     message: int
     tools: int
@@ -159,7 +161,7 @@ def fit(
     choices = tuple(filling.choice(place) for place in range(len(candidates)))
     overflow = filling.reserved > limit
     if envelope is not None:
-        content = _transcript(candidates, texts, policy)
+        content = transcript(envelope.layout, texts, policy.separator)
         return Fitted(content, filling.tokens, overflow, choices)
     kept = [text for text in texts if text]
     content, tokens = policy.separator.join(kept), tokenizer.count_joined(kept, policy.separator)
@@ -195,22 +197,13 @@ def _everything(
     if envelope is None:
         content = policy.separator.join(texts)
     else:
-        content = _transcript(candidates, [item.content for item in candidates], policy)
+        contents = [item.content for item in candidates]
+        content = transcript(envelope.layout, contents, policy.separator)
     return Fitted(content, tokens, overflow=False, choices=tuple(choices))
 
 
 def _tokens(candidate: Candidate, tokenizer: Tokenizer) -> int:
     return tokenizer.count(candidate.content) if candidate.fixed is None else candidate.fixed
-
-
-def _places(candidates: Sequence[Candidate]) -> list[Place]:
-    return [candidate.place or Place("user", None) for candidate in candidates]
-
-
-def _transcript(
-    candidates: Sequence[Candidate], texts: Sequence[str | None], policy: BudgetPolicy
-) -> str:
-    return transcript(_places(candidates), texts, policy.separator)
 
 
 def request_tokens(
@@ -219,7 +212,7 @@ def request_tokens(
     """Return the tokens of a request with all candidates."""
     tokens = envelope.request
     texts: dict[int, list[str]] = {}
-    for number, item in zip(runs(_places(candidates)), candidates, strict=True):
+    for number, item in zip(envelope.layout.numbers, candidates, strict=True):
         if item.content:
             message = texts.setdefault(number, [])
             if item.fixed is None:
@@ -277,11 +270,11 @@ def added_tokens(texts: Sequence[str], separator: str, tokenizer: Tokenizer) -> 
 
 
 def added_to_messages(
-    candidates: Sequence[Candidate], separator: str, tokenizer: Tokenizer
+    candidates: Sequence[Candidate], layout: Layout, separator: str, tokenizer: Tokenizer
 ) -> list[int]:
     """Return the same for the items of messages, without their envelope."""
     seams, drafts, added = _Seams(separator, tokenizer), dict[int, _Draft](), []
-    for place, (number, item) in enumerate(zip(runs(_places(candidates)), candidates, strict=True)):
+    for place, (number, item) in enumerate(zip(layout.numbers, candidates, strict=True)):
         draft = drafts.setdefault(number, _Draft(seams))
         before = draft.tokens
         if item.content and item.fixed is None:
@@ -510,7 +503,7 @@ class _RequestDraft:
     ) -> None:
         self.tokens = envelope.request
         self._candidates = candidates
-        self._numbers = runs(_places(candidates))
+        self._numbers = envelope.layout.numbers
         self._envelope = envelope
         self._seams = _Seams(separator, tokenizer)
         self._messages: dict[int, _Draft] = {}

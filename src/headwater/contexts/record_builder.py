@@ -159,7 +159,7 @@ def _items(result: AssemblyResult) -> tuple[crs.Item, ...]:
     if result.sent is None:
         return tuple(map(_item, offered, choices))
     draft = result.sent.draft
-    messages = map(item_message, offered, draft.places, draft.groups)
+    messages = map(item_message, offered, draft.envelope.layout.roles, draft.groups)
     return tuple(map(_item, offered, choices, messages))
 
 

@@ -20,6 +20,7 @@ from headwater.messages.parts import (
     ModelRequest,
     Part,
     Reasoning,
+    Role,
     TextPart,
     Tool,
     ToolCall,
@@ -27,9 +28,10 @@ from headwater.messages.parts import (
     Uri,
 )
 from headwater.messages.rendering import losses
-from headwater.messages.texts import Place
+from headwater.messages.texts import Place, layout
 from headwater.records import core as crs
 from headwater.records.core import Core
+from headwater.records.projection import recorded_layout
 
 _Kind = Literal["text", "tool_call", "tool_result", "tool", "image", "reasoning"]
 _KINDS: dict[type, _Kind] = {
@@ -46,16 +48,10 @@ _KINDS: dict[type, _Kind] = {
 class Draft(NamedTuple):
     """The items of a context of messages, before they are fitted."""
 
-    places: Sequence[Place]
     groups: Sequence[int | None]
     counter: RequestCounter
     candidates: Sequence[Candidate]
-
-    @property
-    def envelope(self) -> Envelope:
-        """The tokens around the items."""
-        counter = self.counter
-        return Envelope(counter.request_tokens, counter.message_tokens, counter.tools_tokens)
+    envelope: Envelope
 
 
 class Sent(NamedTuple):
@@ -63,6 +59,7 @@ class Sent(NamedTuple):
 
     draft: Draft
     counter: crs.Counter
+    request: ModelRequest
     losses: tuple[crs.Loss, ...]
 
 
@@ -73,7 +70,6 @@ def has_messages(items: Sequence[ContextItem]) -> bool:
 
 def draft(items: Sequence[ContextItem], counter: RequestCounter) -> Draft:
     """Return the candidates of items; raise InvalidInputError if a result has no call."""
-    places = [_place(item) for item in items]
     groups = _groups(items)
     candidates = [
         Candidate(
@@ -81,13 +77,13 @@ def draft(items: Sequence[ContextItem], counter: RequestCounter) -> Draft:
             item.priority,
             item.required,
             item.truncate and group is None,
-            place,
             None if item.part is None else _fixed(item, item.part, counter),
             group,
         )
-        for item, place, group in zip(items, places, groups, strict=True)
+        for item, group in zip(items, groups, strict=True)
     ]
-    return Draft(places, groups, counter, candidates)
+    tokens = (counter.request_tokens, counter.message_tokens, counter.tools_tokens)
+    return Draft(groups, counter, candidates, Envelope(layout(map(_place, items)), *tokens))
 
 
 def _place(item: ContextItem) -> Place:
@@ -165,7 +161,7 @@ def compose_kept(
         None if choice.emitted is None else _part(item, choice.emitted)
         for item, choice in zip(items, fitted.choices, strict=True)
     ]
-    return compose(drafted.places, parts, separator)
+    return compose(drafted.envelope.layout, parts, separator)
 
 
 def _part(item: ContextItem, emitted: str) -> Part | Tool:
@@ -205,13 +201,13 @@ def recorded_losses(request: ModelRequest, composed: Composed) -> tuple[crs.Loss
     )
 
 
-def item_message(item: ContextItem, place: Place, group: int | None) -> crs.ItemMessage:
+def item_message(item: ContextItem, role: Role | None, group: int | None) -> crs.ItemMessage:
     """Return what the record says about an item in a message."""
     part = item.part
     return crs.ItemMessage(
         kind="text" if part is None else _KINDS[type(part)],
-        role=place.role,
-        turn=place.turn,
+        role=role,
+        turn=item.turn,
         group=group,
         cache=item.cache,
         data=part.content if isinstance(part, Blob) else None,
@@ -226,12 +222,12 @@ def recorded_candidates(core: Core, texts: Sequence[str] | None = None) -> list[
     candidates = []
     for at, item in enumerate(core.items):
         content, message = str(item.content) if texts is None else texts[at], item.message
-        place = fixed = group = None
+        fixed = group = None
         if message is not UNSET:
-            place, group = Place(message.role, message.turn), message.group
+            group = message.group
             fixed = None if message.kind == "text" else item.tokens
         truncate = item.truncate and group is None
-        options = (item.priority, item.required, truncate, place, fixed, group)
+        options = (item.priority, item.required, truncate, fixed, group)
         candidates.append(Candidate(content, *options))
     return candidates
 
@@ -241,7 +237,8 @@ def recorded_envelope(core: Core) -> Envelope | None:
     counter = core.tokenizer.counter
     if counter is UNSET:
         return None
-    return Envelope(counter.request_tokens, counter.message_tokens, counter.tools_tokens)
+    tokens = (counter.request_tokens, counter.message_tokens, counter.tools_tokens)
+    return Envelope(recorded_layout(core), *tokens)
 
 
 def tokenizer_of(core: Core) -> Tokenizer:

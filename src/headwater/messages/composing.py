@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from headwater.messages.parts import Message, Part, TextPart, Tool
-from headwater.messages.texts import Place, runs
+from headwater.messages.texts import Layout
 
 
 class Composed(NamedTuple):
@@ -23,19 +23,17 @@ class Composed(NamedTuple):
     items: dict[tuple[int | None, int], int]
 
 
-def compose(
-    places: Sequence[Place], parts: Sequence[Part | Tool | None], separator: str
-) -> Composed:
-    """Return the request of items in their places; the part of a dropped item is None.
+def compose(layout: Layout, parts: Sequence[Part | Tool | None], separator: str) -> Composed:
+    """Return the request of items; the part of a dropped item is None.
 
     Texts that follow each other in a message are one part, unless a cache mark ends the first.
     """
     messages: dict[int, list[Part]] = {}
-    roles = {number: place.role for number, place in zip(runs(places), places, strict=True)}
+    roles = dict(zip(layout.numbers, layout.roles, strict=True))
     tools: list[Tool] = []
     items: dict[tuple[int | None, int], int] = {}
     first: dict[tuple[int, int], int] = {}
-    for item, (number, part) in enumerate(zip(runs(places), parts, strict=True)):
+    for item, (number, part) in enumerate(zip(layout.numbers, parts, strict=True)):
         if part is None or (isinstance(part, TextPart) and not part.content):
             continue
         if isinstance(part, Tool):

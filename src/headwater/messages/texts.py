@@ -58,33 +58,44 @@ class Place(NamedTuple):
     turn: int | None
 
 
-def runs(places: Iterable[Place]) -> list[int]:
-    """Return the number of the message of each item, from 0; -1 for a tool.
+class Layout(NamedTuple):
+    """Which item belongs to which message: the role of each item, and the number of its message.
 
-    Neighbours with the same place belong to one message; tools between them do not divide it.
+    Neighbours with the same place belong to one message; tools between them do not divide it. The
+    number of a tool is -1.
     """
+
+    roles: Sequence[Role | None]
+    numbers: Sequence[int]
+
+
+def layout(places: Iterable[Place]) -> Layout:
+    """Return the messages of items."""
+    roles: list[Role | None] = []
     numbers: list[int] = []
     before, number = None, -1
     for place in places:
+        roles.append(place.role)
         if place.role is None:
             numbers.append(-1)
             continue
         if place != before:
             before, number = place, number + 1
         numbers.append(number)
-    return numbers
+    return Layout(roles, numbers)
 
 
-def transcript(places: Sequence[Place], texts: Sequence[str | None], separator: str) -> str:
+def transcript(layout: Layout, texts: Sequence[str | None], separator: str) -> str:
     """Return the readable text of messages; the text of an item that was dropped is None.
 
     Tools come first. Each message begins with its role; empty texts add nothing.
     """
-    blocks: dict[int, tuple[str, list[str]]] = {}
-    for number, place, text in zip(runs(places), places, texts, strict=True):
+    blocks: dict[int, list[str]] = {}
+    for number, role, text in zip(layout.numbers, layout.roles, texts, strict=True):
         if text:
-            blocks.setdefault(number, (place.role or TOOLS, []))[1].append(text)
-    return BETWEEN.join(
-        f"{heading}:\n{separator.join(parts)}"
-        for _, (heading, parts) in sorted(blocks.items(), key=lambda block: block[0])
-    )
+            block = blocks.get(number)
+            if block is None:
+                blocks[number] = [f"{role or TOOLS}:\n{text}"]
+            else:
+                block.append(text)
+    return BETWEEN.join([separator.join(blocks[number]) for number in sorted(blocks)])

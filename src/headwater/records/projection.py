@@ -16,7 +16,7 @@ import msgspec
 from headwater.messages.composing import compose
 from headwater.messages.counting import Grade
 from headwater.messages.parts import ModelRequest, Part, Tool
-from headwater.messages.texts import Place, part_of, runs
+from headwater.messages.texts import Layout, Place, layout, part_of
 from headwater.model.lineage import (
     ChunkLineage,
     Context,
@@ -65,15 +65,21 @@ class CountedTokens(NamedTuple):
 _VIOLATION_WORDS = {"stale": "too old", "missing": "missing", "default": "defaulted"}
 
 
-def live_context(record: Record, core: Core, *, recorded: bool) -> Context:
+def live_context(
+    record: Record, core: Core, request: ModelRequest | None, *, recorded: bool
+) -> Context:
     """Return the context that was just assembled; `recorded` is False if storing it failed."""
-    return Context(**_context_facts(record, core), **_body(core, recorded=recorded))
+    facts = _context_facts(record, core)
+    return Context(**facts, **_body(core, recorded=recorded), request=request)
 
 
 def past_context(record: Record, core: Core) -> PastContext:
     """Return the context of a stored record and its opened core."""
     return PastContext(
-        **_context_facts(record, core), **_record_facts(record, core), **_body(core, recorded=True)
+        **_context_facts(record, core),
+        **_record_facts(record, core),
+        **_body(core, recorded=True),
+        request=request_of(core),
     )
 
 
@@ -85,10 +91,11 @@ def explain(
     ``templates`` are those of the declared features.
     """
     policy, finder = core.policy, SpanFinder(core, templates)
-    numbers = _message_numbers(core)
+    numbers = recorded_layout(core).numbers
     return ContextTrace(
         **_context_facts(record, core),
         **_record_facts(record, core),
+        request=request_of(core),
         definition=core.context.definition,
         versions=msgspec.structs.asdict(core.versions),
         summary=_summary(core),
@@ -169,13 +176,11 @@ def _unused_budget(core: Core) -> list[str]:
 
 def request_of(core: Core) -> ModelRequest | None:
     """Return what a model is sent; None without messages, or if one of them is withheld."""
-    places: list[Place] = []
     parts: list[Part | Tool | None] = []
     for item in core.items:
         message = item.message
         if message is msgspec.UNSET:
             return None
-        places.append(Place(message.role, message.turn))
         text = item.content if item.emitted is None else item.emitted
         data: Any = message.data
         if item.decision == "dropped":
@@ -185,9 +190,10 @@ def request_of(core: Core) -> ModelRequest | None:
         else:
             part = part_of(message.kind, text, data)
             parts.append(msgspec.structs.replace(part, cache=True) if message.cache else part)
-    if not places:
+    if not parts:
         return None
-    composed, reserve = compose(places, parts, core.policy.separator), core.policy.max_output
+    composed = compose(recorded_layout(core), parts, core.policy.separator)
+    reserve = core.policy.max_output
     return ModelRequest(
         messages=composed.messages,
         tools=composed.tools,
@@ -220,7 +226,6 @@ def _context_facts(record: Record, core: Core) -> dict[str, Any]:
         "freshness_violations": violations_of(core),
         "freshness_sla_ms": core.freshness.sla_ms,
         "interaction_ref": None if reference is None else _disclosed_values(reference),
-        "request": request_of(core),
     }
 
 
@@ -358,11 +363,13 @@ def _item(item: Item) -> ItemLineage:
     )
 
 
-def _message_numbers(core: Core) -> Sequence[int]:
-    messages = [item.message for item in core.items if item.message is not msgspec.UNSET]
-    if not messages:
-        return [-1] * len(core.items)
-    return runs(Place(message.role, message.turn) for message in messages)
+def recorded_layout(core: Core) -> Layout:
+    """Return the messages of a record; items that do not say are of the user."""
+    messages = [item.message for item in core.items]
+    return layout(
+        Place("user", None) if message is msgspec.UNSET else Place(message.role, message.turn)
+        for message in messages
+    )
 
 
 def _count(core: Core, widths: Sequence[int | None]) -> CountTrace:

@@ -10,7 +10,7 @@ import msgspec
 from headwater.core.canonical_json import JsonError, from_tagged, parse
 from headwater.errors import DamagedRecordError, RecordValueError, SignatureError
 from headwater.messages.parts import Role
-from headwater.messages.texts import Place, transcript
+from headwater.messages.texts import Place, layout, transcript
 from headwater.model.contexts import Check, VerificationReport, broken, holds, unchecked
 from headwater.records.checks import (
     Outline,
@@ -225,7 +225,7 @@ def _assembled(outline: _Outline, texts: Sequence[str]) -> str:
         else Place(cast(Role | None, message.role), message.turn)
         for message in messages
     ]
-    return transcript(places, shown, separator)
+    return transcript(layout(places), shown, separator)
 
 
 def _is_image(data: Any, descriptor: Any) -> bool:

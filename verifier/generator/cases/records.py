@@ -17,7 +17,7 @@ from headwater.messages.parts import (
     ToolCall,
     ToolResult,
 )
-from headwater.messages.texts import Place, part_text, transcript
+from headwater.messages.texts import Place, layout, part_text, transcript
 from headwater.records.core import Core, Counter, Item, ItemMessage, Loss
 from headwater.records.redaction import redact
 from headwater.records.sealing import seal
@@ -104,7 +104,7 @@ def _messages(data: bytes | None = None) -> Core:
         )
         for part, role, turn, group in items
     )
-    places = [Place(role, turn) for _, role, turn, _ in items]
+    places = layout(Place(role, turn) for _, role, turn, _ in items)
     texts = [None if isinstance(part, Reasoning) else part_text(part) for part, *_ in items]
     core = sample()
     counter = Counter(

@@ -50,7 +50,7 @@ from headwater.model.lineage import Context
 from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Commitment, Core, FeatureInput, disclosed
 from headwater.records.diff import diff
-from headwater.records.projection import live_context
+from headwater.records.projection import live_context, request_of
 from headwater.records.record import content_hash, moment_text
 from headwater.records.sealing import open_core
 
@@ -370,7 +370,8 @@ class _ScratchLog:
     def refused(self, context_id: str) -> Context:
         """Return the context whose refusal was recorded here."""
         record = decode_record(self.appended[context_id])
-        return live_context(record, open_core(record), recorded=False)
+        core = open_core(record)
+        return live_context(record, core, request_of(core), recorded=False)
 
 
 class _StoppedClock:

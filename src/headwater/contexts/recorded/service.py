@@ -233,7 +233,8 @@ def _added(core: Core, texts: Sequence[str | Commitment | None]) -> list[int] | 
         return None
     if recorded.counter is msgspec.UNSET:
         return added_tokens(disclosed, core.policy.separator, tokenizer)
-    return added_to_messages(recorded_candidates(core, disclosed), core.policy.separator, tokenizer)
+    candidates, layout = recorded_candidates(core, disclosed), projection.recorded_layout(core)
+    return added_to_messages(candidates, layout, core.policy.separator, tokenizer)
 
 
 def _short_by(core: Core) -> int | None:
