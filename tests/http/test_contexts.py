@@ -372,7 +372,7 @@ async def test_contexts_are_found_by_their_inputs(client: httpx.AsyncClient) -> 
 @pytest.mark.parametrize(
     ("query", "detail"),
     [
-        ("", "feature, entity_id, chunk, document or index"),
+        ("", "feature, entity_id, chunk, document, index, score"),
         ("entity=User", "give entity_id as well"),
         ("featur=total_spend", "did you mean 'feature'?"),
         ("chunk=d1&limit=0", "limit"),

@@ -277,6 +277,10 @@ def list_contexts(
     name: str | None = None,
     freshness_status: FreshnessStatus | None = None,
     caller: str | None = None,
+    score: str | None = None,
+    label: str | None = None,
+    answer_model: str | None = None,
+    error: str | None = None,
     since: Since = None,
     before: Before = None,
     limit: Limit = 100,
@@ -289,6 +293,10 @@ def list_contexts(
         freshness_status: Only contexts that are guaranteed or degraded, or calls of strict contexts
             that were refused.
         caller: Only contexts that the key with this name assembled.
+        score: Only contexts with this score: a name, or compared, such as 'helpful<3'.
+        label: Only contexts with this label of a score, such as rude or tone=rude.
+        answer_model: Only contexts that this model answered.
+        error TYPE: Only contexts whose call failed with this type of error.
     """
     start, end = call.span(since, before)
     page = call.run(
@@ -299,6 +307,10 @@ def list_contexts(
             name=name,
             freshness_status=freshness_status,
             caller=caller,
+            score=score,
+            label=label,
+            answer_model=answer_model,
+            error=error,
             cursor=cursor,
         )
     )
@@ -317,10 +329,14 @@ def find(
     chunk: str | None = None,
     document: str | None = None,
     index: str | None = None,
+    score: str | None = None,
+    label: str | None = None,
+    answer_model: str | None = None,
+    error: str | None = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> None:
-    """Find the contexts that read a feature, an entity, a chunk, a document or an index.
+    """Find the contexts that read an input, or that have an outcome.
 
     Args:
         feature: Only contexts that read this feature.
@@ -329,13 +345,24 @@ def find(
         chunk ID: Only contexts whose searches found the chunk with this id.
         document ID: Only contexts whose searches found a chunk of this document.
         index NAME: Index of --document; without --document, only contexts that searched this index.
+        score: Only contexts with this score: a name, or compared, such as 'helpful<3'.
+        label: Only contexts with this label of a score, such as rude or tone=rude.
+        answer_model: Only contexts that this model answered.
+        error TYPE: Only contexts whose call failed with this type of error.
     """
     if entity is not None and entity_id is None:
         raise typer.BadParameter("--entity needs --entity-id; pass both")
-    query = ContextQuery(feature, entity, entity_id, chunk, document, index)
+    query = ContextQuery(
+        *(feature, entity, entity_id, chunk, document, index),
+        score=score,
+        label=label,
+        answer_model=answer_model,
+        error=error,
+    )
     if query == ContextQuery():
         raise typer.BadParameter(
-            "nothing to search for; pass --feature, --entity-id, --chunk, --document or --index"
+            "nothing to search for; pass --feature, --entity-id, --chunk, --document, --index, "
+            "--score, --label, --answer-model or --error"
         )
     page = call.run(lambda store: store.records.find(**asdict(query), limit=limit, cursor=cursor))
     call.show(page, lambda: print_page(page))

@@ -146,7 +146,7 @@ def test_contexts_are_found_by_feature_entity_and_chunk(folder: Path, run: Run) 
     assert "declares no index 'docs'" in nothing.err
     refused = run("context", "find")
     assert refused.code == 2
-    assert "--feature, --entity-id, --chunk, --document or --index" in refused.err
+    assert "--feature, --entity-id, --chunk, --document, --index" in refused.err
     refused = run("context", "find", "--entity", "User")
     assert refused.code == 2
     assert "--entity needs --entity-id" in refused.err

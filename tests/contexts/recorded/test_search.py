@@ -187,7 +187,7 @@ async def test_contexts_are_found_by_feature_entity_and_chunk(shop: Shop) -> Non
     assert ids(await find(chunk="d1", entity_id="u1")) == [one]
     assert ids(await find(feature="total", entity_id="u3")) == []
     assert ids(await find(feature="gone")) == []
-    with pytest.raises(InvalidInputError, match="chunk, document or index"):
+    with pytest.raises(InvalidInputError, match="chunk, document, index, score"):
         await find()
     # The context need not be declared any more.
     runtime_of(shop.store).registry.features.clear()

@@ -445,9 +445,11 @@ export interface paths {
         /**
          * Return the recorded contexts from ``start`` to before ``end``, newest first.
          * @description ``caller`` is the name of the key that assembled them, ``prefix`` the beginning of a context
-         *     id or of a record hash. ``cursor`` is the ``next_cursor`` of the previous page; new contexts
-         *     do not shift pages. A page may have fewer contexts than the limit, or none, although more
-         *     follow: read on while there is a ``next_cursor``.
+         *     id or of a record hash. ``score`` (``helpful<3``, ``helpful=true``), ``label`` (``rude`` or
+         *     ``tone=rude``), ``answer_model`` and ``error`` each find contexts with such an outcome.
+         *     ``cursor`` is the ``next_cursor`` of the previous page; new contexts do not shift pages. A
+         *     page may have fewer contexts than the limit, or none, although more follow: read on while
+         *     there is a ``next_cursor``.
          */
         get: operations["list_contexts"];
         put?: never;
@@ -487,8 +489,9 @@ export interface paths {
          * @description Indirect use counts: the inputs of computed features, of searches and of inner contexts.
          *     ``entity`` names the kind of entity that ``entity_id`` belongs to, ``index`` the index of
          *     the ``document``; alone, it finds the contexts that searched the index. The other filters
-         *     are those of ``list_contexts``. A page may have fewer contexts than the limit, or none,
-         *     although more follow: read on while there is a ``next_cursor``.
+         *     are those of ``list_contexts``; without an input, one by outcome is needed. A page may have
+         *     fewer contexts than the limit, or none, although more follow: read on while there is a
+         *     ``next_cursor``.
          */
         get: operations["find_contexts"];
         put?: never;
@@ -4994,14 +4997,20 @@ export interface operations {
     list_contexts: {
         parameters: {
             query?: {
+                /** @description The model that answered. */
+                answer_model?: string;
                 /** @description The name of the key that assembled it. */
                 caller?: string;
                 /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
                 cursor?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 end?: string;
+                /** @description The type of an error. */
+                error?: string;
                 /** @description A freshness status. */
                 freshness_status?: "degraded" | "guaranteed" | "refused";
+                /** @description The label of a score, after its name and ``=`` or alone. */
+                label?: string;
                 /** @description How many at most. */
                 limit?: number;
                 /** @description The name of a declared context. */
@@ -5010,6 +5019,8 @@ export interface operations {
                 order?: "newest" | "oldest";
                 /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
                 prefix?: string;
+                /** @description The name of a score, alone or compared with a number or a flag: ``helpful<3``, also with ``<=``, ``>``, ``>=``, ``=`` and ``!=``, or ``helpful=true``. */
+                score?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 start?: string;
             };
@@ -5060,6 +5071,8 @@ export interface operations {
     find_contexts: {
         parameters: {
             query?: {
+                /** @description The model that answered. */
+                answer_model?: string;
                 /** @description The name of the key that assembled it. */
                 caller?: string;
                 /** @description A chunk's id. */
@@ -5074,12 +5087,16 @@ export interface operations {
                 entity?: string;
                 /** @description An entity's id. */
                 entity_id?: string;
+                /** @description The type of an error. */
+                error?: string;
                 /** @description The name of a declared feature. */
                 feature?: string;
                 /** @description A freshness status. */
                 freshness_status?: "degraded" | "guaranteed" | "refused";
                 /** @description The name of an index. */
                 index?: string;
+                /** @description The label of a score, after its name and ``=`` or alone. */
+                label?: string;
                 /** @description How many at most. */
                 limit?: number;
                 /** @description The name of a declared context. */
@@ -5088,6 +5105,8 @@ export interface operations {
                 order?: "newest" | "oldest";
                 /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
                 prefix?: string;
+                /** @description The name of a score, alone or compared with a number or a flag: ``helpful<3``, also with ``<=``, ``>``, ``>=``, ``=`` and ``!=``, or ``helpful=true``. */
+                score?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 start?: string;
             };
@@ -5111,6 +5130,8 @@ export interface operations {
     count_contexts: {
         parameters: {
             query?: {
+                /** @description The model that answered. */
+                answer_model?: string;
                 /** @description How many buckets at most. */
                 buckets?: number;
                 /** @description The name of the key that assembled it. */
@@ -5125,16 +5146,22 @@ export interface operations {
                 entity?: string;
                 /** @description An entity's id. */
                 entity_id?: string;
+                /** @description The type of an error. */
+                error?: string;
                 /** @description The name of a declared feature. */
                 feature?: string;
                 /** @description A freshness status. */
                 freshness_status?: "degraded" | "guaranteed" | "refused";
                 /** @description The name of an index. */
                 index?: string;
+                /** @description The label of a score, after its name and ``=`` or alone. */
+                label?: string;
                 /** @description The name of a declared context. */
                 name?: string;
                 /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
                 prefix?: string;
+                /** @description The name of a score, alone or compared with a number or a flag: ``helpful<3``, also with ``<=``, ``>``, ``>=``, ``=`` and ``!=``, or ``helpful=true``. */
+                score?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 start?: string;
             };
@@ -5158,6 +5185,8 @@ export interface operations {
     export_contexts_csv: {
         parameters: {
             query?: {
+                /** @description The model that answered. */
+                answer_model?: string;
                 /** @description The name of the key that assembled it. */
                 caller?: string;
                 /** @description A chunk's id. */
@@ -5170,16 +5199,22 @@ export interface operations {
                 entity?: string;
                 /** @description An entity's id. */
                 entity_id?: string;
+                /** @description The type of an error. */
+                error?: string;
                 /** @description The name of a declared feature. */
                 feature?: string;
                 /** @description A freshness status. */
                 freshness_status?: "degraded" | "guaranteed" | "refused";
                 /** @description The name of an index. */
                 index?: string;
+                /** @description The label of a score, after its name and ``=`` or alone. */
+                label?: string;
                 /** @description The name of a declared context. */
                 name?: string;
                 /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
                 prefix?: string;
+                /** @description The name of a score, alone or compared with a number or a flag: ``helpful<3``, also with ``<=``, ``>``, ``>=``, ``=`` and ``!=``, or ``helpful=true``. */
+                score?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 start?: string;
             };
@@ -5203,6 +5238,8 @@ export interface operations {
     export_contexts: {
         parameters: {
             query?: {
+                /** @description The model that answered. */
+                answer_model?: string;
                 /** @description The name of the key that assembled it. */
                 caller?: string;
                 /** @description A chunk's id. */
@@ -5215,16 +5252,22 @@ export interface operations {
                 entity?: string;
                 /** @description An entity's id. */
                 entity_id?: string;
+                /** @description The type of an error. */
+                error?: string;
                 /** @description The name of a declared feature. */
                 feature?: string;
                 /** @description A freshness status. */
                 freshness_status?: "degraded" | "guaranteed" | "refused";
                 /** @description The name of an index. */
                 index?: string;
+                /** @description The label of a score, after its name and ``=`` or alone. */
+                label?: string;
                 /** @description The name of a declared context. */
                 name?: string;
                 /** @description The beginning of a context id; or of a record hash, with ``sha256:`` or at least 8 digits. */
                 prefix?: string;
+                /** @description The name of a score, alone or compared with a number or a flag: ``helpful<3``, also with ``<=``, ``>``, ``>=``, ``=`` and ``!=``, or ``helpful=true``. */
+                score?: string;
                 /** @description A time with a time zone (RFC 3339), in the years 2 to 9998. */
                 start?: string;
             };

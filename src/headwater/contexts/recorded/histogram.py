@@ -55,7 +55,7 @@ class Histograms:
         if type(buckets) is not int or not 1 <= buckets <= MOST_BUCKETS:
             raise InvalidInputError(f"buckets is {buckets!r}; give a number from 1 to 500")
         query.check()
-        if limited_caller() is not None or query.prefix is not None:
+        if limited_caller() is not None or query.prefix is not None or query.outcomes():
             return await self._of_read(query, buckets)
         edges = edges_of(await self._extent(query), buckets)
         if not edges:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple, get_args
+from functools import partial
+from typing import NamedTuple, Protocol, get_args
 
 import msgspec
+from msgspec.structs import replace
 
+from headwater.contexts.recorded.outcome_search import SoughtOutcome, sought_outcomes
 from headwater.contexts.recorded.verification import load_record
 from headwater.contexts.recorder import ProvenanceIndex, index_of, inherited
 from headwater.core.clock import MICROSECOND
@@ -31,7 +34,14 @@ from headwater.model.callers import CallerLimits
 from headwater.model.contexts import LARGEST_PAGE, ContextPage, RecordSummary
 from headwater.model.lineage import FreshnessStatus
 from headwater.model.values import EVERYTHING, Part
-from headwater.ports import HASH_PREFIX, Catalog, RecordLog, RecordQuery, StoredRecord
+from headwater.ports import (
+    HASH_PREFIX,
+    Catalog,
+    OutcomeFilter,
+    RecordLog,
+    RecordQuery,
+    StoredRecord,
+)
 from headwater.records.core import Commitment, Core, disclosed
 from headwater.records.ids import _ID_LENGTH, HEX, spelled
 from headwater.settings.schema import Settings
@@ -47,7 +57,8 @@ class ContextQuery(msgspec.Struct, frozen=True):
     """The contexts to find: they must match all fields that are not None.
 
     The first fields are the provenance; ``start`` is inclusive, ``end`` exclusive, and ``prefix``
-    is the beginning of an id or of a record hash.
+    is the beginning of an id or of a record hash. The last ones are what its outcomes must match,
+    each by any of them.
     """
 
     feature: FeatureRef | None = None
@@ -62,6 +73,10 @@ class ContextQuery(msgspec.Struct, frozen=True):
     freshness_status: str | None = None
     caller: str | None = None
     prefix: str | None = None
+    score: str | None = None
+    label: str | None = None
+    answer_model: str | None = None
+    error: str | None = None
 
     def check(self) -> None:
         """Raise InvalidInputError if a field is invalid, or given without another one."""
@@ -75,6 +90,10 @@ class ContextQuery(msgspec.Struct, frozen=True):
             raise InvalidInputError(
                 f"entity {self.entity!r} is given without entity_id; give entity_id as well"
             )
+
+    def outcomes(self) -> list[SoughtOutcome]:
+        """Return what the outcomes of a context must match."""
+        return list(sought_outcomes(self.score, self.label, self.answer_model, self.error))
 
     def parts(self) -> Iterator[tuple[str, ...]]:
         """Yield the parts that the provenance of a context must contain."""
@@ -229,9 +248,10 @@ class ContextSearch:
     ) -> ContextPage:
         """List contexts with this provenance."""
         query.check()
-        if not any(query.parts()):
+        if not any(query.parts()) and not query.outcomes():
             raise InvalidInputError(
-                "say what to find contexts by: feature, entity_id, chunk, document or index"
+                "say what to find contexts by: feature, entity_id, chunk, document, index, score, "
+                "label, answer_model or error"
             )
         return await self.contexts(query, limit, cursor, oldest_first=oldest_first)
 
@@ -271,11 +291,21 @@ class ContextSearch:
             oldest_first=order.reverse,
             limit=order.size,
         )
-        if groups := await self.keys(query):
-            lists = [
-                [KeyedList(self._records, key, listed) for keys in group for key in keys]
-                for group in groups
-            ]
+        lists = [
+            *(
+                [
+                    KeyedList(partial(self._records.find, key), listed)
+                    for keys in group
+                    for key in keys
+                ]
+                for group in await self.keys(query)
+            ),
+            *(
+                [KeyedList(partial(self._records.having, each), listed) for each in alternatives]
+                for alternatives in [await self._filters(sought) for sought in query.outcomes()]
+            ),
+        ]
+        if lists:
             return in_all(lists, oldest_first=order.reverse)
         if query.prefix is not None:
             return self._beginning(spelled_prefix(query.prefix), order)
@@ -288,7 +318,7 @@ class ContextSearch:
                 yield summary, True
             if len(page) < query.limit:
                 return
-            query = msgspec.structs.replace(query, before=page[-1].context_id)
+            query = replace(query, before=page[-1].context_id)
 
     async def _beginning(
         self, prefix: str, order: Listing
@@ -319,6 +349,15 @@ class ContextSearch:
             for part in parts
         ]
         return [[[index.key(*part) for index in indexes] for part in group] for group in groups]
+
+    async def _filters(self, sought: SoughtOutcome) -> list[OutcomeFilter]:
+        """Return the filters of which an outcome must match one: a label has a key per index."""
+        if sought.label is None:
+            return [sought.filter]
+        return [
+            replace(sought.filter, label_key=index.key("label", sought.label))
+            for index in await self._indexes()
+        ]
 
     async def _indexes(self) -> list[ProvenanceIndex]:
         """Return the index of the settings, if any, and that of the log.
@@ -352,12 +391,25 @@ def has_prefix(summary: RecordSummary, prefix: str) -> bool:
     )
 
 
-class KeyedList:
-    """The contexts with one key, within the times and in the order of a query."""
+class ReadPage(Protocol):
+    """Reads a page of the contexts with a key, or with an outcome."""
 
-    def __init__(self, records: RecordLog, key: bytes, query: RecordQuery) -> None:
-        self._records = records
-        self._key = key
+    def __call__(
+        self,
+        *,
+        start: datetime | None,
+        end: datetime | None,
+        before: str | None,
+        oldest_first: bool,
+        limit: int,
+    ) -> Awaitable[list[RecordSummary]]: ...
+
+
+class KeyedList:
+    """The contexts with one key or outcome, within the times and in the order of a query."""
+
+    def __init__(self, read: ReadPage, query: RecordQuery) -> None:
+        self._read_page = read
         self._query = query
         self._page: deque[RecordSummary] = deque()
         self._last = query.before
@@ -390,8 +442,7 @@ class KeyedList:
             start = target.created_at
         elif target is not None:
             end = target.created_at + MICROSECOND
-        page = await self._records.find(
-            self._key,
+        page = await self._read_page(
             start=start,
             end=end,
             before=self._last,

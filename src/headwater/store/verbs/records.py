@@ -98,6 +98,32 @@ Prefix = Annotated[
         examples=["01a1de13"],
     ),
 ]
+SoughtScore = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=LONGEST_ID,
+        description="The name of a score, alone or compared with a number or a flag: "
+        "``helpful<3``, also with ``<=``, ``>``, ``>=``, ``=`` and ``!=``, or ``helpful=true``.",
+        examples=["helpful<3"],
+    ),
+]
+SoughtLabel = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=LONGEST_ID,
+        description="The label of a score, after its name and ``=`` or alone.",
+        examples=["tone=rude"],
+    ),
+]
+AnswerModel = Annotated[
+    str, Meta(min_length=1, description="The model that answered.", examples=["gpt-6-mini"])
+]
+SoughtError = Annotated[
+    str,
+    Meta(min_length=1, description="The type of an error.", examples=["RateLimitError"]),
+]
 Order = Annotated[
     Literal["newest", "oldest"],
     Meta(description="Which contexts come first.", examples=["oldest"]),
@@ -130,6 +156,10 @@ class SoughtContexts(TypedDict, total=False):
     freshness_status: Annotated[str, Sent(Status)] | None
     caller: CallerName | None
     prefix: Prefix | None
+    score: SoughtScore | None
+    label: SoughtLabel | None
+    answer_model: AnswerModel | None
+    error: SoughtError | None
 
 
 async def _redacted(
@@ -175,8 +205,9 @@ class RecordVerbs(Verbs):
         Indirect use counts: the inputs of computed features, of searches and of inner contexts.
         ``entity`` names the kind of entity that ``entity_id`` belongs to, ``index`` the index of
         the ``document``; alone, it finds the contexts that searched the index. The other filters
-        are those of ``list_contexts``. A page may have fewer contexts than the limit, or none,
-        although more follow: read on while there is a ``next_cursor``.
+        are those of ``list_contexts``; without an input, one by outcome is needed. A page may have
+        fewer contexts than the limit, or none, although more follow: read on while there is a
+        ``next_cursor``.
 
         >>> await store.records.find(entity="User", entity_id="ada")
         <ContextPage contexts=1, the last page>
@@ -397,15 +428,21 @@ class ContextReadVerbs(Verbs):
         freshness_status: Annotated[str, Sent(Status)] | None = None,
         caller: CallerName | None = None,
         prefix: Prefix | None = None,
+        score: SoughtScore | None = None,
+        label: SoughtLabel | None = None,
+        answer_model: AnswerModel | None = None,
+        error: SoughtError | None = None,
         oldest_first: OldestFirst = False,
         cursor: Cursor | None = None,
     ) -> ContextPage:
         """Return the recorded contexts from ``start`` to before ``end``, newest first.
 
         ``caller`` is the name of the key that assembled them, ``prefix`` the beginning of a context
-        id or of a record hash. ``cursor`` is the ``next_cursor`` of the previous page; new contexts
-        do not shift pages. A page may have fewer contexts than the limit, or none, although more
-        follow: read on while there is a ``next_cursor``.
+        id or of a record hash. ``score`` (``helpful<3``, ``helpful=true``), ``label`` (``rude`` or
+        ``tone=rude``), ``answer_model`` and ``error`` each find contexts with such an outcome.
+        ``cursor`` is the ``next_cursor`` of the previous page; new contexts do not shift pages. A
+        page may have fewer contexts than the limit, or none, although more follow: read on while
+        there is a ``next_cursor``.
 
         >>> await store.list_contexts(limit=10)
         <ContextPage contexts=1, the last page>
@@ -418,6 +455,10 @@ class ContextReadVerbs(Verbs):
             freshness_status=freshness_status,
             caller=caller,
             prefix=prefix,
+            score=score,
+            label=label,
+            answer_model=answer_model,
+            error=error,
         )
         return await recorded.contexts(query, limit, cursor, oldest_first=oldest_first)
 
