@@ -38,9 +38,11 @@ async function main(argv) {
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const text = async (file) => strict.decode(await readFile(file));
 
+const rows = ({ checks }) => checks.map(({ check, ok, detail }) => `${MARKS.get(ok)}${check.padEnd(13)}${detail}`);
+
 function shown(report) {
-  const lines = report.checks.map(({ check, ok, detail }) => `${MARKS.get(ok)}${check.padEnd(13)}${detail}`);
-  return [...lines, verdict(report)].join("\n");
+  const outcomes = (report.outcomes ?? []).flatMap((each) => [`outcome ${each.outcome_id}`, ...rows(each)]);
+  return [...rows(report), ...outcomes, verdict(report)].join("\n");
 }
 
 try {

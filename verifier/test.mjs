@@ -11,6 +11,14 @@ const read = (path) => readFile(new URL(`vectors/${path}`, import.meta.url), "ut
 const vectors = async (name) => JSON.parse(await read(`${name}.json`));
 const sha256 = (text) => createHash("sha256").update(text).digest("hex");
 
+const results = ({ checks }) => Object.fromEntries(checks.map(({ check, ok }) => [check, ok]));
+
+function named({ checks }, { names }) {
+  for (const { check, detail } of checks) {
+    for (const name of names[check] ?? []) assert.ok(detail.includes(name), `${detail} names ${name}`);
+  }
+}
+
 for (const { file, what, keys, expect, signed, expected } of await vectors("records")) {
   test(`${file}: ${what}`, async () => {
     const options = { keys, expect, signed };
@@ -19,12 +27,14 @@ for (const { file, what, keys, expect, signed, expected } of await vectors("reco
       return;
     }
     const report = await verify(await read(file), options);
-    const checks = Object.fromEntries(report.checks.map(({ check, ok }) => [check, ok]));
-    assert.deepEqual(checks, expected.checks);
+    assert.deepEqual(results(report), expected.checks);
     assert.equal(report.ok, expected.ok);
     assert.equal(verdict(report), expected.verdict);
-    for (const { check, detail } of report.checks) {
-      for (const name of expected.names[check] ?? []) assert.ok(detail.includes(name), `${detail} names ${name}`);
+    named(report, expected);
+    assert.equal(report.outcomes?.length, expected.outcomes?.length);
+    for (const [at, each] of (report.outcomes ?? []).entries()) {
+      assert.deepEqual(results(each), expected.outcomes[at].checks);
+      named(each, expected.outcomes[at]);
     }
   });
 }

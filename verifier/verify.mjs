@@ -1,9 +1,24 @@
-// Verifies the document of a CRS-001 record: that it was not changed since it was made.
+// Verifies the document of a CRS-001 record or of an outcome: that it was not changed since it was made.
 //
 // Runs in Node 18 or later and in browsers; it needs only WebCrypto.
 
-const SPEC = "CRS-001";
-const STATEMENT_SPEC = "CRS-001-SIG";
+// The names of what is sealed: in its document, its core, its signed statement and its report.
+const RECORD = {
+  noun: "record",
+  described: "a record",
+  spec: "CRS-001",
+  id: "context_id",
+  hash: "record_hash",
+  facts: ["context_id", "content_hash"],
+};
+const OUTCOME = {
+  noun: "outcome",
+  described: "an outcome",
+  spec: "CRS-001-OUTCOME",
+  id: "outcome_id",
+  hash: "outcome_hash",
+  facts: ["outcome_id", "context_id", "record_hash"],
+};
 const SHORTEST_SECRET = 16;
 const DEEPEST = 256;
 // Missing values that a report names: their pointers may be as long as the core.
@@ -15,47 +30,83 @@ const CLOCKS_DIFFER = 10 * 60 * 1000;
 export class DocumentError extends Error {}
 
 /**
- * Check a record and name everything that is broken.
+ * Check a record and its outcomes, or an outcome alone, and name everything that is broken.
  *
  * `keys` are written as in HEADWATER_SIGNING_KEY, separated by commas or line ends; `expect` is the
- * record hash or context id that the record must have, in any spelling. If `signed` is true, the check
+ * hash or id that the record, or the outcome alone, must have, in any spelling. If `signed` is true, the check
  * fails unless one of the keys made the signature; if it is false, a record without a signature or with
  * one by another key passes. By default it is true if there are keys. A failed check has a `fault`:
- * "altered", or, of a record that may be intact, "another", "unsigned" or "unchecked".
+ * "altered", or, of a record that may be intact, "another", "unsigned" or "unchecked". The report of an outcome
+ * has its `outcome_id`; that of a record with outcomes has their reports as `outcomes`.
  *
- * @returns {Promise<{ok: boolean, signed: boolean, checks: {check: string, ok: boolean|null, detail: string, fault?: string}[]}>}
+ * @returns {Promise<{ok: boolean, signed: boolean, checks: {check: string, ok: boolean|null, detail: string, fault?: string}[], outcome_id?: string, outcomes?: object[]}>}
  */
 export async function verify(text, { keys = "", expect = null, signed = null } = {}) {
-  const record = readDocument(text);
+  const sealed = readDocument(text);
   const keyring = readKeys(keys);
-  const core = await readCore(record.core);
-  const disclosures = await checkDisclosures(record, core);
-  const checks = [
-    checkHash(record, core, expect),
-    await checkSignature(record, core, keyring, signed ?? keyring.size > 0),
+  const required = signed ?? keyring.size > 0;
+  if (sealed.form === OUTCOME) return verifyOutcome(sealed, null, keyring, expect, required);
+  const core = await readCore(sealed, readOutline);
+  const disclosures = await checkDisclosures(sealed, core);
+  const report = reportOf(sealed, [
+    checkHash(sealed, core, expect),
+    await checkSignature(sealed, core, keyring, required),
     disclosures.check,
-    await checkContent(record, core, disclosures.opened),
-    await checkReassembly(record, core, disclosures.opened),
-  ];
-  return { ok: checks.every(({ ok }) => ok !== false), signed: Boolean(record.signature), checks };
+    await checkContent(sealed, core, disclosures.opened),
+    await checkReassembly(sealed, core, disclosures.opened),
+  ]);
+  if (!sealed.outcomes.length) return report;
+  const outcomes = [];
+  const record = { hash: core.hash, contextId: sealed.context_id };
+  for (const outcome of sealed.outcomes) outcomes.push(await verifyOutcome(outcome, record, keyring, null, required));
+  return { ...report, ok: report.ok && outcomes.every(({ ok }) => ok), outcomes };
 }
 
-/** The result of a report, in one or two sentences. */
-export function verdict({ ok, signed, checks }) {
-  if (!ok) return failure(new Set(checks.map(({ fault }) => fault).filter(Boolean)));
-  if (checks.find(({ check }) => check === "signature").ok) return "Nothing is broken.";
-  return `Nothing is broken, but ${signed ? "its signature was not checked" : "it is not signed"}.`;
+async function verifyOutcome(outcome, record, keyring, expect, required) {
+  const core = await readCore(outcome, readOutcomeOutline);
+  const checks = [
+    checkHash(outcome, core, expect),
+    await checkSignature(outcome, core, keyring, required),
+    (await checkDisclosures(outcome, core)).check,
+    checkLink(core, record),
+  ];
+  return { ...reportOf(outcome, checks), outcome_id: outcome.outcome_id };
+}
+
+const reportOf = (sealed, checks) => ({
+  ok: checks.every(({ ok }) => ok !== false),
+  signed: Boolean(sealed.signature),
+  checks,
+});
+
+/** The result of a report, in one or two sentences, and one for each outcome that failed. */
+export function verdict(report) {
+  const all = [report, ...(report.outcomes ?? [])];
+  const failed = all.filter(({ checks }) => checks.some(({ ok }) => ok === false));
+  if (failed.length) return failed.map(failure).join(" ");
+  const unproved = all.find(({ checks }) => !checks.find(({ check }) => check === "signature").ok);
+  return unproved ? `Nothing is broken, but ${caveat(unproved)}.` : "Nothing is broken.";
 }
 
 const UNMET = new Map([
-  ["another", "It is not the record that was expected."],
-  ["unsigned", "It is not signed."],
-  ["unchecked", "Its signature could not be checked."],
+  ["another", (noun) => `It is not the ${noun} that was expected.`],
+  ["unsigned", () => "It is not signed."],
+  ["unchecked", () => "Its signature could not be checked."],
 ]);
 
-function failure(faults) {
-  if ([...faults].some((fault) => !UNMET.has(fault))) return "This record is broken.";
-  return [...UNMET].filter(([fault]) => faults.has(fault)).map(([, text]) => text).join(" ");
+function failure({ checks, outcome_id: outcome }) {
+  const faults = new Set(checks.map(({ fault }) => fault).filter(Boolean));
+  if ([...faults].some((fault) => !UNMET.has(fault))) {
+    return outcome === undefined ? "This record is broken." : `Outcome ${outcome} is broken.`;
+  }
+  const noun = outcome === undefined ? RECORD.noun : OUTCOME.noun;
+  const unmet = [...UNMET].filter(([fault]) => faults.has(fault)).map(([, text]) => text(noun));
+  return (outcome === undefined ? unmet : [`Outcome ${outcome}:`, ...unmet]).join(" ");
+}
+
+function caveat({ signed, outcome_id: outcome }) {
+  if (outcome === undefined) return signed ? "its signature was not checked" : "it is not signed";
+  return signed ? `the signature of outcome ${outcome} was not checked` : `outcome ${outcome} is not signed`;
 }
 
 const holds = (check, detail) => ({ check, ok: true, detail });
@@ -71,23 +122,31 @@ function readDocument(text) {
   } catch (error) {
     throw new DocumentError(`this is not the document of a record: ${error.message}`);
   }
+  const form = isObject(tree) && tree.get("format") === OUTCOME.spec ? OUTCOME : RECORD;
+  const sealed = readSealed(tree, form);
+  if (form === OUTCOME) return sealed;
+  const { outcomes = [] } = members(tree, "the document", { outcomes: absentOr(Array.isArray) });
+  return { ...sealed, outcomes: outcomes.map((each) => readSealed(each, OUTCOME)) };
+}
+
+function readSealed(tree, form) {
+  const facts = Object.fromEntries([...form.facts, form.hash].map((name) => [name, isText]));
   const document = members(tree, "the document", {
     format: isText,
-    context_id: isText,
-    record_hash: isText,
-    content_hash: isText,
+    ...facts,
     core: isText,
     disclosures: absentOr(Array.isArray),
     signature: optional(isObject),
     redactions: absentOr(Array.isArray),
   });
-  if (document.format !== SPEC) {
-    throw new DocumentError(`the document's format is '${document.format}', not '${SPEC}'`);
+  if (document.format !== form.spec) {
+    throw new DocumentError(`the document's format is '${document.format}', not '${form.spec}'`);
   }
   const disclosure = { pointer: isText, salt: isText, value: (value) => value !== undefined };
   const redaction = { pointer: isText, redacted_at: isText, reason: isText, by: optional(isText) };
   return {
     ...document,
+    form,
     disclosures: (document.disclosures ?? []).map((each) => members(each, "a disclosure", disclosure)),
     redactions: (document.redactions ?? []).map((each) => members(each, "a redaction", redaction)),
     signature:
@@ -112,7 +171,7 @@ function members(tree, what, tests) {
 
 // The core
 
-async function readCore(text) {
+async function readCore({ core: text, form }, outlineOf) {
   const core = { hash: await hashOf(text), outline: null, commitments: new Commitments(null), problem: null };
   let tree;
   try {
@@ -121,13 +180,13 @@ async function readCore(text) {
     return { ...core, problem: `the core is not readable: ${error.message}` };
   }
   try {
-    core.outline = readOutline(tree);
+    core.outline = outlineOf(tree);
   } catch (error) {
-    return { ...core, problem: `the core is not that of a record: ${error.message}` };
+    return { ...core, problem: `the core is not that of ${form.described}: ${error.message}` };
   }
   core.commitments = new Commitments(tree);
-  if (core.outline.spec !== SPEC) {
-    core.problem = `the core says it is '${core.outline.spec}', not '${SPEC}'`;
+  if (core.outline.spec !== form.spec) {
+    core.problem = `the core says it is '${core.outline.spec}', not '${form.spec}'`;
   } else if (canonical(tree) !== text) {
     core.problem = "the core is not in canonical form";
   }
@@ -144,14 +203,27 @@ function readOutline(tree) {
     items: Array.isArray,
     output: isObject,
   });
+  const contentHash = members(core.output, "output", { content: mark, content_hash: isText }).content_hash;
   return {
     spec: core.spec,
-    contextId: core.context_id,
-    createdAt: core.created_at,
+    id: core.context_id,
+    madeAt: core.created_at,
     separator: members(core.policy, "policy", { separator: isText }).separator,
     items: core.items.map((item) => readItem(item, mark)),
-    contentHash: members(core.output, "output", { content: mark, content_hash: isText }).content_hash,
+    contentHash,
+    facts: { context_id: core.context_id, content_hash: contentHash },
   };
+}
+
+function readOutcomeOutline(tree) {
+  const core = members(tree, "the core", {
+    spec: isText,
+    outcome_id: isText,
+    at: isText,
+    context_id: isText,
+    record_hash: isText,
+  });
+  return { spec: core.spec, id: core.outcome_id, madeAt: core.at, facts: core };
 }
 
 function readItem(tree, mark) {
@@ -232,27 +304,34 @@ const escapeKey = (key) => key.replaceAll("~", "~0").replaceAll("/", "~1");
 
 // The checks
 
-function checkHash(record, core, expect) {
+function checkHash(sealed, core, expect) {
+  const { form } = sealed;
   const problems = [];
-  if (core.hash !== record.record_hash) {
+  if (core.hash !== sealed[form.hash]) {
     problems.push(
-      `the core hashes to ${core.hash} and not to record_hash ${record.record_hash}: one of them was altered`,
+      `the core hashes to ${core.hash} and not to ${form.hash} ${sealed[form.hash]}: one of them was altered`,
     );
   }
   if (core.problem) problems.push(core.problem);
-  if (core.outline) {
-    const { contextId, contentHash } = core.outline;
-    if (contextId !== record.context_id) {
-      problems.push(`context_id is ${record.context_id}, but the core is of ${contextId}`);
-    }
-    if (contentHash !== record.content_hash) {
-      problems.push(`content_hash is ${record.content_hash}, but the core says ${contentHash}`);
-    }
+  for (const name of core.outline ? form.facts : []) {
+    const said = core.outline.facts[name];
+    if (said !== sealed[name]) problems.push(`${name} is ${sealed[name]}, but the core says ${said}`);
   }
-  const another = isText(expect) && core.outline && ![core.hash, core.outline.contextId].includes(spelled(expect));
-  const all = another ? [...problems, `it is another record than ${expect}`] : problems;
+  const another = isText(expect) && core.outline && ![core.hash, core.outline.id].includes(spelled(expect));
+  const all = another ? [...problems, `it is another ${form.noun} than ${expect}`] : problems;
   if (!all.length) return holds("hash", `the core hashes to ${core.hash}`);
   return broken("hash", all.join("; "), problems.length ? "altered" : "another");
+}
+
+/** Whether an outcome names the id and the hash of its record. */
+function checkLink({ outline }, record) {
+  if (!outline) return unchecked("link", "the core cannot be read");
+  const { context_id: contextId, record_hash: recordHash } = outline.facts;
+  const named = `record ${recordHash} of context ${contextId}`;
+  if (!record) return unchecked("link", `it belongs to ${named}, which was not given`);
+  return recordHash === record.hash && contextId === record.contextId
+    ? holds("link", `it belongs to ${named}`)
+    : broken("link", `it belongs to ${named}, not to record ${record.hash} of context ${record.contextId}`);
 }
 
 /** A text without the white space around it, as Python's str.strip defines it. */
@@ -264,17 +343,17 @@ function spelled(ref) {
   return /^[0-9a-f-]{64}$/.test(plain) ? `sha256:${plain}` : plain;
 }
 
-async function checkSignature({ signature }, core, keyring, required) {
+async function checkSignature({ signature, form }, core, keyring, required) {
   if (!signature) {
     const known = keyring.size ? ", although there are keys to check one" : "";
-    return unverified(`the record is not signed${known}`, "unsigned", required);
+    return unverified(`the ${form.noun} is not signed${known}`, "unsigned", required);
   }
   let statement;
   try {
     statement = members(parse(signature.statement), "it", {
       spec: isText,
-      record_hash: isText,
-      context_id: isText,
+      [form.hash]: isText,
+      [form.id]: isText,
       signed_at: isText,
       key_id: isText,
       algorithm: isText,
@@ -282,7 +361,7 @@ async function checkSignature({ signature }, core, keyring, required) {
   } catch (error) {
     return broken("signature", `the signed statement is not readable: ${error.message}`);
   }
-  const problem = statementProblem(statement, core);
+  const problem = statementProblem(statement, core, form);
   if (problem) return broken("signature", problem);
   const key = keyring.get(statement.key_id);
   if (!key) return unverified(unknown(statement.key_id, keyring), "unchecked", required);
@@ -299,15 +378,14 @@ function unknown(keyId, keyring) {
 const unverified = (detail, fault, required) =>
   required ? broken("signature", detail, fault) : unchecked("signature", detail);
 
-function statementProblem(statement, core) {
-  if (statement.spec !== STATEMENT_SPEC) {
-    return `the signed statement is '${statement.spec}', not '${STATEMENT_SPEC}'`;
+function statementProblem(statement, core, form) {
+  const spec = `${form.spec}-SIG`;
+  if (statement.spec !== spec) return `the signed statement is '${statement.spec}', not '${spec}'`;
+  if (statement[form.hash] !== core.hash) {
+    return `it signs ${statement[form.hash]}, but this core hashes to ${core.hash}`;
   }
-  if (statement.record_hash !== core.hash) {
-    return `it signs ${statement.record_hash}, but this core hashes to ${core.hash}`;
-  }
-  if (core.outline && statement.context_id !== core.outline.contextId) {
-    return `it signs context ${statement.context_id}, not ${core.outline.contextId}`;
+  if (core.outline && statement[form.id] !== core.outline.id) {
+    return `it signs ${form.id} ${statement[form.id]}, not ${core.outline.id}`;
   }
   return null;
 }
@@ -343,13 +421,13 @@ async function checkDisclosures(record, core) {
   }
   // One by one: as arguments of one call, very many problems would not fit the stack.
   for (const problem of gaps(record, core.commitments)) problems.push(problem);
-  for (const problem of invalidNotes(record.redactions, core.outline.createdAt)) problems.push(problem);
+  for (const problem of invalidNotes(record, core.outline.madeAt)) problems.push(problem);
   return { opened, check: disclosed(record, problems, opened.size, core.commitments.size) };
 }
 
 function disclosed(record, problems, opened, of) {
   if (problems.length) return broken("disclosures", problems.join("; "));
-  if (!record.disclosures.length) return unchecked("disclosures", `a private copy: all ${of} values are withheld`);
+  if (of && !record.disclosures.length) return unchecked("disclosures", `a private copy: all ${of} values are withheld`);
   const redacted = record.redactions.map(({ pointer }) => pointer).join(", ");
   const note = redacted ? `; redacted: ${redacted}` : "";
   return holds("disclosures", `${opened} of ${of} values open their commitments${note}`);
@@ -382,21 +460,21 @@ function* gaps(record, committed) {
 }
 
 /** The problems of redaction notes that Headwater cannot have written. */
-function* invalidNotes(notes, createdAt) {
-  const first = earliest(createdAt);
-  for (const { pointer, redacted_at: redactedAt, reason } of notes) {
+function* invalidNotes({ redactions, form }, madeAt) {
+  const first = earliest(madeAt);
+  for (const { pointer, redacted_at: redactedAt, reason } of redactions) {
     const noted = `${pointer} is noted as redacted`;
     if (!isMoment(redactedAt)) yield `${noted} at '${redactedAt}', which is not a valid time`;
-    else if (redactedAt < first) yield `${noted} at ${redactedAt}, before the record was made at ${createdAt}`;
+    else if (redactedAt < first) yield `${noted} at ${redactedAt}, before the ${form.noun} was made at ${madeAt}`;
     if (/^[ \t\r\n]*$/.test(reason)) yield `${noted} without a reason`;
   }
 }
 
-/** The earliest valid time of a redaction, or "" if `created_at` is not a valid time. */
-function earliest(createdAt) {
-  if (!isMoment(createdAt)) return "";
-  const second = new Date(`${createdAt.slice(0, 19)}Z`).getTime();
-  return new Date(second - CLOCKS_DIFFER).toISOString().slice(0, 19) + createdAt.slice(19);
+/** The earliest valid time of a redaction, or "" if the time of the core is not valid. */
+function earliest(madeAt) {
+  if (!isMoment(madeAt)) return "";
+  const second = new Date(`${madeAt.slice(0, 19)}Z`).getTime();
+  return new Date(second - CLOCKS_DIFFER).toISOString().slice(0, 19) + madeAt.slice(19);
 }
 
 /** Whether a text is a time as records write it: RFC 3339, UTC, microseconds. */

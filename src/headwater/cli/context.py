@@ -1,5 +1,6 @@
 """`headwater context`: assemble, show, verify, export and compare contexts."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Literal
@@ -49,9 +50,8 @@ from headwater.model.contexts import LARGEST_PAGE, Mode, VerificationReport, ass
 from headwater.model.declarations import ParameterListing
 from headwater.model.lineage import ContextTrace, FreshnessStatus
 from headwater.records.document import export as to_document
-from headwater.records.document import load as from_document
 from headwater.records.record import Record
-from headwater.records.verify import verify_record
+from headwater.records.verify import verify_document
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
@@ -165,7 +165,8 @@ def verify(
     """Verify the hash, signature, values and text of a record. Exit with 1 if a check fails.
 
     Args:
-        document FILE.json: Verify this exported document instead; - reads stdin.
+        document FILE.json: Verify this exported document instead, with the outcomes that it has; -
+            reads stdin.
         expect HASH: Fail unless the record has this record hash or context id.
         signed: Fail unless one of your keys signed the record, or accept any record. By default, a
             signature is required if keys are configured.
@@ -182,12 +183,10 @@ def verify(
         report = call.run(
             lambda store: store.records.verify(reference, expect=expect, signed=signed)
         )
-    lines = [
-        f"{'BROKEN' if c.fault == 'altered' else _MARKS[c.ok]:<7}{c.check:<13}{c.detail}"
-        for c in report.checks
-    ]
     verified = {"ok": report.ok, "signed": report.signed, "verdict": report.verdict}
-    call.show(verified | {"checks": report.checks}, "\n".join([*lines, report.verdict]))
+    outcomes = {"outcomes": report.outcomes} if report.outcomes else {}
+    shown = "\n".join([*_check_lines(report), report.verdict])
+    call.show(verified | {"checks": report.checks} | outcomes, shown)
     raise typer.Exit(0 if report.ok else 1)
 
 
@@ -458,6 +457,14 @@ def replay(call: CommandCall, ref: Ref, *, mode: Mode = "show") -> None:
     raise typer.Exit(1 if differs or replayed.content is None else 0)
 
 
+def _check_lines(report: VerificationReport) -> Iterator[str]:
+    for c in report.checks:
+        yield f"{'BROKEN' if c.fault == 'altered' else _MARKS[c.ok]:<7}{c.check:<13}{c.detail}"
+    for outcome in report.outcomes:
+        yield f"outcome {outcome.outcome_id}"
+        yield from _check_lines(outcome)
+
+
 def _parameter(parameter: ParameterListing) -> str:
     typed = f"{parameter.name}: {parameter.type}" if parameter.type else parameter.name
     return typed if parameter.required else f"{typed} = {cell_text(parameter.default)}"
@@ -478,8 +485,8 @@ def _verify_document(
             f"{document} is YAML, for reading only; verify the JSON document of `headwater context "
             "export`"
         )
-    return verify_record(
-        from_document(content),
+    return verify_document(
+        content,
         settings.signing_key,
         expect=expect,
         signed=True if signed is None and settings.signature_mode == "required" else signed,

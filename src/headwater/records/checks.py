@@ -269,7 +269,7 @@ def check_disclosures(sealed: Sealed, reading: Reading[O]) -> tuple[dict[str, An
     if problems:
         return opened, broken("disclosures", "; ".join(problems))
     total = len(reading.commitments)
-    if not sealed.disclosures:
+    if total and not sealed.disclosures:
         detail = f"a private copy: all {total} values are withheld"
         return opened, unchecked("disclosures", detail)
     redacted = ", ".join(note.pointer for note in sealed.redactions)

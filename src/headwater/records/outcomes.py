@@ -26,16 +26,13 @@ from headwater.model.outcomes import (
     Score,
     Usage,
 )
+from headwater.model.values import LONGEST_ID, LONGEST_NAME
 from headwater.records.core import Committed, Exact, decimal_text, disclosed
 from headwater.records.record import Form, Moment, Sealed, Statement, core_fields, hash_of
 from headwater.records.sealing import Salts, commitments, open_core, seal_core
 from headwater.records.signing import statement_of
 
 OUTCOME_SPEC = "CRS-001-OUTCOME"
-LONGEST_NAME = 256
-"""Characters of a name of a score, a model, a provider, a source, an error or a link."""
-LONGEST_ID = 1_024
-"""Characters of an actor, a label, and an id that another system gave."""
 MOST_NAMES = 32
 """Links and finish reasons of one outcome."""
 

@@ -21,6 +21,7 @@ from headwater.records.checks import (
     read,
 )
 from headwater.records.core import Commitment, Core
+from headwater.records.document import load_all
 from headwater.records.outcomes import OutcomeRecord
 from headwater.records.record import Record, content_hash, hash_of
 from headwater.records.sealing import open_core
@@ -108,6 +109,20 @@ def verify_record(
         signed=record.signature is not None,
         outcomes=tuple(verify_outcome(each, keys, of=record, signed=signed) for each in outcomes),
     )
+
+
+def verify_document(
+    document: bytes | str,
+    keys: str = "",
+    *,
+    expect: str | None = None,
+    signed: bool | None = None,
+) -> VerificationReport:
+    """Check the document of a record with its outcomes, or of one outcome alone."""
+    sealed, outcomes = load_all(document)
+    if isinstance(sealed, OutcomeRecord):
+        return verify_outcome(sealed, keys, expect=expect, signed=signed)
+    return verify_record(sealed, keys, expect=expect, signed=signed, outcomes=outcomes)
 
 
 def verify_outcome(

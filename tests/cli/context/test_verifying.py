@@ -214,3 +214,26 @@ def test_a_file_that_is_not_a_record_document_is_refused(folder: Path, run: Run)
     both = run("context", "verify", "abc", "--document", "other.json")
     assert both.code == 2
     assert "cannot combine REF with --document" in both.err
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("outcomes", 0, "outcome 019b7e9c-4c1c-7000-8000-000000000001\nok     hash "),
+        ("outcome-moved", 1, "BROKEN link         it belongs to record sha256:"),
+        ("outcome-alone-unchecked", 0, "-      link         it belongs to record sha256:"),
+        ("outcome-alone-altered", 1, "BROKEN signature    it signs sha256:"),
+    ],
+)
+def test_both_commands_print_the_same_about_outcomes(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, code: int, said: str
+) -> None:
+    keys = "" if "unchecked" in name else "2026-01:correct horse battery staple"
+    monkeypatch.setenv("HEADWATER_SIGNING_KEY", keys)
+    document = VERIFIER / "vectors" / "records" / f"{name}.json"
+    verified = run("context", "verify", "--document", str(document))
+    assert (verified.code, said in verified.out) == (code, True)
+    options = ["--key", keys] if keys else []
+    assert run_node(VERIFIER / "cli.mjs", document, *options).stdout == verified.out
+    report = run("context", "verify", "--document", str(document), "--json").json
+    assert len(report.get("outcomes", [])) == verified.out.count("\noutcome ")

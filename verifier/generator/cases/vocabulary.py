@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from headwater.core.canonical_json import canonical, parse
 from headwater.records.document import export
+from headwater.records.outcomes import OutcomeRecord
 from headwater.records.record import Record, hash_of
 
 Document = dict[str, Any]
 
 
-class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """The expected checks and verdict, and the words that the detail of a check must contain."""
+class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The expected checks, and the words that the detail of a check must contain."""
+
+    checks: dict[str, bool | None]
+    names: dict[str, list[str]]
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The expected verdict and checks, also of each outcome of a record."""
 
     ok: bool
     verdict: str
     checks: dict[str, bool | None]
     names: dict[str, list[str]]
+    outcomes: list[Checked] = []
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +47,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 _SIGNS = {"+": True, "x": False, ".": None}
 _NAMES = ("hash", "signature", "disclosures", "content", "reassembly")
+_OUTCOME_NAMES = ("hash", "signature", "disclosures", "link")
 
 
-def text_of(record: Record | Document) -> str:
+def text_of(record: Record | OutcomeRecord | Document) -> str:
     """Return the text of a document."""
-    if isinstance(record, Record):
+    if isinstance(record, Record | OutcomeRecord):
         return export(record).decode()
     return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
 
@@ -60,7 +70,7 @@ def case(
 
     `fails` is the verdict if a check is broken.
     """
-    results = {check: _SIGNS[sign] for check, sign in zip(_NAMES, checks, strict=True)}
+    results = _results(_NAMES, checks)
     broken = next((check for check in _NAMES if results[check] is False), "disclosures")
     return Case(
         name=name,
@@ -78,6 +88,39 @@ def case(
     )
 
 
+def outcome_case(
+    name: str,
+    what: str,
+    document: OutcomeRecord | Document,
+    *checked: Checked,
+    says: str,
+    checks: str | None = None,
+    **options: Any,
+) -> Case:
+    """Return a case of an outcome alone, or of a record with outcomes, whose ``checks`` are given.
+
+    ``says`` is the verdict.
+    """
+    own = checked[0] if checks is None else Checked(checks=_results(_NAMES, checks), names={})
+    outcomes = [] if checks is None else list(checked)
+    failed = [each for each in (own, *outcomes) if False in each.checks.values()]
+    expected = Expected(
+        ok=not failed, verdict=says, checks=own.checks, names=own.names, outcomes=outcomes
+    )
+    return Case(name=name, what=what, document=text_of(document), expected=expected, **options)
+
+
+def checked(checks: str, *names: str) -> Checked:
+    """Return the expected checks of an outcome; the first broken one names the words."""
+    results = _results(_OUTCOME_NAMES, checks)
+    broken = next((check for check in results if results[check] is False), "disclosures")
+    return Checked(checks=results, names={broken: list(names)} if names else {})
+
+
+def _results(names: Sequence[str], signs: str) -> dict[str, bool | None]:
+    return {check: _SIGNS[sign] for check, sign in zip(names, signs, strict=True)}
+
+
 def _passes(record: Record | Document, *, signature: bool | None) -> str:
     if signature:
         return "Nothing is broken."
@@ -86,7 +129,7 @@ def _passes(record: Record | Document, *, signature: bool | None) -> str:
     return f"Nothing is broken, but {caveat}."
 
 
-def changed(record: Record, change: Callable[[Document], object]) -> Document:
+def changed(record: Record | OutcomeRecord, change: Callable[[Document], object]) -> Document:
     """Return the document after a change."""
     document: Document = json.loads(export(record))
     change(document)
