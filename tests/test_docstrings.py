@@ -15,6 +15,7 @@ import pytest
 
 import headwater
 from headwater import (
+    Context,
     ContextItem,
     Feature,
     FeatureStore,
@@ -24,6 +25,7 @@ from headwater import (
     Settings,
     Worker,
 )
+from headwater.messages.parsing import messages_of
 from headwater.testing import ManualClock, temporary
 
 STORE = FeatureStore(settings=Settings())
@@ -49,7 +51,9 @@ VERBS = {
         ),
         *(headwater.parse_duration, headwater.format_duration, headwater.verify_record),
         *(Graph.to_mermaid, ManualClock.advance, Settings.replace, STORE.sync.run),
-        *(Worker.run, Worker.stop),
+        *(Worker.run, Worker.stop, ContextItem.conversation, messages_of),
+        *(Context.to_openai, Context.to_openai_responses),
+        *(Context.to_anthropic, Context.to_gemini),
     )
 }
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from types import NoneType
 from typing import Any, Literal, Self, TypedDict, Unpack, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.core.canonical_json import LARGEST
 from headwater.core.templates import Template, parse_template
 from headwater.errors import InvalidInputError
+from headwater.messages.conversations import plan_conversation
 from headwater.messages.images import mime_type_of
-from headwater.messages.parts import Blob, Part, Reasoning, Role, Tool, ToolCall, ToolResult, Uri
+from headwater.messages.parsing import messages_of
+from headwater.messages.parts import (
+    Blob,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Uri,
+)
 from headwater.messages.texts import part_text
 from headwater.model.values import check_utf8
 
@@ -208,6 +222,72 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         text = next((block[key] for key in ("thinking", "text") if key in block), "")
         part = Reasoning(content=text if isinstance(text, str) else "", block=dict(block))
         return cls._of(part, "assistant", options)
+
+    @classmethod
+    def conversation(
+        cls,
+        messages: object,
+        *,
+        priority: int = 0,
+        keep_last: int = 6,
+        section: str | None = None,
+        source: Any = None,
+    ) -> list[Self]:
+        """Return the messages of a conversation as items, which are dropped from its beginning.
+
+        Args:
+            messages: A list in the shape of OpenAI, Anthropic or Gemini, or neutral: dicts, or
+                objects of the providers' clients.
+            priority: That of the newest messages; older ones have one less with every turn.
+            keep_last: How many messages at the end are required, with what belongs to them.
+            section: The section of the items; give two conversations of one context different ones.
+            source: The source of the items.
+
+        A question and its answer are kept or dropped together, and so are a call and its results.
+        Messages of the system are required.
+
+        >>> history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+        >>> [item.role for item in ContextItem.conversation(history)]
+        ['user', 'assistant']
+
+        Raises:
+            InvalidInputError: A message has none of the shapes, or a result has no call before it.
+        """
+        if type(keep_last) is not int or keep_last < 0:
+            raise InvalidInputError(f"keep_last is a whole number from 0, not {keep_last!r}")
+        planned = plan_conversation(messages_of(messages), keep_last)
+        return [
+            item
+            for turn, (message, unit, age) in enumerate(planned)
+            for item in cls._of_message(
+                message,
+                priority=priority - age,
+                required=age == 0,
+                source=source,
+                section=section,
+                group=f"{section or 'conversation'}:{unit}",
+                turn=turn,
+            )
+        ]
+
+    @classmethod
+    def _of_message(cls, message: Message, **options: Unpack[ItemOptions]) -> Iterator[Self]:
+        """Yield the items of a message; texts that follow each other are one."""
+        text = ""
+        for part in message.parts:
+            marked: ItemOptions = {**options, "cache": part.cache}
+            if isinstance(part, TextPart):
+                text += part.content
+                if part.cache and text:
+                    yield cls(text, role=message.role, **marked)
+                    text = ""
+                continue
+            if text:
+                yield cls(text, role=message.role, **options)
+                text = ""
+            yield cls._of(replace(part, cache=False), message.role, marked)
+        if text:
+            yield cls(text, role=message.role, **options)
 
     @classmethod
     def _of(

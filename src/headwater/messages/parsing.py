@@ -46,6 +46,7 @@ def messages_of(raw: object) -> tuple[Message, ...]:
     of Gemini, or neutral; dicts or objects of the providers' clients; also whole answers, whose
     messages have a finish reason.
 
+    >>> from headwater.messages.parsing import messages_of
     >>> messages_of([{"role": "user", "content": "Where is my order?"}])[0].text
     'Where is my order?'
 

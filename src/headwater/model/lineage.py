@@ -210,9 +210,13 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
     def to_openai(self) -> dict[str, Any]:
         """Return the body of a request to OpenAI's Chat Completions, or to a compatible server.
 
-        ``await client.chat.completions.create(**ctx.to_openai())``. A warning is logged if the API
-        cannot express a part; the record has every such loss. Pass ``model=`` beside it if the
-        context has none.
+        ``await client.chat.completions.create(**ctx.to_openai())``; pass ``model=`` beside it if
+        the context has none. What the API cannot express is a loss in the record, and a warning in
+        the log.
+
+        >>> ctx = await support("ada", "When does it arrive?")
+        >>> [message["role"] for message in ctx.to_openai()["messages"]]
+        ['user']
         """
         return self._body("openai")
 
@@ -220,6 +224,10 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Return the body of a request to OpenAI's Responses.
 
         ``await client.responses.create(**ctx.to_openai_responses())``
+
+        >>> ctx = await support("ada", "When does it arrive?")
+        >>> [item["role"] for item in ctx.to_openai_responses()["input"]]
+        ['user']
         """
         return self._body("openai_responses")
 
@@ -228,6 +236,10 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
 
         ``await client.messages.create(**ctx.to_anthropic())``. The API needs a limit of the answer;
         without ``max_output`` it is 4,096 tokens.
+
+        >>> ctx = await support("ada", "When does it arrive?")
+        >>> ctx.to_anthropic()["max_tokens"]
+        4096
         """
         return self._body("anthropic")
 
@@ -235,6 +247,10 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Return the body of a request to Gemini.
 
         ``await client.aio.models.generate_content(**ctx.to_gemini())``
+
+        >>> ctx = await support("ada", "When does it arrive?")
+        >>> [content["role"] for content in ctx.to_gemini()["contents"]]
+        ['user']
         """
         return self._body("gemini")
 
