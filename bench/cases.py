@@ -242,6 +242,14 @@ CASES = (
         for clients, number, measure, shared in CLIENTS
     ),
     Case(
+        name="context of 20 messages",
+        unit="contexts/s",
+        ours=in_child("contexts", "chat"),
+        floor=in_child("contexts", "chat_as_text"),
+        floor_is="the same items without roles",
+        targets=(TimesFloor(0.77),),
+    ),
+    Case(
         name="context: fit of 1,000 candidates",
         unit="s",
         ours=in_child("contexts", "fit"),

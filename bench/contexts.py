@@ -14,6 +14,8 @@ from bench.paragraphs import TOKENS, paragraphs
 from headwater import ContextItem, context
 from headwater.contexts.budget import BudgetPolicy, Candidate, fit
 from headwater.core.tokens import tokenizer_for
+from headwater.declarations.contexts import ContextFunction
+from headwater.messages.parts import Role
 from headwater.records.core import Core
 from headwater.records.sealing import open_core, seal
 
@@ -30,6 +32,25 @@ async def support(user_id: str, question: str) -> list[ContextItem]:
         ContextItem(f"About the customer: {values[user_id]}", priority=90),
         *(ContextItem(text, priority=50) for text in paragraphs()),
     ]
+
+
+ROLES: tuple[Role, ...] = ("user", "assistant")
+TURNS = [
+    (role, f"{number}: {text}")
+    for number in range(10)
+    for role, text in zip(ROLES, paragraphs()[:2], strict=True)
+]
+"""A conversation of twenty messages."""
+
+
+@context(store, max_tokens=100 * TOKENS, model=MODEL)
+async def chat(question: str) -> list[ContextItem]:
+    return [ContextItem(text, role=role, turn=turn) for turn, (role, text) in enumerate(TURNS)]
+
+
+@context(store, max_tokens=100 * TOKENS, model=MODEL)
+async def chat_as_text(question: str) -> list[ContextItem]:
+    return [ContextItem(text) for _, text in TURNS]
 
 
 async def prepare() -> None:
@@ -52,6 +73,22 @@ def assembling(clients: int) -> Callable[[str, Effort], AbstractContextManager[R
 
         async def rate() -> float:
             return sum(await asyncio.gather(*map(client, range(clients))))
+
+        with one_loop(rate, prepare) as measure:
+            yield measure
+
+    return measuring
+
+
+def chatting(
+    function: ContextFunction[[str]],
+) -> Callable[[str, Effort], AbstractContextManager[Rate]]:
+    """Contexts of a conversation that one client assembles in a second."""
+
+    @contextmanager
+    def measuring(where: str, effort: Effort) -> Iterator[Rate]:
+        async def rate() -> float:
+            return await calls_awaited_per_second(lambda: function("Where?"), effort.seconds)
 
         with one_loop(rate, prepare) as measure:
             yield measure
@@ -98,6 +135,8 @@ def sealing(where: str, effort: Effort) -> Iterator[Rate]:
 MEASURES: dict[str, Measuring] = {
     "one_client": assembling(1),
     "eight_clients": assembling(8),
+    "chat": chatting(chat),
+    "chat_as_text": chatting(chat_as_text),
     "fit": fitting,
     "seal": sealing,
 }
