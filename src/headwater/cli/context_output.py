@@ -25,7 +25,7 @@ from headwater.model.contexts import (
     ItemSide,
     ResultSide,
 )
-from headwater.model.lineage import ContextTrace, PastContext
+from headwater.model.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.records.record import Record, Redaction
 
 _SHORT = 60
@@ -115,8 +115,12 @@ def missing_reason(context: ContextTrace | PastContext) -> str:
     return "redacted" if TEXT in context.redacted else "withheld"
 
 
+_GRADES = {"exact": "exact", "provider": "counted by the provider", "estimate": "estimated"}
+
+
 def _facts(trace: ContextTrace) -> dict[str, object]:
-    accuracy = "exact" if trace.exact else f"estimated, {trace.margin_percent} % added"
+    margin = f", {trace.margin_percent} % added" if trace.margin_percent else ""
+    accuracy = _GRADES[trace.count.grade] + margin
     budget = "without a budget" if trace.max_tokens is None else f"of {trace.max_tokens}"
     sla_ms = trace.freshness_sla_ms
     sla = "not checked: no SLA" if sla_ms is None else f"SLA {span_text(sla_ms)}"
@@ -130,7 +134,8 @@ def _facts(trace: ContextTrace) -> dict[str, object]:
         "assembled by": trace.caller,
         "signed by": trace.signed_by,
         "model": trace.model,
-        "tokens": f"{trace.tokens} {budget} ({trace.tokenizer}, {accuracy})",
+        "tokens": f"{trace.tokens} {budget} ({trace.count.source}, {accuracy})",
+        "reserved": None if trace.max_output is None else f"{trace.max_output} for the answer",
         "cost": dollars(trace.cost_nano_usd),
         "freshness": f"{trace.freshness_status} ({sla}, oldest {span_text(trace.stalest_ms)})",
         "assembly": f"{trace.assembly_ms:g} ms",
@@ -147,6 +152,7 @@ def _print_items(trace: ContextTrace) -> None:
     rows = [
         (
             position,
+            *_message_cells(item),
             item.decision,
             item.priority,
             item.tokens,
@@ -158,8 +164,15 @@ def _print_items(trace: ContextTrace) -> None:
         )
         for position, item in enumerate(trace.items)
     ]
-    columns = ("position", "decision", "priority", "tokens", "source", "section", "why", "text")
-    _print_shown("Items", columns, rows)
+    columns = ("decision", "priority", "tokens", "source", "section", "why", "text")
+    has_messages = any(item.message is not None for item in trace.items)
+    of_messages = ("message", "role") if has_messages else ()
+    _print_shown("Items", ("position", *of_messages, *columns), rows)
+
+
+def _message_cells(item: ItemTrace) -> tuple[object, ...]:
+    message = item.message
+    return () if message is None else (message.number, message.role or message.kind)
 
 
 def _print_reads(trace: ContextTrace) -> None:

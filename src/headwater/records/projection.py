@@ -246,12 +246,15 @@ def _record_facts(record: Record, core: Core) -> dict[str, Any]:
 
 def _body(core: Core, *, recorded: bool) -> dict[str, Any]:
     """Return the fields that live and past contexts share."""
+    grade, source = _graded(core)
     return {
         "lineage": _lineage(core),
         "meta": {
             "recorded": recorded,
             "overflow": core.output.overflow,
-            "exact": core.tokenizer.exact,
+            "exact": grade == "exact",
+            "grade": grade,
+            "count_source": source,
             "warnings": warnings_of(core),
             "freshness_violations": violations_of(core),
             "freshness_sla_ms": core.freshness.sla_ms,
@@ -374,15 +377,22 @@ def recorded_layout(core: Core) -> Layout:
 
 def _count(core: Core, widths: Sequence[int | None]) -> CountTrace:
     """Return how tokens were counted; what no item adds is the envelope."""
-    counter = core.tokenizer.counter
-    if counter is msgspec.UNSET:
-        grade: Grade = "exact" if core.tokenizer.exact else "estimate"
-        return CountTrace(grade=grade, source=core.tokenizer.name, envelope_tokens=0)
+    grade, source = _graded(core)
+    if core.tokenizer.counter is msgspec.UNSET:
+        return CountTrace(grade=grade, source=source, envelope_tokens=0)
     kept = zip(core.items, widths, strict=True)
     added = [width for item, width in kept if item.decision != "dropped"]
     known = [width for width in added if width is not None]
     envelope = core.output.tokens - sum(known) if len(known) == len(added) else None
-    return CountTrace(grade=counter.grade, source=counter.source, envelope_tokens=envelope)
+    return CountTrace(grade=grade, source=source, envelope_tokens=envelope)
+
+
+def _graded(core: Core) -> tuple[Grade, str]:
+    """Return how tokens were counted, and by what."""
+    tokenizer, counter = core.tokenizer, core.tokenizer.counter
+    if counter is msgspec.UNSET:
+        return "exact" if tokenizer.exact else "estimate", tokenizer.name
+    return counter.grade, counter.source
 
 
 def _losses(core: Core) -> Sequence[Loss]:
@@ -424,7 +434,7 @@ def _why(item: Item) -> str:
     more = f"max_tokens would have to be {item.short_by} higher to keep it whole"
     match item.reason:
         case "required":
-            return "kept, because it is required"
+            return f"kept, because {'it' if item.required else 'an item of its group'} is required"
         case "fits":
             return f"kept, because its {item.tokens} tokens fit"
         case "shortened":
@@ -434,7 +444,9 @@ def _why(item: Item) -> str:
         case "outranked":
             return f"dropped, because an item of higher priority did not fit; {more}"
         case _:
-            return f"dropped, because its {item.tokens} tokens did not fit; {more}"
+            is_alone = item.message is msgspec.UNSET or item.message.group is None
+            whose = f"its {item.tokens} tokens" if is_alone else "all items of its group"
+            return f"dropped, because {whose} did not fit; {more}"
 
 
 def _summary(core: Core) -> str:
