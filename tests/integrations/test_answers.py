@@ -124,7 +124,11 @@ def test_a_response_stream_that_ends_early_has_the_items_that_came() -> None:
 
 
 def test_a_response_that_was_cut_has_the_reason_of_the_provider() -> None:
-    item = {"type": "message", "content": [{"type": "output_text", "text": "Two"}]}
+    item = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "Two"}],
+    }
     answer: dict[str, Any] = {
         "status": "incomplete",
         "incomplete_details": {"reason": "max_output_tokens"},
@@ -134,9 +138,7 @@ def test_a_response_that_was_cut_has_the_reason_of_the_provider() -> None:
     assert response.finish_reasons == ("max_output_tokens",)
     (message,) = response.messages
     assert message.text == "Two"
-    assert message.parts[1] == ToolCall(
-        id="ws_1", name="web_search_call", arguments=answer["output"][1]
-    )
+    assert message.parts[1] == Reasoning(content="", block=answer["output"][1])
 
 
 def test_thinking_of_a_message_stream_keeps_its_signature() -> None:
@@ -144,7 +146,10 @@ def test_thinking_of_a_message_stream_keeps_its_signature() -> None:
         return {"type": "content_block_delta", "index": index, "delta": pieces}
 
     events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {"id": "msg_1", "usage": {"input_tokens": 9}}},
+        {
+            "type": "message_start",
+            "message": {"id": "msg_1", "role": "assistant", "usage": {"input_tokens": 9}},
+        },
         {
             "type": "content_block_start",
             "index": 0,
@@ -173,3 +178,9 @@ def test_thinking_of_a_message_stream_keeps_its_signature() -> None:
     assert response.usage is not None
     assert (response.usage.input, response.usage.output) == (9, 15)
     assert response.finish_reasons == ("end_turn",)
+
+
+def test_an_answer_of_an_unknown_kind_is_kept_as_it_came() -> None:
+    half = {"id": "msg_1", "role": "assistant", "content": [{"type": "tool_use", "name": ""}]}
+    (message,) = response_of(MESSAGES, half).messages
+    assert message.parts == (Reasoning(content="", block=half),)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.messages.parts import Message, Part, Reasoning, TextPart, ToolCall
+from headwater.errors import InvalidInputError
+from headwater.messages.parsing import messages_of
+from headwater.messages.parts import Message, Reasoning
 from headwater.model.outcomes import Response, Usage
 
 Json = dict[str, Any]
@@ -19,7 +21,6 @@ class Api(NamedTuple):
     provider: str
     folded: Callable[[Iterable[Json]], Json]
     """Returns the answer that the events of a stream add up to."""
-    messages: Callable[[Json], Iterator[Message]]
     usage: Mapping[str, str]
     """Where each number of a `Usage` is in the provider's object."""
     delta: Callable[[Json], bool]
@@ -30,7 +31,12 @@ class Api(NamedTuple):
 
 def response_of(api: Api, answer: Json) -> Response:
     """Return what an answer says, in our words."""
-    messages = tuple(api.messages(answer))
+    try:
+        messages = messages_of(answer)
+    except InvalidInputError:
+        # A part of a call, or a kind of answer that is newer than this code: kept as it came.
+        opaque = Reasoning(content="", block=answer)
+        messages = (Message(role="assistant", parts=(opaque,)),)
     return Response(
         messages=messages,
         response_id=answer.get("id"),
@@ -75,7 +81,7 @@ def _fold_chat(events: Iterable[Json]) -> Json:
     for event in events:
         answer |= {key: value for key, value in event.items() if value is not None}
         for piece in event.get("choices") or ():
-            choice = choices.setdefault(piece["index"], {"message": {}})
+            choice = choices.setdefault(piece["index"], {"message": {"role": "assistant"}})
             _add(choice["message"], piece.get("delta") or {})
             choice["finish_reason"] = piece.get("finish_reason") or choice.get("finish_reason")
     answer["choices"] = [choices[index] for index in sorted(choices)]
@@ -107,24 +113,6 @@ def _add(whole: Json, delta: Json) -> None:
             whole[key] = value
 
 
-def _chat_messages(answer: Json) -> Iterator[Message]:
-    for choice in answer.get("choices") or ():
-        message = choice["message"]
-        parts: list[Part] = []
-        # Servers of open models have their own field for what the model thought.
-        thought = message.get("reasoning_content") or message.get("reasoning")
-        if isinstance(thought, str):
-            parts.append(Reasoning(content=thought))
-        texts = (message.get("content"), message.get("refusal"))
-        parts += [TextPart(content=text) for text in texts if text]
-        for call in message.get("tool_calls") or ():
-            called = call.get("function") or call.get("custom") or {}
-            arguments = called.get("arguments", called.get("input", ""))
-            parts.append(_call(call.get("id"), called.get("name"), arguments))
-        reason = choice.get("finish_reason")
-        yield Message(role="assistant", parts=tuple(parts), finish_reason=reason)
-
-
 def _has_chat_delta(event: Json) -> bool:
     deltas = [choice.get("delta") or {} for choice in event.get("choices") or ()]
     return any(value for delta in deltas for key, value in delta.items() if key != "role")
@@ -143,46 +131,25 @@ def _fold_response(events: Iterable[Json]) -> Json:
         if kind in ("response.output_item.added", "response.output_item.done"):
             items[place] = dict(event["item"])
         elif kind.endswith(".delta") and isinstance(event.get("delta"), str):
-            item = items.setdefault(place, {"type": "message", "content": []})
-            _add_delta(item, kind, event["delta"])
-    # Only the event at the end has the whole output.
+            item = items.setdefault(place, {"type": "message", "role": "assistant"})
+            _add_delta(item, event["delta"])
+    # Only the event at the end has the whole output and a status that is final.
     output = answer.get("output") or [items[place] for place in sorted(items)]
-    return {**answer, "output": output}
+    status = answer.get("status")
+    is_final = status not in ("in_progress", "queued")
+    return {**answer, "output": output, "status": status if is_final else None}
 
 
-def _add_delta(item: Json, kind: str, text: str) -> None:
+def _add_delta(item: Json, text: str) -> None:
     if item["type"] == "message":
-        name = "refusal" if kind == "response.refusal.delta" else "text"
-        content = item["content"] = item.get("content") or [{}]
-        content[-1][name] = content[-1].get(name, "") + text
+        content = item["content"] = item.get("content") or [{"type": "output_text", "text": ""}]
+        content[-1]["text"] += text
     elif item["type"] == "reasoning":
-        summary = item["summary"] = item.get("summary") or [{"text": ""}]
+        summary = item["summary"] = item.get("summary") or [{"type": "summary_text", "text": ""}]
         summary[-1]["text"] += text
     else:
         name = "input" if item["type"] == "custom_tool_call" else "arguments"
         item[name] = (item.get(name) or "") + text
-
-
-def _response_messages(answer: Json) -> Iterator[Message]:
-    parts: list[Part] = []
-    for item in answer.get("output") or ():
-        kind = item.get("type")
-        if kind == "message":
-            texts = [piece.get("text") or piece.get("refusal") for piece in item["content"]]
-            parts += [TextPart(content=text) for text in texts if text]
-        elif kind == "reasoning":
-            text = "\n".join(piece["text"] for piece in item.get("summary") or ())
-            parts.append(Reasoning(content=text, block=item))
-        elif kind in ("function_call", "custom_tool_call"):
-            arguments = item.get("arguments", item.get("input", ""))
-            parts.append(_call(item.get("call_id"), item.get("name"), arguments))
-        elif kind is not None:
-            # A tool that the provider runs itself, such as a search of the web.
-            parts.append(ToolCall(id=item.get("id") or "", name=kind, arguments=item))
-    reason = (answer.get("incomplete_details") or {}).get("reason") or answer.get("status")
-    reason = None if reason in ("in_progress", "queued") else reason
-    if parts or reason:
-        yield Message(role="assistant", parts=tuple(parts), finish_reason=reason)
 
 
 # Anthropic's messages
@@ -227,28 +194,6 @@ def _with_input(block: Json) -> Json:
     return {**block, "input": _json(pieces)} if pieces else block
 
 
-def _message_messages(answer: Json) -> Iterator[Message]:
-    parts: list[Part] = []
-    for block in answer.get("content") or ():
-        kind = block["type"]
-        if kind == "text":
-            parts.append(TextPart(content=block["text"]))
-        elif kind in ("thinking", "redacted_thinking"):
-            parts.append(Reasoning(content=block.get("thinking", ""), block=block))
-        elif kind == "tool_use":
-            parts.append(_call(block.get("id"), block.get("name"), block.get("input")))
-        else:
-            parts.append(ToolCall(id=block.get("id") or "", name=kind, arguments=block))
-    reason = answer.get("stop_reason")
-    if parts or reason:
-        yield Message(role="assistant", parts=tuple(parts), finish_reason=reason)
-
-
-def _call(id: str | None, name: str | None, arguments: Any) -> ToolCall:
-    given = _json(arguments) if isinstance(arguments, str) else arguments
-    return ToolCall(id=id or "", name=name or "", arguments=given)
-
-
 def _json(text: str) -> Any:
     """Return the value of a JSON text, or the text itself if it is not whole."""
     try:
@@ -270,21 +215,18 @@ def _details(read: str, output: str, reasoning: str) -> Mapping[str, str]:
 CHAT = Api(
     "openai",
     _fold_chat,
-    _chat_messages,
     _details("prompt", "completion", "reasoning_tokens"),
     _has_chat_delta,
 )
 RESPONSES = Api(
     "openai",
     _fold_response,
-    _response_messages,
     _details("input", "output", "reasoning_tokens"),
     lambda event: event["type"].endswith(".delta"),
 )
 MESSAGES = Api(
     "anthropic",
     _fold_message,
-    _message_messages,
     {
         **_details("input", "output", "thinking_tokens"),
         "cache_read": "cache_read_input_tokens",

@@ -74,11 +74,11 @@ def wrap(client: C) -> C:
 
     >>> client = wrap(openai.AsyncOpenAI())
     >>> async with ctx:
-    ...     answer = await client.chat.completions.create(model="gpt-4o", **ctx.to_openai())
+    ...     answer = await client.chat.completions.create(**ctx.to_openai())
     """
+    sdk, is_async = _kind_of(client)
     if _WRAPPED in vars(client):
         return client
-    sdk, is_async = _kind_of(client)
     wrapped: Any = copy.copy(client)
     for base in type(wrapped).__mro__:
         for name, attribute in vars(base).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from typing import Any, NamedTuple, Self
@@ -94,17 +94,22 @@ class _Asked(NamedTuple):
         return self.tools[0].name, {name: self.question for name in schema.get("properties", ())}
 
     def text(self) -> str:
-        """Return the sentence that has most words of the question; the first one of several."""
-        words = set(re.findall(r"\w{3,}", self.question.lower()))
-        asked = re.split(r"(?<=[.?!])\s+", self.question)
-        texts = [text for _, text in self.messages]
-        found = [each for text in texts for each in re.split(r"(?<=[.?!])\s+|\n", text)]
-        sentences = [each for each in found if each and each not in asked]
-        if not sentences:
-            return "I do not know."
-        return max(
-            sentences, key=lambda each: len(words.intersection(re.findall(r"\w{3,}", each.lower())))
-        )
+        return _best_sentence(self.question, [text for _, text in self.messages])
+
+
+def _best_sentence(question: str, texts: Iterable[str]) -> str:
+    """Return the sentence that has most words of a question; of several the first."""
+    words, asked = _words(question), _sentences(question)
+    found = [each for text in texts for each in _sentences(text) if each not in asked]
+    return max(found, key=lambda each: len(words & _words(each)), default="I do not know.")
+
+
+def _sentences(text: str) -> list[str]:
+    return [each for each in re.split(r"(?<=[.?!])\s+|\n", text) if each]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w{3,}", text.lower()))
 
 
 def _text(content: Any) -> str:
@@ -291,6 +296,7 @@ def _json(value: object) -> str:
 
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def handle_error(self, *_: object) -> None:
         """Write nothing to the terminal if a client hangs up."""
