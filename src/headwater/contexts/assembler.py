@@ -14,6 +14,7 @@ from typing import Any, get_args
 import msgspec
 
 from headwater.contexts.budget import BudgetPolicy, Candidate, Envelope, Fitted, fit
+from headwater.contexts.counters import ModelCounters
 from headwater.contexts.freshness import judge
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
@@ -30,7 +31,7 @@ from headwater.contexts.requests import (
 )
 from headwater.core.clock import to_micros
 from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
-from headwater.core.tokens import Tokenizer, tokenizer_for
+from headwater.core.tokens import Tokenizer
 from headwater.declarations.contexts import ContextDef, Limit, reference
 from headwater.declarations.items import ContextItem
 from headwater.errors import (
@@ -50,7 +51,6 @@ from headwater.features.reader import Reader, ReferenceOwner, References
 from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
 from headwater.features.user_calls import Raising, is_mistake
-from headwater.messages.counting import counter_for
 from headwater.messages.parts import ModelRequest
 from headwater.model.callers import caller_name
 from headwater.model.contexts import Overrides
@@ -76,7 +76,9 @@ Counted = Callable[[Context | FreshnessSLAError | RecordingError], None]
 class Assembler:
     """Assembles contexts and stores a record of each."""
 
-    def __init__(self, services: Services, reader: Reader, counted: Counted) -> None:
+    def __init__(
+        self, services: Services, reader: Reader, counters: ModelCounters, counted: Counted
+    ) -> None:
         self._registry = services.registry
         self._reader = reader
         self._references = References(services.registry, reader)
@@ -90,6 +92,7 @@ class Assembler:
         self._loss = reader.loss
         self._settings = services.settings
         self._counted = counted
+        self.counters = counters
         self._rates = rates_of(services.settings.prices)
         self._loaded: set[str | None] = set()
 
@@ -192,7 +195,7 @@ class Assembler:
             self._loaded.add(model)
 
     def _load_now(self, model: str | None) -> None:
-        tokenizer_for(model).load()
+        self.counters.load(model)
         if model is not None and custom_rate(model, self._rates) is None:
             load_prices(model)
 
@@ -253,10 +256,10 @@ class Assembler:
         definition = request.definition
         is_request = has_messages(items)
         if not is_request and definition.max_output is None:
-            tokenizer = tokenizer_for(definition.model)
+            tokenizer = self.counters.tokenizer_for(definition.model)
             candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
             return request, tokenizer, await self._fit(candidates, request.policy, tokenizer), None
-        counter = counter_for(definition.model)
+        counter = self.counters.counter_for(definition.model)
         policy = within_window(request.policy, counter.window, definition)
         request, tokenizer = request._replace(policy=policy), counter.tokenizer
         if not is_request:

@@ -1,5 +1,7 @@
 """Encodings of texts as tokens, by one of two libraries that give the same tokens.
 
+Open models have their own encoding, in a file ``tokenizer.json``, which tokenizers reads.
+
 splintr is fast and has its vocabularies with it. tiktoken is for systems that splintr has no wheel
 for; it reads its vocabularies from the folder TIKTOKEN_CACHE_DIR, or downloads them.
 """
@@ -9,9 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain
+from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, Protocol, get_args
 
@@ -29,6 +33,8 @@ _SPECIAL = re.compile(r"<\|(?=[A-Za-z])")
 
 _loading = Lock()
 _chosen: LibraryChoice = "auto"
+_files: dict[str, str] = {}
+"""The files of the encodings of open models."""
 
 
 class Encoding(Protocol):
@@ -65,9 +71,35 @@ def library() -> Library:
 
 
 @cache
+def folder_encoding(folder: str) -> str:
+    """Return the name of the encoding in the ``tokenizer.json`` of a folder, which has its hash."""
+    file = Path(folder) / "tokenizer.json"
+    try:
+        digest = sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be read: {error}; give the folder of a model that has tokenizer.json"
+        ) from error
+    name = f"tokenizer.json {digest[:16]}"
+    _files[name] = str(file)
+    return name
+
+
+def is_known(name: str) -> bool:
+    """Return True if this process can count with an encoding."""
+    return name in _files or name in ("o200k_base", "cl100k_base")
+
+
+@cache
 def encoding(name: str) -> Encoding:
     """Return an encoding such as ``o200k_base``, loaded on first use."""
     with _loading:  # threads that start together load it once
+        if name in _files:
+            return _Tokenizers(_files[name])
+        if not is_known(name):
+            raise ConfigError(
+                f"the encoding {name!r} is not known; set tokens.models to the folder of its model"
+            )
         return _LIBRARIES[library()](name)
 
 
@@ -110,6 +142,27 @@ class _Tiktoken:
     def decode(self, ids: Sequence[int]) -> bytes:
         decoded: bytes = self._encoding.decode_bytes(ids)
         return decoded
+
+
+class _Tokenizers:
+    """The encoding of an open model; its special tokens are such also within a text."""
+
+    def __init__(self, file: str) -> None:
+        self._tokenizer: Any = import_module("tokenizers").Tokenizer.from_file(file)
+
+    def count(self, text: str) -> int:
+        return len(self._encode(text))
+
+    def ids(self, pieces: Iterable[str]) -> Sequence[int]:
+        return list(chain.from_iterable(map(self._encode, pieces)))
+
+    def decode(self, ids: Sequence[int]) -> bytes:
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return text.encode(errors="replace")
+
+    def _encode(self, text: str) -> Sequence[int]:
+        ids: Sequence[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
 
 
 _LIBRARIES: dict[Library, type[_Splintr] | type[_Tiktoken]] = {

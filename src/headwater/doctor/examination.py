@@ -31,6 +31,7 @@ from headwater.records.signing import parse_keyring
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.retrieval.embeddings.minilm import model_folder
 from headwater.retrieval.embeddings.wire import FORMATS
+from headwater.settings.kinds import rates_of
 from headwater.settings.loading import FILE, describe, load_with_origins, unknown_variables
 from headwater.settings.schema import SETTINGS, Settings, on_servers
 from headwater.store.feature_store import FeatureStore
@@ -103,7 +104,9 @@ def _add_values(settings: Settings, report: Findings) -> None:
         places = {"file": FILE, "environment": setting.variable or ""}
         shown = f"{setting.shown(value)}"
         if setting.path == "prices":
-            rates = ", ".join(f"{model} {rate / 10**9:g} USD" for model, rate in value.items())
+            rates = ", ".join(
+                f"{model} {rate / 10**9:g} USD" for model, rate in rates_of(value).items()
+            )
             shown = f"{rates} per million input tokens"
         report.ok(setting.path, shown, places.get(origin, "the features file"))
     if not report.all:

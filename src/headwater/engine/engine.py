@@ -14,6 +14,7 @@ from headwater.backends.connect import connect
 from headwater.backends.intercepted import intercepted
 from headwater.backends.observed import Metrics, count_context
 from headwater.contexts.assembler import Assembler
+from headwater.contexts.counters import ModelCounters
 from headwater.contexts.recorded import RecordedContexts, check_signing
 from headwater.core.clock import Clock
 from headwater.core.encodings import choose_library
@@ -108,6 +109,7 @@ class Engine(Services, frozen=True):
         self.handlers.close()
         self.offload.close()
         await self.embedders.close()
+        await self.assembler.counters.close()
         await self.backends.lifecycle.close()
 
 
@@ -153,7 +155,9 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
     generations = Generations(services, embedders)
     indexer, searcher = Indexer(services, generations), Searcher(services, generations)
     reader = Reader(services)
-    assembler = Assembler(services, reader, partial(count_context, registry.is_declared))
+    counters = ModelCounters(settings, backends.records, clock)
+    counted = partial(count_context, registry.is_declared)
+    assembler = Assembler(services, reader, counters, counted)
     return Engine(
         **asdict(services),
         reader=reader,

@@ -55,6 +55,7 @@ HeadwaterError
 ├── ContextFailedError          context function failed
 │   └── ContextTimeoutError     … it timed out
 ├── EmbeddingError              texts could not be turned into vectors
+├── TokenCountError             provider did not count the tokens of a request
 ├── FreshnessSLAError           context does not meet its freshness requirement
 ├── RecordingError              required record could not be stored
 ├── TokenBudgetError            required items exceed the token budget
@@ -117,6 +118,7 @@ from headwater.errors.functions import RetrieverFailedError as RetrieverFailedEr
 from headwater.errors.functions import RetrieverTimeoutError as RetrieverTimeoutError
 from headwater.errors.functions import TaskFailedError as TaskFailedError
 from headwater.errors.functions import TokenBudgetError as TokenBudgetError
+from headwater.errors.functions import TokenCountError as TokenCountError
 from headwater.errors.functions import TooManyHungThreadsError as TooManyHungThreadsError
 from headwater.errors.inputs import AmbiguousRefError as AmbiguousRefError
 from headwater.errors.inputs import BackfillRefusedError as BackfillRefusedError

@@ -172,3 +172,11 @@ class EmbeddingError(HeadwaterError):
         self.embedder = embedder
         self.status = status
         super().__init__(f"embedding with {embedder} failed: {problem}; {remedy}")
+
+
+class TokenCountError(HeadwaterError):
+    """A request whose tokens the provider did not count."""
+
+    def __init__(self, provider: str, problem: str, remedy: str) -> None:
+        self.provider = provider
+        super().__init__(f"{provider} did not count the tokens of a request: {problem}; {remedy}")

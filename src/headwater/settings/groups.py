@@ -5,17 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from headwater.core.encodings import LibraryChoice
 from headwater.core.logging import Format, Level
 from headwater.core.session_memory import DEFAULT_BYTES
 from headwater.settings.kinds import (
     Age,
+    AnthropicKey,
     AzureKey,
     CohereKey,
     Count,
+    GeminiKey,
     Limit,
+    Models,
     OpenAIKey,
     Origins,
     Port,
@@ -274,6 +277,27 @@ class ContextSettings(SettingsGroup, frozen=True):
     tokenizer: Annotated[
         LibraryChoice, "library that counts tokens; auto means splintr if it is installed"
     ] = "auto"
+
+
+class TokenSettings(SettingsGroup, frozen=True):
+    """Settings of counting the tokens of requests to models."""
+
+    models: Annotated[
+        Models,
+        "models by name or prefix: family, encoding, provider, window, output, or the folder with "
+        "the tokenizer and the chat template; in the variable as JSON",
+    ] = field(default_factory=dict)
+    openai_api_key: Annotated[
+        Secret, 'API key of OpenAI for `count="provider"`; by default OPENAI_API_KEY'
+    ] = ""
+    anthropic_api_key: Annotated[AnthropicKey, "API key of Anthropic"] = ""
+    gemini_api_key: Annotated[GeminiKey, "API key of Gemini"] = ""
+    openai_url: Annotated[Url, "URL of OpenAI's API"] = "https://api.openai.com/v1"
+    anthropic_url: Annotated[Url, "URL of Anthropic's API"] = "https://api.anthropic.com"
+    gemini_url: Annotated[Url, "URL of Gemini's API"] = (
+        "https://generativelanguage.googleapis.com/v1beta"
+    )
+    timeout: Annotated[Seconds, "seconds that a context waits for a provider's count"] = 5.0
 
 
 Provider = Literal["auto", "local", "lexical", "openai", "azure", "cohere", "voyage"]

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.durations import format_duration, to_age, to_timedelta
+from headwater.core.models import ModelOverride, ModelTable
 from headwater.core.prices import Rate
 from headwater.core.sql_sources import check_name, kind_of
 from headwater.errors import ConfigError, DeclarationError, DurationError, InvalidInputError
@@ -43,6 +44,11 @@ def _check_sources(sources: Mapping[str, str]) -> Mapping[str, str]:
         check_name(name)
         kind_of(name, location)
     return sources
+
+
+def _check_models(models: Mapping[str, ModelOverride]) -> Mapping[str, ModelOverride]:
+    ModelTable(models)
+    return models
 
 
 def rates_of(prices: Mapping[str, Price]) -> dict[str, int]:
@@ -118,6 +124,12 @@ Url = Annotated[str, Meta(extra={"show": mask_address})]
 Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
 Age = Annotated[str, Meta(extra={"check": _check_age})]
 Origins = Annotated[str, Meta(extra={"check": _check_origins})]
+AnthropicKey = Annotated[str, Meta(extra={"show": mask, "variable": "ANTHROPIC_API_KEY"})]
+GeminiKey = Annotated[str, Meta(extra={"show": mask, "variable": "GEMINI_API_KEY"})]
+Models = Annotated[
+    dict[str, ModelOverride],
+    Meta(extra={"check": _check_models, "variable": "HEADWATER_TOKENS_MODELS"}),
+]
 Prices = Annotated[dict[str, Price], Meta(extra={"check": _check_prices})]
 
 
@@ -142,10 +154,10 @@ class Setting(NamedTuple):
 
     @property
     def variable(self) -> str | None:
-        """The environment variable, or None for a table, which only the file can hold."""
-        if get_origin(self.kind) is dict:
-            return None
+        """The environment variable, or None for most tables, which only the file can hold."""
         usual: str | None = (self.meta.extra or {}).get("variable")
+        if usual is None and get_origin(self.kind) is dict:
+            return None
         return usual or PREFIX + self.path.replace(".", "_").upper()
 
     @property
@@ -174,6 +186,7 @@ class Setting(NamedTuple):
         if isinstance(value, timedelta):
             return format_duration(value // timedelta(milliseconds=1))
         if isinstance(value, dict):  # locations of sources may be URLs with a password
+            value = {name: _shown(inner) for name, inner in value.items()}
             return {name: mask_address(v) if "://" in str(v) else v for name, v in value.items()}
         show = (self.meta.extra or {}).get("show")
         return show(str(value)) if show else value
@@ -194,6 +207,9 @@ class Setting(NamedTuple):
         value: object = text
         if self.kind is bool:
             value = _BOOLEANS.get(text.lower(), text)
+        elif get_origin(self.kind) is dict:
+            with suppress(msgspec.DecodeError):
+                value = msgspec.json.decode(text)
         elif self.kind in (int, float):
             with suppress(msgspec.ValidationError):
                 value = msgspec.convert(text, self.kind, strict=False)
@@ -211,6 +227,13 @@ class Setting(NamedTuple):
         return check(value) if check else value
 
 
+def _shown(value: object) -> object:
+    """Return a value of a table; of a struct only the fields that are given."""
+    if not isinstance(value, msgspec.Struct):
+        return value
+    return {name: field for name, field in msgspec.structs.asdict(value).items() if field}
+
+
 _TYPE_NAMES: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
@@ -218,6 +241,8 @@ _TYPE_NAMES: dict[Any, str] = {
     str: "a text",
     dict[str, str]: "a table of names and texts",
     dict[str, Price]: "a table of names and whole numbers, or tables of them",
+    dict[str, ModelOverride]: "a table of names and tables of "
+    + ", ".join(ModelOverride.__struct_fields__),
     timedelta: "a duration such as '500ms', '30s', '5m', '1.5h' or '1d'",
 }
 

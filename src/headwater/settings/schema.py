@@ -30,6 +30,7 @@ from headwater.settings.groups import (
     RedisSettings,
     RetentionSettings,
     TelemetrySettings,
+    TokenSettings,
     VectorSettings,
     WorkerSettings,
 )
@@ -64,6 +65,7 @@ class Settings(SettingsGroup, frozen=True):
         Literal["off", "optional", "required"], "sign records: never, if there is a key, or always"
     ] = "optional"
     context: ContextSettings = ContextSettings()
+    tokens: TokenSettings = TokenSettings()
     record: RecordSettings = RecordSettings()
     embeddings: EmbeddingSettings = EmbeddingSettings()
     redis: RedisSettings = RedisSettings()
@@ -84,9 +86,11 @@ class Settings(SettingsGroup, frozen=True):
     sources: Annotated[Sources, "files that SQL features can read, by name"] = field(
         default_factory=dict
     )
-    prices: Annotated[Prices, "prices of models, in nano-USD per million input tokens"] = field(
-        default_factory=dict
-    )
+    prices: Annotated[
+        Prices,
+        "prices of models in nano-USD per million tokens: of input, or a table with input, output, "
+        "cache_read and cache_write",
+    ] = field(default_factory=dict)
 
     @property
     def api_keys(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from msgspec.structs import asdict, replace
 
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.budget import BudgetPolicy, Fitted, fit
+from headwater.contexts.counters import ModelCounters
 from headwater.contexts.record_builder import output_facts
 from headwater.contexts.recorded.verification import decode_record
 from headwater.contexts.requests import recorded_candidates, recorded_envelope, tokenizer_of
@@ -257,9 +258,10 @@ def check_mode(mode: str) -> None:
 class Replayer:
     """Replays recorded contexts."""
 
-    def __init__(self, services: Services, reader: Reader) -> None:
+    def __init__(self, services: Services, reader: Reader, counters: ModelCounters) -> None:
         self._services = services
         self._reader = reader
+        self._counters = counters
 
     async def replay(self, core: Core, mode: Mode) -> Replay:
         """Replay the context of a core in one of the modes."""
@@ -344,7 +346,7 @@ class Replayer:
             backends=replace(services.backends, records=records),
             interceptors=Interceptors(),
         )
-        return Assembler(replayed, self._reader, counted=lambda context: None)
+        return Assembler(replayed, self._reader, self._counters, counted=lambda context: None)
 
 
 class _ScratchLog:

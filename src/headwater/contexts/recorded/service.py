@@ -18,7 +18,7 @@ from headwater.contexts.recorded.search import ContextQuery, ContextSearch, Visi
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
 from headwater.contexts.requests import recorded_candidates, recorded_envelope, tokenizer_of
 from headwater.core.clock import MICROSECOND, from_micros
-from headwater.core.tokens import tokenizer_for
+from headwater.core.encodings import is_known
 from headwater.declarations.meanings import meanings_during, named_at
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
@@ -73,7 +73,7 @@ class RecordedContexts:
         self._settings = services.settings
         self._clock = services.clock
         self._assembler = assembler
-        self._replayer = Replayer(services, reader)
+        self._replayer = Replayer(services, reader, assembler.counters)
         search = ContextSearch(
             *(self._records, services.backends.catalog, self._settings),
             Visibility(self._records, services.registry),
@@ -228,8 +228,8 @@ def _widths(core: Core) -> Sequence[int | None]:
 def _added(core: Core, texts: Sequence[str | Commitment | None]) -> list[int] | None:
     """Return the tokens that each text adds; None if one is withheld or the tokenizer changed."""
     disclosed = [text for text in texts if isinstance(text, str)]
-    tokenizer, recorded = tokenizer_for(core.policy.model), core.tokenizer
-    if len(disclosed) < len(texts) or tokenizer.name != recorded.name:
+    tokenizer, recorded = tokenizer_of(core), core.tokenizer
+    if len(disclosed) < len(texts) or not is_known(recorded.name):
         return None
     if recorded.counter is msgspec.UNSET:
         return added_tokens(disclosed, core.policy.separator, tokenizer)
