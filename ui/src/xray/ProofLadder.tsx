@@ -1,6 +1,6 @@
 import { IconCheck, IconMinus, IconX } from "@tabler/icons-react";
 
-import type { Check } from "@verifier/verify.mjs";
+import type { Check, Report } from "@verifier/verify.mjs";
 import { Skeleton, StateWord } from "~/design";
 
 import { useKeys } from "./keys";
@@ -8,18 +8,13 @@ import { standingOf } from "./standing";
 import type { Answer } from "./verification";
 import css from "./Proof.module.css";
 
-const STEPS: readonly (readonly [Check["check"], string])[] = [
-  ["hash", "hash"],
-  ["signature", "signature"],
-  ["disclosures", "disclosures"],
-  ["content", "content"],
-  ["reassembly", "re-assembly"],
-];
+const NAMES: Partial<Record<Check["check"], string>> = { reassembly: "re-assembly" };
+const STEPS = 5;
 
-/** The steps of the proof, each with its result. */
+/** The steps of the proof, each with its result: of a record, then of its outcomes. */
 export function ProofLadder({ answer }: { answer: Answer | null }) {
   const keys = useKeys();
-  if (answer === null) return <Skeleton lines={STEPS.length} />;
+  if (answer === null) return <Skeleton lines={STEPS} />;
   if ("problem" in answer) {
     return (
       <p role="alert" className={css.problem}>
@@ -28,26 +23,37 @@ export function ProofLadder({ answer }: { answer: Answer | null }) {
     );
   }
   const { open } = standingOf(answer.report, keys);
-  const results = new Map(answer.report.checks.map((each) => [each.check, each]));
+  const { outcomes = [] } = answer.report;
   return (
     <>
-      <ol className={css.ladder}>
-        {STEPS.map(([step, name]) => {
-          const { ok = null, detail = "" } = results.get(step) ?? {};
-          return (
-            <li key={step} data-ok={String(ok)}>
-              <Mark ok={ok} />
-              <span className={css.step}>{name}</span>
-              <bdi className={css.detail}>{brief(detail)}</bdi>
-            </li>
-          );
-        })}
-      </ol>
+      <Steps report={answer.report} />
+      {outcomes.map((outcome, at) => (
+        <section key={at} aria-label={`Outcome ${outcome.outcome_id}`}>
+          <p className={css.outcome}>
+            Outcome <bdi>{outcome.outcome_id}</bdi>
+          </p>
+          <Steps report={outcome} />
+        </section>
+      ))}
       <p className={css.verdict} role="status">
         {answer.verdict}
       </p>
       {open !== null && <p className={css.open}>{open}</p>}
     </>
+  );
+}
+
+function Steps({ report }: { report: Report }) {
+  return (
+    <ol className={css.ladder}>
+      {report.checks.map(({ check, ok, detail }) => (
+        <li key={check} data-ok={String(ok)}>
+          <Mark ok={ok} />
+          <span className={css.step}>{NAMES[check] ?? check}</span>
+          <bdi className={css.detail}>{brief(detail)}</bdi>
+        </li>
+      ))}
+    </ol>
   );
 }
 
