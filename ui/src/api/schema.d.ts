@@ -3528,6 +3528,8 @@ export interface components {
         /**
          * Reasoning
          * @description What the model thought; ``block`` is the provider's own object, to be sent back unchanged.
+         *
+         *         So is anything else in an answer that only its provider understands, such as a search.
          */
         Reasoning: {
             /** @default null */
@@ -4245,6 +4247,8 @@ export interface components {
             /** @default false */
             cache: boolean;
             id: string;
+            /** @default false */
+            is_error: boolean;
             response: unknown;
             /** @enum {unknown} */
             type: "tool_call_response";

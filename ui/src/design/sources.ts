@@ -1,7 +1,17 @@
 /** Colours of the sources of context items: the same source has the same colour on every page. */
 
 /** Kinds that are in almost every context have colours of their own. */
-const OWN: Readonly<Record<string, number>> = { literal: 1, template: 2, other: 7 };
+const OWN: Readonly<Record<string, number>> = {
+  literal: 1,
+  template: 2,
+  other: 7,
+  // Roles of messages.
+  system: 1,
+  user: 7,
+  assistant: 5,
+  tool: 4,
+  tools: 6,
+};
 /** The colours of all others; the seventh is close to that of templates. */
 const SHARED: readonly number[] = [3, 4, 5, 6, 8];
 

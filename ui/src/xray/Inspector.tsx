@@ -8,6 +8,8 @@ import { count, duration, inline, plural } from "~/design/format";
 import { historyOf, impactOf } from "./links";
 import type { Cause, ItemView, Quoted, TraceView } from "./model";
 import { causeWords, staleOf, valuesOf } from "./model";
+import { PartDetails } from "./PartDetails";
+import { kindWord } from "./lanes";
 import { Reads } from "./Reads";
 import { Absent } from "./Redactions";
 import css from "./Inspector.module.css";
@@ -29,8 +31,8 @@ export function Inspector({ view, item, causes, ref }: Props) {
       <Card
         title={
           <>
-            {item.kind}
-            {item.label !== item.kind && (
+            {kindOf(item)}
+            {item.label !== kindOf(item) && (
               <>
                 {" "}
                 · <bdi>{item.label}</bdi>
@@ -45,6 +47,7 @@ export function Inspector({ view, item, causes, ref }: Props) {
         }
       >
         <KeyValues rows={[...decisionRows(view, item), ...sourceRows(view, item, causes)]} />
+        {item.placed && <PartDetails key={item.place} view={view} placed={item.placed} />}
         <Links view={view} item={item} />
       </Card>
     </div>
@@ -52,6 +55,10 @@ export function Inspector({ view, item, causes, ref }: Props) {
 }
 
 type Row = readonly [name: string, value: ReactNode];
+
+/** What the item is in a message, if it is not text; otherwise the kind of its source. */
+const kindOf = ({ kind, placed }: ItemView): string =>
+  placed === null || placed.message.kind === "text" ? kind : kindWord(placed);
 
 function decisionRows({ trace, absent }: TraceView, view: ItemView): Row[] {
   const { item, place } = view;

@@ -2,7 +2,8 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo, useCallback, useEffect, useRef, useState } from "react";
 
 import { Card, useCopied, Button } from "~/design";
-import { count } from "~/design/format";
+import { count, plural } from "~/design/format";
+import { PartText, RoleHead } from "~/messages";
 
 import { absenceText } from "./absence";
 import { SpannedText } from "./SpannedText";
@@ -42,10 +43,11 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
     shown.current = selected;
   }, [rows, selected, items.length, scrolls]);
   const isCut = (index: number) => !whole.has(index) && lengthOf(items[index]) > LONGEST;
+  const half = items[selection.active]?.placed?.half ?? null;
   return (
     <Card
       title={isRefused ? "What was assembled, and refused" : "What the model was given"}
-      aside={<Aside content={trace.content} />}
+      aside={<Aside trace={trace} />}
       flush
     >
       {isRefused && (
@@ -82,12 +84,14 @@ export function ItemList({ view, open }: { view: TraceView; open: () => void }) 
                     }}
                     onClick={() => selection.select(index)}
                   >
+                    <Heading view={view} index={index} />
                     <Row
                       view={view}
                       item={item}
                       index={index}
                       isActive={index === selection.active}
                       isSelected={index === selected}
+                      isLinked={half !== null && item.place === half}
                       isFirstDropped={index === kept}
                       isCut={isCut(index)}
                     />
@@ -125,7 +129,7 @@ function isLong(items: readonly ItemView[]): boolean {
 
 const lengthOf = (item: ItemView | undefined): number => item?.text?.length ?? 0;
 
-function Aside({ content }: { content: string | null }) {
+function Aside({ trace: { content, request } }: { trace: TraceView["trace"] }) {
   const [copied, copy] = useCopied();
   return (
     <>
@@ -133,11 +137,38 @@ function Aside({ content }: { content: string | null }) {
         <kbd>↑</kbd> <kbd>↓</kbd> to move, <kbd>Enter</kbd> to open
       </span>
       {content !== null && (
-        <Button look="quiet" onClick={() => copy(content)}>
-          {copied ? "Copied" : "Copy text"}
+        <Button
+          look="quiet"
+          onClick={() => copy(request ? JSON.stringify(request.messages, null, 2) : content)}
+        >
+          {copied ? "Copied" : request ? "Copy messages" : "Copy text"}
         </Button>
       )}
     </>
+  );
+}
+
+/** The head of a message, above its first item. Options tell their role to screen readers. */
+function Heading({ view: { items, kept }, index }: { view: TraceView; index: number }) {
+  const item = items[index];
+  const placed = item?.placed;
+  if (!placed) return null;
+  const before = index === kept ? undefined : items[index - 1];
+  const { turn, number } = placed.message;
+  if (before?.placed?.message.number === number) return null;
+  const end = items.findIndex(
+    (each, at) => at > index && (at === kept || each.placed?.message.number !== number),
+  );
+  const own = items.slice(index, end < 0 ? undefined : end);
+  const tokens = own.reduce((sum, each) => sum + each.tokens, 0);
+  return (
+    <div aria-hidden className={item.isDropped ? css.leftOut : undefined}>
+      <RoleHead lane={placed.lane}>
+        {turn !== null && <span>turn {count(turn)}</span>}
+        {item.isDropped && <span>dropped</span>}
+        <span className={css.size}>{plural(tokens, "token")}</span>
+      </RoleHead>
+    </div>
   );
 }
 
@@ -147,33 +178,22 @@ type RowProps = {
   index: number;
   isActive: boolean;
   isSelected: boolean;
+  /** The other half of the active tool call. */
+  isLinked: boolean;
   isFirstDropped: boolean;
   /** Only the beginning of a long text is shown. */
   isCut: boolean;
 };
 
-const Row = memo(function Row({
-  view,
-  item,
-  index,
-  isActive,
-  isSelected,
-  isFirstDropped,
-  isCut,
-}: RowProps) {
-  const { item: traced, isDropped } = item;
-  const classes = [
-    css.row,
-    isActive && css.active,
-    isDropped && css.dropped,
-    isFirstDropped && index > 0 && css.border,
-  ];
+const Row = memo(function Row(props: RowProps) {
+  const { view, item, index, isSelected, isCut } = props;
+  const { isDropped, placed } = item;
   return (
     <div
       id={`item-${index}`}
       role="option"
       aria-selected={isSelected}
-      className={classes.filter(Boolean).join(" ")}
+      className={classesOf(props).filter(Boolean).join(" ")}
     >
       <span
         className={css.gutter}
@@ -181,6 +201,7 @@ const Row = memo(function Row({
         aria-hidden
       />
       <span className={css.meta}>
+        {placed !== null && <span className="visually-hidden">{placed.lane}: </span>}
         <bdi className={css.label} title={item.label}>
           {item.label}
         </bdi>
@@ -189,16 +210,37 @@ const Row = memo(function Row({
       <span className={css.text} dir="auto">
         {item.absence !== null ? (
           <em className={css.absent}>{absenceText(item.absence)}</em>
+        ) : placed?.part ? (
+          <PartText part={placed.part} limit={isCut ? LONGEST : null} />
         ) : (
           <Text view={view} item={item} isCut={isCut} />
         )}
-        {traced.decision === "truncated" && traced.content !== null && (
-          <span className={css.cut}> {restOf(traced.content, traced.emitted ?? "")}</span>
-        )}
+        <Rest item={item} />
       </span>
+      {placed?.message.cache && <span className={css.cacheMark}>cached up to here</span>}
     </div>
   );
 });
+
+function classesOf({ item, index, isActive, isLinked, isFirstDropped }: RowProps) {
+  const { isDropped, placed } = item;
+  return [
+    css.row,
+    isActive && css.active,
+    isLinked && css.linked,
+    isDropped && css.dropped,
+    // Messages have a head there.
+    isFirstDropped && index > 0 && placed === null && css.border,
+    placed !== null && placed.together.length > 0 && css.grouped,
+    placed?.message.cache && css.cached,
+  ];
+}
+
+/** What a shortened item left out. */
+function Rest({ item: { item } }: { item: ItemView }) {
+  if (item.decision !== "truncated" || item.content === null) return null;
+  return <span className={css.cut}> {restOf(item.content, item.emitted ?? "")}</span>;
+}
 
 function Text({ view, item, isCut }: { view: TraceView; item: ItemView; isCut: boolean }) {
   const text = item.text ?? "";

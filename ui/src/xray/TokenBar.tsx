@@ -4,7 +4,7 @@ import { memo, useMemo, type MouseEvent } from "react";
 import { Card, StateWord } from "~/design";
 import { count, plural } from "~/design/format";
 
-import { barOf, budgetOf, segmentAt, type Segment } from "./bar";
+import { barOf, budgetOf, segmentAt, type Bar, type Segment } from "./bar";
 import type { ItemView, TraceView } from "./model";
 import { moving, useSelection } from "./selection";
 import css from "./TokenBar.module.css";
@@ -30,7 +30,6 @@ export function TokenBar({ view, open }: { view: TraceView; open: () => void }) 
   };
   const active = bar.segments[selection.active];
   const behind = bar.segments[view.kept];
-  const shown = items[selection.active];
   return (
     <Card>
       <div className={css.head}>
@@ -73,6 +72,16 @@ export function TokenBar({ view, open }: { view: TraceView; open: () => void }) 
             )
           );
         })}
+        {bar.envelope && (
+          <div
+            className={css.envelope}
+            style={{
+              left: percent(bar.envelope.start),
+              width: percent(bar.envelope.end - bar.envelope.start),
+            }}
+            title={`${count(trace.count.envelope_tokens ?? 0)} around the items`}
+          />
+        )}
         {active && (
           <div
             className={css.active}
@@ -81,24 +90,59 @@ export function TokenBar({ view, open }: { view: TraceView; open: () => void }) 
         )}
         {bar.budget !== null && <div className={css.line} style={{ left: percent(bar.budget) }} />}
       </div>
-      <div className={css.foot} hidden={bar.budget === null}>
-        {bar.budget !== null && trace.max_tokens !== null && (
-          <span
-            className={css.budget}
-            style={{ left: percent(bar.budget) }}
-            data-end={bar.budget > 0.5}
-          >
-            budget {count(trace.max_tokens)}
-            {bar.isFreeCut && ", not to scale"}
-          </span>
-        )}
-        {shown && shown.item.short_by > 0 && (
-          <span className={css.short}>
-            +{plural(shown.item.short_by, "token")} would have kept it
-          </span>
-        )}
-      </div>
+      <Foot view={view} bar={bar} active={selection.active} />
+      {view.isMessages && <Counted trace={trace} />}
     </Card>
+  );
+}
+
+/** The words below the bar: the budget, and what would have kept the active item. */
+function Foot({ view, bar, active }: { view: TraceView; bar: Bar; active: number }) {
+  const { max_tokens: budget } = view.trace;
+  const shown = view.items[active];
+  return (
+    <div className={css.foot} hidden={bar.budget === null}>
+      {bar.budget !== null && budget !== null && (
+        <span
+          className={css.budget}
+          style={{ left: percent(bar.budget) }}
+          data-end={bar.budget > 0.5}
+        >
+          budget {count(budget)}
+          {bar.isFreeCut && ", not to scale"}
+        </span>
+      )}
+      {shown && shown.item.short_by > 0 && (
+        <span className={css.short}>
+          +{plural(shown.item.short_by, "token")} would have kept it
+        </span>
+      )}
+    </div>
+  );
+}
+
+const GRADES: Readonly<Record<CountGrade, string>> = {
+  exact: "Counted exactly",
+  provider: "Counted by the provider",
+  estimate: "Estimated",
+};
+type CountGrade = TraceView["trace"]["count"]["grade"];
+
+/** How the tokens of a request were counted, and what belongs to them besides the items. */
+function Counted({ trace: { count: counted, max_output: reserve } }: Pick<TraceView, "trace">) {
+  const { grade, source, envelope_tokens: envelope } = counted;
+  return (
+    <p className={css.counted}>
+      <span>
+        {GRADES[grade]} with <bdi>{source}</bdi>
+      </span>
+      {envelope !== null && envelope > 0 && (
+        <span>
+          <i className={css.swatch} aria-hidden /> {plural(envelope, "token")} around the items
+        </span>
+      )}
+      {reserve !== null && <span>{plural(reserve, "token")} reserved for the answer</span>}
+    </p>
   );
 }
 

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useRef } from "react";
+import { useMemo, useRef, type ReactNode } from "react";
 
 import { api, body } from "~/api/client";
 import { useCan } from "~/api/me";
@@ -8,6 +8,7 @@ import { Ages } from "./Ages";
 import { Inspector } from "./Inspector";
 import { ItemList } from "./ItemList";
 import { LineageGraph } from "./LineageGraph";
+import { Losses } from "./Losses";
 import { firstOf, placeKey, viewOf, type Cause, type Trace } from "./model";
 import { Proof } from "./Proof";
 import { SelectionContext, useSelectionState } from "./selection";
@@ -21,10 +22,12 @@ type Props = {
   /** The item that is selected at first, in the order of the text; the page may keep it in its URL. */
   initial?: number | undefined;
   onSelect?: (index: number) => void;
+  /** What stands below the text: the answer. */
+  children?: ReactNode;
 };
 
 /** The X-ray of one context: token bar, text, inspector, ages, proof and lineage, all in step. */
-export function Xray({ trace, initial, onSelect }: Props) {
+export function Xray({ trace, initial, onSelect, children }: Props) {
   const view = useMemo(() => viewOf(trace), [trace]);
   const selection = useSelectionState(view.items.length, initial ?? firstOf(view), onSelect);
   const causes = useCauses(trace);
@@ -37,6 +40,7 @@ export function Xray({ trace, initial, onSelect }: Props) {
     <SelectionContext value={selection}>
       <div className={css.xray}>
         <Violations trace={trace} />
+        <Losses trace={trace} />
         <TokenBar view={view} open={open} />
         <div className={css.reading}>
           <ItemList view={view} open={open} />
@@ -47,6 +51,7 @@ export function Xray({ trace, initial, onSelect }: Props) {
             causes={causes}
           />
         </div>
+        {children}
         <div className={css.evidence}>
           <Ages view={view} />
           <Proof contextId={trace.context_id} recordHash={trace.record_hash} />

@@ -3,9 +3,18 @@ import { describe, expect, it } from "vitest";
 import { barOf, budgetOf, segmentAt } from "./bar";
 import type { TraceView } from "./model";
 
-function view(kept: number[], dropped: number[], maxTokens: number | null): TraceView {
+function view(
+  kept: number[],
+  dropped: number[],
+  maxTokens: number | null,
+  envelope: number | null = 0,
+): TraceView {
   return {
-    trace: { max_tokens: maxTokens, margin_percent: 0 },
+    trace: {
+      max_tokens: maxTokens,
+      margin_percent: 0,
+      count: { envelope_tokens: envelope },
+    },
     items: [...kept, ...dropped].map((tokens) => ({ tokens })),
     kept: kept.length,
   } as unknown as TraceView;
@@ -19,6 +28,14 @@ describe("barOf", () => {
       [0.2, 0.8],
     ]);
     expect([budget, isFreeCut]).toEqual([1, false]);
+  });
+
+  it("draws what was counted around the items of messages behind them", () => {
+    const { segments, envelope, budget } = barOf(view([10, 30], [], 50, 10));
+    expect(segments[1]?.end).toBe(0.8);
+    expect(envelope).toEqual({ start: 0.8, end: 1 });
+    expect(budget).toBe(1);
+    expect(barOf(view([10], [], 50, null)).envelope).toBeNull();
   });
 
   it("draws dropped items behind the budget, smaller where they would fill the bar", () => {

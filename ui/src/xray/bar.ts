@@ -6,6 +6,8 @@ export type Segment = { index: number; start: number; end: number };
 
 export type Bar = {
   segments: readonly Segment[];
+  /** What was counted around the items of messages; it follows the kept ones. */
+  envelope: { start: number; end: number } | null;
   /** Where the budget ends; null without a budget. */
   budget: number | null;
   /** The free part of the budget is drawn shorter than it is. */
@@ -20,7 +22,8 @@ const MOST_DROPPED = 0.38;
 /** Lay out the kept items, the budget, and behind it the dropped ones; the kept ones have one scale. */
 export function barOf({ trace, items, kept }: TraceView): Bar {
   const widths = items.map(({ tokens }) => Math.max(0, tokens));
-  const used = sum(widths.slice(0, kept));
+  const around = Math.max(0, trace.count.envelope_tokens ?? 0);
+  const used = sum(widths.slice(0, kept)) + around;
   const dropped = sum(widths.slice(kept));
   const limit = trace.max_tokens === null ? null : budgetOf(trace.max_tokens, trace.margin_percent);
   const free = limit === null ? 0 : Math.max(0, limit - used);
@@ -39,8 +42,10 @@ export function barOf({ trace, items, kept }: TraceView): Bar {
     return { index, start: start / total, end: at / total };
   });
   const line = limit === null ? null : Math.min(limit, solid) / total;
+  const start = (used - around) / total;
   return {
     segments,
+    envelope: around > 0 ? { start, end: used / total } : null,
     budget: line,
     isFreeCut: freeDrawn < free,
     isDroppedCut: droppedDrawn < dropped,

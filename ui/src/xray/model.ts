@@ -3,6 +3,8 @@ import type { Schema } from "~/api/client";
 import { sourceColor } from "~/design";
 import { count, shortened } from "~/design/format";
 
+import { partLabel, placesOf, type Placed } from "./lanes";
+
 export type Trace = Schema<"ContextTrace">;
 export type Item = Schema<"ItemTrace">;
 export type Read = Schema<"FeatureLineage">;
@@ -34,13 +36,19 @@ export type ItemView = {
   isDropped: boolean;
   quoted: Quoted | null;
   nested: Nested | null;
+  /** What it is in messages; null in a context without roles. */
+  placed: Placed | null;
 };
 
 export type TraceView = {
   trace: Trace;
-  /** The kept items in the order of the text, then the dropped ones. */
+  /** The kept items in the order of the text, tools first, then the dropped ones. */
   items: readonly ItemView[];
   kept: number;
+  /** Whether the context is messages. */
+  isMessages: boolean;
+  /** The index in `items` of the item at a place in the trace. */
+  indexOf: (place: number) => number;
   absent: (pointer: string) => Absence | null;
 };
 
@@ -53,19 +61,22 @@ export function viewOf(trace: Trace): TraceView {
   };
   const quotes = chunksOf(trace.retrievers);
   const contexts = new Map(trace.contexts.map((each) => [each.context_id, each]));
+  const places = placesOf(trace.items);
   const all = trace.items.map((item, place): ItemView => {
     const source = sourceOf(item, quotes, contexts);
     const { quoted, nested } = source;
     const text = item.emitted ?? item.content;
     const isDropped = item.decision === "dropped";
-    const name = quoted?.search.retriever ?? nested?.name ?? null;
+    const placed = places?.[place] ?? null;
+    const isPart = placed !== null && placed.message.kind !== "text";
     return {
       ...source,
       place,
       item,
+      placed,
       kind: item.source_kind,
-      label: labelOf(trace, item, quoted, nested),
-      color: sourceColor({ kind: item.source_kind, name }),
+      label: isPart ? partLabel(placed, places ?? []) : labelOf(trace, item, quoted, nested),
+      color: colorOf(item, source, placed),
       tokens: isDropped ? item.tokens : (item.width ?? item.emitted_tokens),
       text,
       absence: text === null ? (absent(`/items/${place}/content`) ?? "withheld") : null,
@@ -73,12 +84,32 @@ export function viewOf(trace: Trace): TraceView {
     };
   });
   const kept = all.filter(({ isDropped }) => !isDropped);
+  const isTool = ({ placed }: ItemView) => placed?.lane === "tools";
+  const items = [
+    ...kept.filter(isTool),
+    ...kept.filter((item) => !isTool(item)),
+    ...all.filter(({ isDropped }) => isDropped),
+  ];
+  const indices = new Map(items.map(({ place }, index) => [place, index]));
   return {
     trace,
-    items: [...kept, ...all.filter(({ isDropped }) => isDropped)],
+    items,
     kept: kept.length,
+    isMessages: places !== null,
+    indexOf: (place) => indices.get(place) ?? 0,
     absent,
   };
+}
+
+/** The colour of its source; in messages, what was read from nowhere has that of its role. */
+function colorOf(
+  { source_kind: kind }: Item,
+  { quoted, nested }: Pick<ItemView, "quoted" | "nested">,
+  placed: Placed | null,
+): string {
+  const isSaid = placed !== null && (kind === "literal" || kind === "other");
+  const name = quoted?.search.retriever ?? nested?.name ?? null;
+  return sourceColor(isSaid ? { kind: placed.lane } : { kind, name });
 }
 
 /** The chunk or the inner context that an item quotes. */
@@ -126,8 +157,11 @@ function labelOf(trace: Trace, item: Item, quoted: Quoted | null, nested: Nested
 }
 
 /** One line below the label: why the item stands where it stands. */
-export function noteOf({ item }: ItemView): string {
-  if (item.decision === "dropped") return `dropped, +${count(item.short_by)}`;
+export function noteOf({ item, placed }: ItemView): string {
+  if (item.decision === "dropped") {
+    const how = placed !== null && placed.together.length > 0 ? "dropped together" : "dropped";
+    return `${how}, +${count(item.short_by)}`;
+  }
   if (item.decision === "truncated") return `shortened, +${count(item.short_by)}`;
   return item.required ? "required" : `priority ${count(item.priority)}`;
 }
