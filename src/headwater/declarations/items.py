@@ -204,11 +204,13 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         part: Part
         if isinstance(image, str):
             part = Uri(uri=_text(image, "image"), mime_type=mime_type)
-        elif isinstance(image, bytes):
+        elif isinstance(image, bytes) and len(image) <= _LARGEST_IMAGE:
             part = Blob(content=image, mime_type=mime_type or mime_type_of(image))
         else:
+            size = f" of {len(image):,} bytes" if isinstance(image, bytes) else ""
             raise InvalidInputError(
-                f"an image is bytes or the text of a URL, not {type(image).__qualname__}"
+                f"an image is at most {_LARGEST_IMAGE:,} bytes or the text of a URL, not "
+                f"{type(image).__qualname__}{size}; make it smaller, or pass its URL"
             )
         if tokens is not None and (type(tokens) is not int or not 0 <= tokens <= LARGEST):
             raise InvalidInputError(f"tokens of an image are a whole number, not {tokens!r}")
@@ -315,6 +317,8 @@ class ItemOptions(TypedDict, total=False):
 
 
 _ROLES = get_args(Role)
+_LARGEST_IMAGE = 20_000_000
+"""Providers take no larger ones, and the record holds a copy."""
 
 _Kinds = tuple[tuple[str, tuple[type, ...], str], ...]
 """Fields, the types that each may have, and these types in words."""
