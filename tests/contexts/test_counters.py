@@ -256,7 +256,7 @@ def test_a_margin_is_never_below_the_error_of_99_of_100(
     assert beyond <= len(measured) // 100
 
 
-async def _bill(store: FeatureStore, context_id: str, billed: list[int], predicted: int) -> None:
+async def bill(store: FeatureStore, context_id: str, billed: list[int], predicted: int) -> None:
     """Store outcomes with these measurements."""
     engine: Engine = await runtime_of(store).open()
     record = await engine.backends.records.get(context_id)
@@ -284,7 +284,7 @@ async def test_the_margin_of_a_model_follows_what_was_billed(store: FeatureStore
 
     first = await chat()
     assert (await recorded(store, first)).tokenizer.margin_percent == 30
-    await _bill(store, first.context_id, [150], predicted=100)
+    await bill(store, first.context_id, [150], predicted=100)
     engine: Engine = await runtime_of(store).open()
     await engine.assembler.counters.refresh("my-own-model")
     second = await chat()

@@ -13,6 +13,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
+from headwater import ContextItem, FeatureStore, context
 from headwater.core.models import default_models
 from headwater.core.tokens import tokenizer_of
 from headwater.errors import ConfigError, InvalidInputError
@@ -202,3 +203,20 @@ def test_text_of_an_open_model_is_counted_by_its_own_tokenizer(tmp_path: Path) -
 
 def _fields(model: Any) -> dict[str, Any]:
     return {name: getattr(model, name) for name in model.__struct_fields__}
+
+
+async def test_a_context_gives_the_prompt_of_an_open_model(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    @context(store, model="my-llama")
+    async def chat() -> list[ContextItem]:
+        return [
+            ContextItem("Be brief.", role="system", required=True),
+            ContextItem("the weather?", role="user", required=True),
+        ]
+
+    ctx = await chat()
+    assert ctx.to_prompt(folder(tmp_path / "llama")) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n"
+        "<|im_start|>user\nthe weather?<|im_end|>\n<|im_start|>assistant\n"
+    )

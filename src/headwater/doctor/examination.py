@@ -23,7 +23,7 @@ from headwater.core.tokens import tokenizer_for
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
-from headwater.doctor import workload
+from headwater.doctor import models, workload
 from headwater.errors import ConfigError, FeaturesFileError
 from headwater.errors.hints import nearest
 from headwater.model.health import Examination, Finding, Findings, Severity
@@ -58,11 +58,12 @@ async def examine(
     backends = await inspect(settings, store.clock)
     findings = [
         *_configuration(settings, registry),
-        *await asyncio.to_thread(_installation, settings, registry),
+        *await asyncio.to_thread(_installation, settings, registry, store.clock.now()),
         *backends,
     ]
     if not any(finding.check in _NEEDED and finding.severity != "ok" for finding in backends):
         findings += await workload.findings(store, open_breakers)
+        findings += await models.measured(store)
     return Examination(worst(findings), findings)
 
 
@@ -203,7 +204,7 @@ def _is_for_production(settings: Settings) -> bool:
         return True
 
 
-def _installation(settings: Settings, registry: Registry) -> list[Finding]:
+def _installation(settings: Settings, registry: Registry, now: datetime) -> list[Finding]:
     """Examine the installed package, as far as the settings and declarations use it."""
     report = Findings("installation", sys.prefix)
     report.ok("version", f"headwater {version('headwater')} on Python {platform.python_version()}")
@@ -213,6 +214,7 @@ def _installation(settings: Settings, registry: Registry) -> list[Finding]:
     except ConfigError as error:
         report.error("tokenizer", str(error), "install splintr-rs")
     _add_embeddings(settings, report)
+    models.add_models(settings, registry, now.date(), report)
     _add_prices(settings, registry, report)
     _add_descriptors(report)
     if is_ui_installed():
@@ -250,15 +252,15 @@ def _add_embeddings(settings: Settings, report: Findings) -> None:
 
 
 def _add_prices(settings: Settings, registry: Registry, report: Findings) -> None:
-    models = {context.model for context in registry.contexts.values() if context.model}
-    missing = sorted(models - settings.prices.keys())
+    used = {context.model for context in registry.contexts.values() if context.model}
+    missing = sorted(used - settings.prices.keys())
     if missing and not find_spec("genai_prices"):
         report.warning(
             "prices",
             f"the cost of {', '.join(missing)} is unknown, because the prices are not installed",
             "pip install 'headwater[prices]', or set the table prices",
         )
-    elif models:
+    elif used:
         report.ok("prices", f"known for the models of {len(registry.contexts)} contexts")
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from headwater.core.short_repr import short_repr
 from headwater.errors import InvalidInputError
+from headwater.messages.chat_templates import load_chat_template
 from headwater.messages.counting import Grade
 from headwater.messages.parts import Message, ModelRequest, Role, TextPart
 from headwater.messages.rendering import body
@@ -253,6 +255,19 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
         ['user']
         """
         return self._body("gemini")
+
+    def to_prompt(self, folder: str | Path) -> str:
+        """Return the text that an open model reads, up to where its answer begins.
+
+        Needs the extra ``chat``.
+
+        Args:
+            folder: The folder of the model, with its tokenizer and its chat template.
+
+        Raises:
+            InvalidInputError: The template refuses these messages.
+        """
+        return load_chat_template(str(folder)).render(self._request, self.created_at)
 
     def _body(self, provider: Provider) -> dict[str, Any]:
         return body(self._request, provider, context=self.name, context_id=self.context_id)
