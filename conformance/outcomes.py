@@ -93,6 +93,10 @@ class OutcomeLogConformance(Suite):
         ids = [each.context_id for each in records]
         assert await store.records.outcomes(ids) == ordered
         assert await store.records.outcomes(ids, limit=4) == ordered[:4]
+        last = ordered[3].outcome_id
+        assert await store.records.outcomes(ids, after=last, limit=4) == ordered[4:8]
+        with pytest.raises(InvalidInputError, match="no outcome has the id"):
+            await store.records.outcomes(ids, after="unknown")
         assert await store.records.outcomes(ids[:1]) == [
             each for each in ordered if each.context_id == ids[0]
         ]

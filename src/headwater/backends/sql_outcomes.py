@@ -13,9 +13,9 @@ from headwater.ports import OutcomeFilter, StoredOutcome, is_storable
 
 COLUMNS = StoredOutcome.__struct_fields__
 ALL = ", ".join(COLUMNS)
-EARLIER = "SELECT {all} FROM {table} WHERE outcome_id = $1 OR source_key = $2"
 _OF_CONTEXTS = """
-SELECT {all} FROM {table} WHERE context_id IN ({ids}) ORDER BY at, outcome_id LIMIT $1
+SELECT {all} FROM {table} WHERE context_id IN ({ids}) AND (at, outcome_id) > ($1, $2)
+ORDER BY at, outcome_id LIMIT $3
 """
 # The outcomes determine the page, so that only listed records are read.
 _HAVING = """
@@ -49,12 +49,17 @@ class SqlOutcomeReads(SqlRecordReads):
         return self._outcome(rows[0]) if rows else None
 
     async def outcomes(
-        self, context_ids: Collection[str], *, limit: int = 1_000
+        self, context_ids: Collection[str], *, after: str | None = None, limit: int = 1_000
     ) -> list[StoredOutcome]:
+        _, (at, last, _) = await self._outcomes.bounds(
+            self._database, None, None, after, oldest_first=True
+        )
         ids = [context_id for context_id in context_ids if is_storable(context_id)]
-        places = ", ".join(f"${number}" for number in range(2, len(ids) + 2))
+        if not ids:
+            return []
+        places = ", ".join(f"${number}" for number in range(4, len(ids) + 4))
         sql = _OF_CONTEXTS.format(all=ALL, table=self._outcomes.table, ids=places)
-        return list(map(self._outcome, await self._database.rows(sql, limit, *ids) if ids else ()))
+        return list(map(self._outcome, await self._database.rows(sql, at, last, limit, *ids)))
 
     async def outcome_page(
         self,

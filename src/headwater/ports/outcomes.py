@@ -105,9 +105,12 @@ class OutcomeLog(Protocol):
         """Return the outcome with this id, or None."""
 
     async def outcomes(
-        self, context_ids: Collection[str], *, limit: int = 1_000
+        self, context_ids: Collection[str], *, after: str | None = None, limit: int = 1_000
     ) -> list[StoredOutcome]:
-        """Return the outcomes of these contexts, from oldest to newest by ``at``, then by id."""
+        """Return the outcomes of these contexts, from oldest to newest by ``at``, then by id.
+
+        ``after`` is the id of the last outcome of the previous page; an unknown one is refused.
+        """
 
     async def outcome_page(
         self,
@@ -117,10 +120,7 @@ class OutcomeLog(Protocol):
         after: str | None = None,
         limit: int = 1_000,
     ) -> list[StoredOutcome]:
-        """Return the outcomes of all contexts, from oldest to newest by ``at``, then by id.
-
-        ``after`` is the id of the last outcome of the previous page; an unknown one is refused.
-        """
+        """Return the outcomes of all contexts, in the order and with the pages of ``outcomes``."""
 
     async def having(
         self,

@@ -37,6 +37,7 @@ _UPGRADE = files(__package__).joinpath("upgrade.sql").read_text()
 _MISSING = {
     "TABLE": "CREATE TABLE IF NOT EXISTS",
     "INDEX": "CREATE INDEX IF NOT EXISTS",
+    "UNIQUE INDEX": "CREATE UNIQUE INDEX IF NOT EXISTS",
     "SEQUENCE": "CREATE SEQUENCE IF NOT EXISTS",
     "VIEW": "CREATE OR REPLACE VIEW",
     "FUNCTION": "CREATE OR REPLACE FUNCTION",
@@ -80,7 +81,7 @@ async def migrate(settings: Settings) -> list[int]:
 
 def _missing(schema: str) -> str:
     """Return the statements that create what a schema lacks of this one."""
-    return re.sub(r"(?m)^CREATE (\w+)", lambda found: _MISSING[found[1]], schema)
+    return re.sub(r"(?m)^CREATE (UNIQUE INDEX|\w+)", lambda found: _MISSING[found[1]], schema)
 
 
 def _entry(schema: str) -> AuditEntry:

@@ -259,7 +259,7 @@ CREATE TABLE _outcomes (
     error_type    text COLLATE "C",
     predicted     bigint,
     billed        bigint,
-    source_key    bytea UNIQUE,
+    source_key    bytea,
     is_signed     boolean NOT NULL,
     is_redacted   boolean NOT NULL,
     core          bytea NOT NULL,
@@ -273,6 +273,8 @@ ALTER TABLE _outcomes
     ALTER core SET STORAGE EXTERNAL,
     ALTER disclosures SET STORAGE EXTERNAL;
 CREATE INDEX _outcomes_by_context ON _outcomes (context_id, at, outcome_id);
+CREATE UNIQUE INDEX _outcomes_by_source ON _outcomes (source_key)
+    WHERE source_key IS NOT NULL;
 CREATE INDEX _outcomes_by_time ON _outcomes (at, outcome_id);
 CREATE INDEX _outcomes_by_score ON _outcomes (name, created_at, context_id)
     INCLUDE (value, flag, label_key) WHERE name IS NOT NULL;

@@ -205,7 +205,7 @@ CREATE TABLE outcomes (
     error_type    TEXT,
     predicted     INTEGER,
     billed        INTEGER,
-    source_key    BLOB UNIQUE,
+    source_key    BLOB,
     is_signed     INTEGER NOT NULL,
     is_redacted   INTEGER NOT NULL,
     core          BLOB NOT NULL,
@@ -216,6 +216,8 @@ CREATE TABLE outcomes (
     counted_model TEXT
 );
 CREATE INDEX outcomes_by_context ON outcomes (context_id, at, outcome_id);
+CREATE UNIQUE INDEX outcomes_by_source ON outcomes (source_key)
+    WHERE source_key IS NOT NULL;
 CREATE INDEX outcomes_by_time ON outcomes (at, outcome_id);
 CREATE INDEX outcomes_by_score
     ON outcomes (name, created_at, context_id, value, flag, label_key) WHERE name IS NOT NULL;
