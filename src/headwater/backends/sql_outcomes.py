@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from headwater.backends.sql_lists import SUMMARY, SqlDatabase, SqlList, SqlRecordReads
+from headwater.backends.sql_lists import SUMMARY, ListOrder, SqlDatabase, SqlList, SqlRecordReads
 from headwater.errors import ImmutableRecordError
 from headwater.model.contexts import RecordSummary
 from headwater.ports import OutcomeFilter, StoredOutcome, is_storable
@@ -91,11 +91,15 @@ class SqlOutcomeReads(SqlRecordReads):
         columns = outcome.columns()
         if columns is None:
             return []
-        page = self._having.sql(columns, order, {"value": outcome.operator})
-        sql = _HAVING.format(
+        sql = self.having_sql(columns, order, outcome.operator)
+        return await self._summaries(sql, *bounds, limit, *columns.values())
+
+    def having_sql(self, columns: Iterable[str], order: ListOrder, operator: str) -> str:
+        """Return the query for a page of the records that have such an outcome."""
+        page = self._having.sql(columns, order, {"value": operator})
+        return _HAVING.format(
             summary=SUMMARY, page=page, records=self._list.table, order=order.order
         )
-        return await self._summaries(sql, *bounds, limit, *columns.values())
 
     async def measured(self, model: str, *, limit: int = 1_000) -> list[tuple[int, int]]:
         if not is_storable(model):

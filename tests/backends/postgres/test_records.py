@@ -14,10 +14,12 @@ from typing import Any
 import asyncpg
 import pytest
 
+from conformance.outcomes import outcome
 from headwater.backends.postgres import pool, shared_commits
 from headwater.backends.postgres import records as module
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.pool import Connection
+from headwater.backends.sql_lists import NEWEST_FIRST
 from headwater.errors import (
     BackendError,
     BackendUnavailableError,
@@ -401,3 +403,37 @@ async def test_records_with_a_key_are_counted_by_the_index_of_the_keys(
     await database.execute("VACUUM _record_keys")
     said = await plan_of_count(database, module.count_where("_record_keys", ["key"]), b"key")
     assert "Index Only Scan using _record_keys_pkey " in said
+
+
+@pytest.mark.parametrize(
+    ("index", "wanted"),
+    [
+        ("_outcomes_by_score", {"name": "helpful", "value": 3.0}),
+        ("_outcomes_by_label", {"label_key": b"1"}),
+        ("_outcomes_by_model", {"model": "gpt-1"}),
+        ("_outcomes_by_error", {"error_type": "Error1"}),
+    ],
+)
+async def test_records_with_an_outcome_are_one_range_of_an_index(
+    past: PostgresEnvironment, database: Connection, index: str, wanted: dict[str, Any]
+) -> None:
+    kept = [some(number) for number in range(3_000)]
+    await append_all(past, kept)
+    scores = (
+        outcome(
+            *(each, b"%d" % number),
+            name="helpful" if number % 2 else "safe",
+            value=float(number % 10),
+            label_key=b"%d" % (number % 10),
+            model=f"gpt-{number % 10}",
+            error_type=f"Error{number % 10}",
+        )
+        for number, each in enumerate(kept)
+    )
+    await asyncio.gather(*map(past.records.append_outcome, scores))
+    await database.execute("ANALYZE _records; ANALYZE _outcomes")
+    sql = past.records.having_sql(wanted, NEWEST_FIRST, "<")
+    said = await plan(database, sql, *wanted.values())
+    assert f"Scan Backward using {index} " in said
+    assert "Index Scan using _records_" in said
+    assert "Seq Scan" not in said

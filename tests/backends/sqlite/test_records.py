@@ -18,7 +18,7 @@ from headwater.backends.connect import connect
 from headwater.backends.sqlite import writer
 from headwater.backends.sqlite.records import SqliteRecordLog
 from headwater.core.clock import SystemClock
-from headwater.ports import RecordQuery
+from headwater.ports import OutcomeFilter, RecordQuery
 from headwater.settings.schema import Settings
 from tests.backends.duckdb.embedded import Embedded, embedded
 from tests.stored import START, record
@@ -266,3 +266,42 @@ async def test_records_with_a_prefix_are_found_by_the_index_of_ids_or_hashes(
     await log.beginning("sha256:76f7")
     assert "(record_hash>? AND record_hash<?)" in plan()
     assert "(context_id=?)" in plan()
+
+
+@pytest.mark.parametrize(
+    ("index", "sought"),
+    [
+        ("COVERING INDEX outcomes_by_score (name=?", {"name": "helpful", "value": 3.0}),
+        ("COVERING INDEX outcomes_by_label (label_key=?", {"label_key": b"key"}),
+        ("COVERING INDEX outcomes_by_model (model=?", {"model": "gpt-6"}),
+        ("COVERING INDEX outcomes_by_error (error_type=?", {"error_type": "RateLimitError"}),
+    ],
+)
+async def test_records_with_an_outcome_are_one_range_of_an_index(
+    log: SqliteRecordLog, plan: Callable[[], str], index: str, sought: dict[str, Any]
+) -> None:
+    await log.having(OutcomeFilter(operator="<", **sought))
+    assert f"SEARCH outcomes USING {index} AND created_at>? AND (created_at,context_id)<" in plan()
+    assert "SEARCH records USING INDEX" in plan()
+    assert "TEMP B-TREE FOR DISTINCT" not in plan()
+
+
+async def test_measured_tokens_are_read_from_an_index_alone(
+    log: SqliteRecordLog, plan: Callable[[], str]
+) -> None:
+    await log.measured("gpt-6")
+    assert "SEARCH outcomes USING COVERING INDEX outcomes_measured (counted_model=?" in plan()
+    assert "TEMP B-TREE" not in plan()
+    await log.measured_models()
+    assert "SEARCH outcomes USING COVERING INDEX outcomes_measured (counted_model>?" in plan()
+
+
+async def test_the_outcomes_of_a_context_are_one_range_of_an_index(
+    log: SqliteRecordLog, plan: Callable[[], str]
+) -> None:
+    await log.outcomes(["a"])
+    assert "SEARCH outcomes USING INDEX outcomes_by_context (context_id=?" in plan()
+    assert "TEMP B-TREE" not in plan()
+    await log.outcome_page()
+    assert "SEARCH outcomes USING INDEX outcomes_by_time" in plan()
+    assert "TEMP B-TREE" not in plan()
