@@ -39,6 +39,7 @@ ERRORS: list[HeadwaterError] = [
     errors.UnknownNameError("feature", "totl", ["total"]),
     errors.UnknownContextError("12345678"),
     errors.UnknownDocumentError("docs", "x"),
+    errors.UnknownOutcomeError("01a1de13"),
     errors.UnknownDeadLetterError("17"),
     errors.UnknownGroupError("worker", ["workers"]),
     errors.GroupInUseError("workers", ("w1",)),

@@ -481,7 +481,7 @@ async def cannot_append(record: object, keys: object, *, checked: int = 0) -> No
 async def broken(store: FeatureStore) -> Callable[[], Awaitable[Context]]:
     """A context of a store whose log is broken."""
     engine = await runtime_of(store).open()
-    engine.assembler._recorder._append_record = cannot_append  # noqa: SLF001
+    engine.assembler.recorder._append_record = cannot_append  # noqa: SLF001
 
     @context(store)
     async def made() -> str:

@@ -29,7 +29,7 @@ READ_ONLY = {
     "get_lineage",
     "verify_record",
 }
-ADDING = {"assemble_context", "context_support", "context_endless"}
+ADDING = {"assemble_context", "add_score", "context_support", "context_endless"}
 
 
 async def test_every_tool_has_schemas_and_says_whether_it_only_reads(shop: FeatureStore) -> None:
@@ -45,6 +45,19 @@ async def test_every_tool_has_schemas_and_says_whether_it_only_reads(shop: Featu
             assert schema
             assert schema["type"] == "object"
             jsonschema.Draft202012Validator.check_schema(schema)
+
+
+async def test_a_model_scores_a_context_if_its_key_has_the_scope(shop: FeatureStore) -> None:
+    ctx = await shop.assemble("support", {"user_id": "ada", "question": "Where is it?"})
+    score = {"ref": ctx.context_id, "name": "helpful", "value": 4, "explanation": "It is short."}
+    scorer = Caller("judge", frozenset({"outcomes", "records"}))
+    async with as_caller(shop, scorer) as client:
+        added, _ = await call(client, "add_score", **score)
+        explained, _ = await call(client, "explain_context", ref=ctx.context_id)
+    assert (added["kind"], added["judge"], added["actor"]) == ("score", "model", "judge")
+    assert [outcome["outcome_id"] for outcome in explained["outcomes"]] == [added["outcome_id"]]
+    async with as_caller(shop, Caller("reader", frozenset({"records"}))) as client:
+        assert "add_score" not in {tool.name for tool in (await client.list_tools()).tools}
 
 
 async def test_a_context_is_a_tool_with_the_parameters_of_its_function(shop: FeatureStore) -> None:

@@ -7,6 +7,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -15,6 +16,7 @@ from headwater.core.metrics import BatchHistogram, TallyCounter
 from headwater.declarations.interceptors import Call, Commit, Interceptor, Step
 from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.model.lineage import Context, FreshnessViolation
+from headwater.model.outcomes import OutcomeKind
 from headwater.model.values import INTERNAL
 from headwater.ports import Handled, Outcome, StoredRecord, Tick, Tombstone
 
@@ -98,6 +100,18 @@ RECORDS = TallyCounter(
     ["outcome"],
     ["stored", "failed"],
 )
+OUTCOMES = TallyCounter(
+    "headwater_outcomes_total",
+    "Outcomes of contexts; `kind` is `response`, `score`, `correction` or `error`.",
+    ["kind"],
+    get_args(OutcomeKind),
+)
+BILLED_RATIO = Histogram(
+    "headwater_billed_to_predicted_ratio",
+    "Billed input tokens of an answer, divided by the tokens that its context counted.",
+    ["model"],
+    buckets=(0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0),
+)
 RECORDS_PENDING = Gauge("headwater_records_pending", "Records that are being stored.")
 ERASED_WRITES = Counter(
     "headwater_erased_writes_total",
@@ -154,6 +168,16 @@ def _count_violations(
     for violation in violations:
         name = violation.name
         CONTEXT_VIOLATIONS.labels(name if is_declared(name) else EXTERNAL).inc()
+
+
+def count_outcome(kind: OutcomeKind, model: str | None, predicted: int, billed: int | None) -> None:
+    """Count an outcome, and how far the billed tokens are from those of its context.
+
+    ``model`` is that of the context, or None if no declared context is for it.
+    """
+    OUTCOMES.add(kind)
+    if billed is not None and predicted:
+        BILLED_RATIO.labels(model or EXTERNAL).observe(billed / predicted)
 
 
 def count_erased(kind: str, dropped: Mapping[Tombstone, int]) -> int:

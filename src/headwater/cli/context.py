@@ -23,6 +23,7 @@ from headwater.cli.commands import (
     Yes,
 )
 from headwater.cli.context_export import bundle, document_to_yaml
+from headwater.cli.context_outcomes import outcome, outcomes, redact_outcome
 from headwater.cli.context_output import (
     missing_reason,
     print_diff,
@@ -269,6 +270,11 @@ def show(call: CommandCall, ref: Ref, *, content: bool = False) -> None:
     call.show(plain(trace), lambda: print_trace(trace, record.redactions))
 
 
+context.command()(outcome)
+context.command()(outcomes)
+context.command("redact-outcome")(redact_outcome)
+
+
 @context.command("list")
 def list_contexts(
     call: CommandCall,
@@ -460,9 +466,9 @@ def replay(call: CommandCall, ref: Ref, *, mode: Mode = "show") -> None:
 def _check_lines(report: VerificationReport) -> Iterator[str]:
     for c in report.checks:
         yield f"{'BROKEN' if c.fault == 'altered' else _MARKS[c.ok]:<7}{c.check:<13}{c.detail}"
-    for outcome in report.outcomes:
-        yield f"outcome {outcome.outcome_id}"
-        yield from _check_lines(outcome)
+    for checked in report.outcomes:
+        yield f"outcome {checked.outcome_id}"
+        yield from _check_lines(checked)
 
 
 def _parameter(parameter: ParameterListing) -> str:

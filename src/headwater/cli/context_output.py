@@ -17,6 +17,7 @@ from headwater.cli.output import (
     span_text,
 )
 from headwater.core.json_values import plain
+from headwater.messages.texts import part_text
 from headwater.model.contexts import (
     ContextDiff,
     ContextPage,
@@ -26,6 +27,7 @@ from headwater.model.contexts import (
     ResultSide,
 )
 from headwater.model.lineage import ContextTrace, ItemTrace, PastContext
+from headwater.model.outcomes import Outcome
 from headwater.records.record import Record, Redaction
 
 _SHORT = 60
@@ -108,6 +110,47 @@ def print_trace(trace: ContextTrace, redactions: Sequence[Redaction]) -> None:
     )
     missing = f"({missing_reason(trace)}; its hash is {trace.content_hash})"
     typer.echo(f"\nText\n{missing if trace.content is None else trace.content}")
+    _print_shown("Outcomes", OUTCOME_COLUMNS, [*map(outcome_row, trace.outcomes)])
+
+
+OUTCOME_COLUMNS = (
+    *("at", "kind", "said", "explanation", "judge", "actor"),
+    *("model", "predicted", "billed", "output", "cost", "outcome id"),
+)
+
+
+def outcome_row(outcome: Outcome) -> Sequence[object]:
+    """Return an outcome as a row of `OUTCOME_COLUMNS`."""
+    response, score = outcome.response, outcome.score
+    usage = None if response is None else response.usage
+    return (
+        second_text(outcome.at),
+        outcome.kind,
+        _line(_said(outcome)),
+        None if score is None else _line(score.explanation),
+        outcome.judge,
+        outcome.actor,
+        None if response is None else response.model or response.model_asked,
+        outcome.predicted,
+        None if usage is None else usage.input,
+        None if usage is None else usage.output,
+        dollars(outcome.cost_nano_usd),
+        outcome.outcome_id,
+    )
+
+
+def _said(outcome: Outcome) -> str | None:
+    """Return what an outcome says, as text; None if it is withheld."""
+    if outcome.score is not None:
+        score = outcome.score
+        given = [score.value, score.label, score.flag, score.text]
+        values = [cell_text(value) for value in given if value is not None]
+        return f"{score.name} = {values[0] if values else 'withheld'}"
+    response = outcome.response
+    if response is None or response.error_type is not None:
+        return None if response is None else response.error_type
+    parts = [part_text(part) for message in response.messages for part in message.parts]
+    return "\n".join(parts) or None
 
 
 def missing_reason(context: ContextTrace | PastContext) -> str:

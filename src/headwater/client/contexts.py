@@ -24,9 +24,11 @@ from headwater.model.contexts import (
     VerificationReport,
 )
 from headwater.model.lineage import Context, PastContext
+from headwater.model.new_outcomes import NewOutcome
+from headwater.model.outcomes import Outcome
 from headwater.records.diff import diff
 from headwater.records.document import load
-from headwater.records.ids import named
+from headwater.records.ids import named, new_context_id
 from headwater.records.record import Record, inner_contexts
 from headwater.records.verify import checked_core, verify_record
 from headwater.settings.schema import Settings
@@ -83,6 +85,14 @@ class RecordCalls(ServerVerbs, RecordVerbs):
     async def redact(self, ref: str, pointers: Sequence[str], **options: Any) -> Record:
         redacted = await super().redact(ref, *pointers, **options)
         return await self.get(redacted.context_id)
+
+    @sending(RecordVerbs.add_outcome)
+    async def add_outcome(self, ref: str, given: NewOutcome | None = None) -> Outcome:
+        said = {name: value for name, value in (given or {}).items() if value is not None}
+        # With an id a request whose answer was lost is sent again and stored once.
+        body = {"outcome_id": new_context_id(), **said}
+        path = "/v1/context/{}/outcomes"
+        return await self._server.post(Outcome, path, ref, body=body, is_repeatable=True)
 
     @sending(RecordVerbs.inner)
     async def inner(self, ref: str) -> list[Record]:

@@ -82,7 +82,7 @@ class Assembler:
         self._registry = services.registry
         self._reader = reader
         self._references = References(services.registry, reader)
-        self._recorder = Recorder(services)
+        self.recorder = Recorder(services)
         self._erasures = services.backends.erasures
         self._fit = services.interceptors.call("fit", _fit)
         self.run = services.interceptors.assemble(self._run)
@@ -138,7 +138,7 @@ class Assembler:
 
     async def _refusal(self, core: Core, reads: Reads, since: int) -> FreshnessSLAError:
         """Record that a strict context was refused, and return the error."""
-        record, recorded = self._recorder.seal(core), False
+        record, recorded = self.recorder.seal(core), False
         with suppress(RecordingError):  # there is no context to hold back
             recorded = await self._store(core, record, reads, since)
         refusal = FreshnessSLAError(
@@ -151,7 +151,7 @@ class Assembler:
         self, core: Core, request: ModelRequest | None, reads: Reads, since: int
     ) -> Context:
         """Seal and store the record."""
-        record = self._recorder.seal(core)
+        record = self.recorder.seal(core)
         try:
             recorded = await self._store(core, record, reads, since)
         except RecordingError as unrecorded:
@@ -161,7 +161,7 @@ class Assembler:
 
     async def _store(self, core: Core, record: Record, reads: Reads, since: int) -> bool:
         """Store a record, or hold it; return False if that failed."""
-        store = partial(self._recorder.store, core, record, reads.provenance, since)
+        store = partial(self.recorder.store, core, record, reads.provenance, since)
         if reads.held is None:
             return await store()
         reads.held[core.context_id] = HeldRecord(reads.provenance, store)
@@ -185,7 +185,7 @@ class Assembler:
         recording impossible.
         """
         if self._registry.contexts:
-            self._recorder.check()
+            self.recorder.check()
         for definition in self._registry.contexts.values():
             await self._load(definition.model)
 
@@ -343,7 +343,7 @@ class Assembler:
                 context_ids.add(source.context_id)
                 reads.track_context(_tracked(source))
                 held = (reads.held or {}).get(source.context_id)
-                stored = self._recorder.inherited
+                stored = self.recorder.inherited
                 reads.provenance |= held.provenance if held else await stored(source.context_id)
 
 

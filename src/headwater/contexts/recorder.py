@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
+from typing import TypeVar
 
 import msgspec
 
@@ -22,12 +24,13 @@ from headwater.features.services import Services
 from headwater.model.values import EVERYTHING, Part
 from headwater.ports import StoredRecord, is_storable
 from headwater.records.core import Core
-from headwater.records.record import Record, encode_disclosures, encode_redactions
+from headwater.records.record import Record, Sealed, encode_disclosures, encode_redactions
 from headwater.records.redaction import redact
 from headwater.records.sealing import seal
 from headwater.records.signing import parse_keyring, sign
 from headwater.settings.schema import Settings
 
+S = TypeVar("S", bound=Sealed)
 _KEY_BYTES = 16
 _CACHED_KEYS = 8_192
 _LONGEST_CACHED = 256
@@ -120,10 +123,23 @@ class Recorder:
 
     def seal(self, core: Core) -> Record:
         """Return the record of a core, signed if a key can sign or a signature is required."""
-        record, mode = seal(core), self._settings.signature_mode
+        return self.signed(seal(core), core.created_at)
+
+    def signed(self, sealed: S, at: datetime) -> S:
+        """Return a record or an outcome, signed if a key can sign or a signature is required."""
+        mode = self._settings.signature_mode
         if mode == "required" or (mode == "optional" and self._keyring.signer is not None):
-            return sign(record, self._keyring, core.created_at)
-        return record
+            return sign(sealed, self._keyring, at)
+        return sealed
+
+    async def index(self) -> ProvenanceIndex:
+        """Return the index with the keys of new records and outcomes."""
+        if self._index is None:
+            index = index_of(self._settings) or ProvenanceIndex(await self._records.index_key())
+            for mark in index.marks:
+                await self._records.add_mark(mark)
+            self._index = index
+        return self._index
 
     async def store(
         self, core: Core, record: Record, provenance: Collection[Part], since: int
@@ -157,12 +173,7 @@ class Recorder:
     async def _append(
         self, core: Core, record: Record, provenance: Collection[Part], since: int
     ) -> None:
-        if self._index is None:
-            index = index_of(self._settings) or ProvenanceIndex(await self._records.index_key())
-            for mark in index.marks:
-                await self._records.add_mark(mark)
-            self._index = index
-        keys = self._index.keys(provenance)
+        keys = (await self.index()).keys(provenance)
         while True:
             ledger = self._erasures.ledger
             checked = ledger.revision

@@ -38,6 +38,7 @@ HeadwaterError
 ├── NotFoundError               not found
 │   ├── UnknownNameError        … among the declarations
 │   ├── UnknownContextError     … among the recorded contexts
+│   ├── UnknownOutcomeError     … among the outcomes of recorded contexts
 │   ├── UnknownDocumentError    … among the documents of an index
 │   ├── UnknownDeadLetterError  … among the dead letters
 │   └── UnknownGroupError       … among the consumer groups
@@ -146,6 +147,7 @@ from headwater.errors.inputs import UnknownDeadLetterError as UnknownDeadLetterE
 from headwater.errors.inputs import UnknownDocumentError as UnknownDocumentError
 from headwater.errors.inputs import UnknownGroupError as UnknownGroupError
 from headwater.errors.inputs import UnknownNameError as UnknownNameError
+from headwater.errors.inputs import UnknownOutcomeError as UnknownOutcomeError
 from headwater.errors.remote import AccessDeniedError as AccessDeniedError
 from headwater.errors.remote import ConnectionLostError as ConnectionLostError
 from headwater.errors.remote import OverloadedError as OverloadedError

@@ -208,6 +208,17 @@ class UnknownContextError(NotFoundError, LookupError):
         )
 
 
+class UnknownOutcomeError(NotFoundError, LookupError):
+    """An id that matches no outcome of a recorded context."""
+
+    def __init__(self, outcome_id: str) -> None:
+        self.outcome_id = shortened(outcome_id)
+        super().__init__(
+            f"no outcome {quoted(outcome_id)}; see `headwater context outcomes` for those of a "
+            "context"
+        )
+
+
 class UnknownDocumentError(NotFoundError, LookupError):
     """An id that no document of an index has."""
 

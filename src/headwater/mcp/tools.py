@@ -32,6 +32,7 @@ from headwater.model.declarations import (
 from headwater.model.features import EntityRow, FeatureRow, ManyFeatures, OneFeature, Value
 from headwater.model.indexes import SearchHits
 from headwater.model.lineage import ContextLineage
+from headwater.model.outcomes import Outcome
 from headwater.model.values import FeatureValue
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declarations_of
@@ -112,6 +113,18 @@ class RecordArguments(_Arguments, frozen=True, kw_only=True):
     ref: _Ref
 
 
+class ScoreArguments(_Arguments, frozen=True, kw_only=True):
+    """A score of a recorded context: exactly one of value, label, flag and text."""
+
+    ref: _Ref
+    name: Annotated[_Name, Meta(description="What is judged, such as 'helpful'.")]
+    value: Annotated[float | None, Meta(description="The score as a number.")] = None
+    label: Annotated[str | None, Meta(description="The score as a category.")] = None
+    flag: Annotated[bool | None, Meta(description="The score as true or false.")] = None
+    text: Annotated[str | None, Meta(description="The score as text.")] = None
+    explanation: Annotated[str | None, Meta(description="The reason.")] = None
+
+
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict about a record, and each check behind it."""
 
@@ -171,6 +184,7 @@ class StoreTools:
                 "Explain a context",
                 record_facts,
             ),
+            _tool("Score a context", "outcomes", self.add_score, Outcome),
             _tool("Read the lineage of a context", "records", self.get_lineage, LineageOfContext),
             _tool("Verify a record", "records", self.verify_record, Verification),
         ]
@@ -245,6 +259,23 @@ class StoreTools:
         )
         return ToolResult(value=lineage, facts=record_facts(past))
 
+    async def add_score(self, given: ScoreArguments) -> ToolResult:
+        """Add a score to a recorded context, with a model as its judge.
+
+        explain_context shows the outcomes of a context: answers, scores, corrections and errors.
+        """
+        added = await self._store.records.add_outcome(
+            given.ref,
+            score=given.name,
+            value=given.value,
+            label=given.label,
+            flag=given.flag,
+            text=given.text,
+            explanation=given.explanation,
+            judge="model",
+        )
+        return ToolResult(value=added, facts=ResultFacts(record_hash=added.record_hash))
+
     async def verify_record(self, given: RecordArguments) -> ToolResult:
         """Verify a recorded context: hash, signature, disclosed values and text.
 
@@ -294,5 +325,5 @@ def _tool(
         input_schema=schema_of(given.annotation),
         output_schema=schema_of(returns),
         call=call,
-        is_read_only=scope != "assemble",
+        is_read_only=scope not in ("assemble", "outcomes"),
     )

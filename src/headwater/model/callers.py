@@ -13,9 +13,10 @@ from msgspec import Meta
 
 from headwater.errors.base import RequestError
 
-AccessScope = Literal["ingest", "read", "assemble", "records", "metrics", "admin"]
+AccessScope = Literal["ingest", "read", "assemble", "outcomes", "records", "metrics", "admin"]
 """What a key allows: publish events and documents; read features, documents and declarations;
-assemble contexts; read recorded contexts; read metrics; everything."""
+assemble contexts; add outcomes to recorded contexts; read recorded contexts; read metrics;
+everything."""
 
 ALL_SCOPES: frozenset[AccessScope] = frozenset(get_args(AccessScope))
 

@@ -131,6 +131,14 @@ ContextId = Annotated[
         min_length=1,
     ),
 ]
+OutcomeId = Annotated[
+    str,
+    Meta(
+        description="The id of an outcome.",
+        examples=["01a1de13-6731-767b-b9ee-76ce545fa0f0"],
+        min_length=1,
+    ),
+]
 RecordHash = Annotated[
     str,
     Meta(

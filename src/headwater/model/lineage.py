@@ -21,6 +21,7 @@ from headwater.messages.parts import Message, ModelRequest, Role, TextPart
 from headwater.messages.rendering import body
 from headwater.messages.turns import Provider
 from headwater.model.bound_contexts import BoundContext
+from headwater.model.outcomes import Outcome
 from headwater.model.values import FreshnessRule
 
 FreshnessStatus = Literal["guaranteed", "degraded", "refused"]
@@ -293,6 +294,8 @@ class RecordFacts(ContextFacts, frozen=True, kw_only=True):
     signed_by: str | None
     withheld: Sequence[str]
     redacted: Sequence[str]
+    outcomes: Sequence[Outcome] = ()
+    """What became of it, the oldest first; 1,000 at most."""
 
 
 class Context(ContextFacts, BoundContext, frozen=True, kw_only=True, dict=True):

@@ -67,7 +67,10 @@ class NewOutcome(TypedDict, total=False):
         | None
     )
     model: Annotated[str, Meta(description="The model that answered.", examples=["gpt-4o"])] | None
-    usage: Usage | None
+    usage: Annotated[
+        Usage | None,
+        Meta(description="The billed tokens.", examples=[{"input": 120, "output": 30}]),
+    ]
     judge: Annotated[Judge, Meta(description="What judged.", examples=["human"])] | None
     actor: (
         Annotated[
@@ -101,7 +104,7 @@ class NewOutcome(TypedDict, total=False):
         str,
         Meta(
             description="A new UUID, so that a request that is sent again is stored once.",
-            examples=["0193d5c1-0000-7000-8000-000000000000"],
+            examples=["01a1de13-6731-767b-b9ee-76ce545fa0f0"],
         ),
     ]
 

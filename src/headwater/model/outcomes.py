@@ -98,3 +98,10 @@ class Outcome(OutcomeFacts, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"<Outcome {self.kind!r} {self.outcome_id} of {self.context_id}>"
+
+
+class ContextOutcomes(msgspec.Struct, frozen=True):
+    """The outcomes of a context, the oldest first."""
+
+    context: str
+    outcomes: Sequence[Outcome]

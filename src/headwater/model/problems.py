@@ -54,6 +54,7 @@ STORE_RULES: dict[type[BaseException], Rule] = {
     errors.NotFoundError: Rule(404, "not-found", "Not found"),
     errors.UnknownNameError: Rule(404, "unknown-name", "Name not declared", ("name", "nearest")),
     errors.UnknownContextError: Rule(404, "unknown-record", "Record not found", ("ref",)),
+    errors.UnknownOutcomeError: Rule(404, "unknown-outcome", "Outcome not found", ("outcome_id",)),
     errors.UnknownDocumentError: Rule(
         404, "unknown-document", "Document not found", ("index", "document")
     ),

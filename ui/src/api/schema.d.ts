@@ -413,6 +413,31 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/context/{id}/outcomes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the outcomes of a context, the oldest first; withheld values are None. */
+        get: operations["list_outcomes"];
+        put?: never;
+        /**
+         * Store what became of a context: an answer, a score, a correction or an error.
+         * @description Give exactly one of ``answer``, ``score``, ``correction`` and ``error``. An answer and a
+         *     correction are text, messages or a `Response`; a score is a name with one of ``value``,
+         *     ``label``, ``flag`` and ``text``, or a `Score`; an error is the name of its type. Outcomes
+         *     are never changed: a later one can say more. The same ``source`` and ``source_id``, or
+         *     ``outcome_id``, are stored once. A client sends it again if the connection is lost.
+         */
+        post: operations["add_outcome"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/context/{id}/replay": {
         parameters: {
             query?: never;
@@ -1158,6 +1183,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/outcomes/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return an outcome by its id. */
+        get: operations["read_outcome"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/outcomes/{id}/redact": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Erase values of an outcome permanently, all or none; hash and signature stay valid. */
+        post: operations["redact_outcome"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/overview": {
         parameters: {
             query?: never;
@@ -1542,6 +1601,52 @@ export interface components {
             values: components["schemas"]["ValueSample"] | null;
         };
         /**
+         * AddOutcomeBody
+         * @description Store what became of a context: an answer, a score, a correction or an error.
+         */
+        AddOutcomeBody: {
+            /** @default null */
+            actor: string | null;
+            /** @default null */
+            answer: (string | components["schemas"]["Message"][] | components["schemas"]["Response"]) | null;
+            /** @default null */
+            at: string | null;
+            /** @default null */
+            correction: (string | components["schemas"]["Message"][] | components["schemas"]["Response"]) | null;
+            /** @default null */
+            error: (string | components["schemas"]["Response"]) | null;
+            /** @default null */
+            explanation: string | null;
+            /** @default null */
+            flag: boolean | null;
+            /** @default null */
+            identifier: string | null;
+            /** @default null */
+            judge: ("code" | "human" | "model") | null;
+            /** @default null */
+            label: string | null;
+            /** @default null */
+            links: {
+                [key: string]: string;
+            } | null;
+            /** @default null */
+            model: string | null;
+            /** @default null */
+            outcome_id: string | null;
+            /** @default null */
+            score: (string | components["schemas"]["Score"]) | null;
+            /** @default null */
+            source: string | null;
+            /** @default null */
+            source_id: string | null;
+            /** @default null */
+            text: string | null;
+            /** @default null */
+            usage: (components["schemas"]["Usage"] | null) | null;
+            /** @default null */
+            value: number | null;
+        };
+        /**
          * Alive
          * @description The process is running.
          */
@@ -1812,7 +1917,7 @@ export interface components {
             limits: components["schemas"]["CallerLimits"] | null;
             name: string;
             operations: string[];
-            scopes: ("admin" | "assemble" | "ingest" | "metrics" | "read" | "records")[];
+            scopes: ("admin" | "assemble" | "ingest" | "metrics" | "outcomes" | "read" | "records")[];
             version: string;
         };
         /**
@@ -2114,6 +2219,14 @@ export interface components {
             version: string | null;
         };
         /**
+         * ContextOutcomes
+         * @description The outcomes of a context, the oldest first.
+         */
+        ContextOutcomes: {
+            context: string;
+            outcomes: components["schemas"]["Outcome"][];
+        };
+        /**
          * ContextPage
          * @description Recorded contexts, the newest first; `next_cursor` is None on the last page.
          */
@@ -2170,6 +2283,8 @@ export interface components {
             model: string | null;
             name: string;
             on_overflow: string;
+            /** @default [] */
+            outcomes: components["schemas"]["Outcome"][];
             overflow: boolean;
             record_hash: string;
             redacted: string[];
@@ -3370,6 +3485,48 @@ export interface components {
             value: unknown;
         };
         /**
+         * Outcome
+         * @description A stored outcome of a context; withheld values are None and listed in ``withheld``.
+         *
+         *         ``predicted`` is the number of tokens that the record counted, ``cost_nano_usd`` the price of
+         *         the usage.
+         */
+        Outcome: {
+            /** @default null */
+            actor: string | null;
+            at: string;
+            context_id: string;
+            /** @default null */
+            cost_nano_usd: number | null;
+            /** @default null */
+            judge: ("code" | "human" | "model") | null;
+            /** @enum {unknown} */
+            kind: "correction" | "error" | "response" | "score";
+            /** @default {} */
+            links: {
+                [key: string]: string;
+            };
+            outcome_hash: string;
+            outcome_id: string;
+            /** @default null */
+            predicted: number | null;
+            record_hash: string;
+            /** @default [] */
+            redacted: string[];
+            /** @default null */
+            response: components["schemas"]["Response"] | null;
+            /** @default null */
+            score: components["schemas"]["Score"] | null;
+            /** @default null */
+            signed_by: string | null;
+            /** @default null */
+            source: string | null;
+            /** @default null */
+            source_id: string | null;
+            /** @default [] */
+            withheld: string[];
+        };
+        /**
          * Overview
          * @description How a store is, and what to look at first.
          */
@@ -3441,6 +3598,8 @@ export interface components {
             meta: Record<string, never>;
             model: string | null;
             name: string;
+            /** @default [] */
+            outcomes: components["schemas"]["Outcome"][];
             record_hash: string;
             redacted: string[];
             /** @default null */
@@ -3659,6 +3818,18 @@ export interface components {
             redacted_at: string;
         };
         /**
+         * RedactOutcomeBody
+         * @description Erase values of an outcome permanently, all or none; hash and signature stay valid.
+         */
+        RedactOutcomeBody: {
+            /** @default null */
+            by: string | null;
+            /** @description JSON pointers of values of the record. */
+            pointers: string[];
+            /** @description Why; it stays in the record. */
+            reason: string;
+        };
+        /**
          * RedriveDeadLettersBody
          * @description Run dead letters again, each for the failed feature only.
          */
@@ -3761,6 +3932,34 @@ export interface components {
             };
             /** @default 0 */
             values: number;
+        };
+        /**
+         * Response
+         * @description An answer of a model; a correction is what it should have answered.
+         *
+         *         ``error_type`` is that of a call which failed, such as ``RateLimitError``.
+         */
+        Response: {
+            /** @default null */
+            error_type: string | null;
+            /** @default [] */
+            finish_reasons: string[];
+            /** @default null */
+            first_token_ms: number | null;
+            /** @default null */
+            latency_ms: number | null;
+            /** @default [] */
+            messages: components["schemas"]["Message"][];
+            /** @default null */
+            model: string | null;
+            /** @default null */
+            model_asked: string | null;
+            /** @default null */
+            provider: string | null;
+            /** @default null */
+            response_id: string | null;
+            /** @default null */
+            usage: components["schemas"]["Usage"] | null;
         };
         /**
          * ResultDiff
@@ -3960,6 +4159,27 @@ export interface components {
         Schedule: {
             last_due: string;
             next_due: string;
+        };
+        /**
+         * Score
+         * @description A judgement: exactly one of ``value``, ``label``, ``flag`` and ``text``.
+         *
+         *         ``identifier`` is the judge's own, such as the version of a rubric.
+         */
+        Score: {
+            /** @default null */
+            explanation: string | null;
+            /** @default null */
+            flag: boolean | null;
+            /** @default null */
+            identifier: string | null;
+            /** @default null */
+            label: string | null;
+            name: string;
+            /** @default null */
+            text: string | null;
+            /** @default null */
+            value: number | null;
         };
         /**
          * SearchHit
@@ -4270,6 +4490,26 @@ export interface components {
             /** @enum {unknown} */
             type: "uri";
             uri: string;
+        };
+        /**
+         * Usage
+         * @description Billed tokens; ``input`` includes the cached ones, ``output`` those of reasoning.
+         *
+         *         ``raw`` is the provider's own object.
+         */
+        Usage: {
+            /** @default null */
+            cache_read: number | null;
+            /** @default null */
+            cache_write: number | null;
+            /** @default null */
+            input: number | null;
+            /** @default null */
+            output: number | null;
+            /** @default null */
+            raw: unknown;
+            /** @default null */
+            reasoning: number | null;
         };
         /**
          * Value
@@ -4967,6 +5207,59 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ContextLineage"];
+                };
+            };
+        };
+    };
+    list_outcomes: {
+        parameters: {
+            query?: {
+                /** @description How many at most. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextOutcomes"];
+                };
+            };
+        };
+    };
+    add_outcome: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AddOutcomeBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Outcome"];
                 };
             };
         };
@@ -6159,6 +6452,56 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CallerReport"];
+                };
+            };
+        };
+    };
+    read_outcome: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an outcome. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Outcome"];
+                };
+            };
+        };
+    };
+    redact_outcome: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an outcome. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RedactOutcomeBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Outcome"];
                 };
             };
         };

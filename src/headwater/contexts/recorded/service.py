@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.budget import added_to_messages, added_tokens, request_tokens
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.histogram import Histograms
+from headwater.contexts.recorded.outcomes import Outcomes
 from headwater.contexts.recorded.replay import Replayer, check_mode
 from headwater.contexts.recorded.search import ContextQuery, ContextSearch, Visibility
 from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
@@ -79,6 +81,7 @@ class RecordedContexts:
             Visibility(self._records, services.registry),
         )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
+        self.outcomes = Outcomes(services, assembler.recorder, self._stored)
         self.beginning, self.check_index_key = search.beginning, search.check_index_key
         self.histogram, self.query = Histograms(self._records, search).histogram, ContextQuery
 
@@ -100,16 +103,20 @@ class RecordedContexts:
 
     async def context(self, ref: str) -> PastContext:
         """Return a recorded context with its lineage."""
-        return projection.past_context(*await self._opened(ref))
+        stored = await self._stored(ref)
+        context = projection.past_context(*load_record(stored))
+        return replace(context, outcomes=await self.outcomes.of_record(stored))
 
     async def explain(self, ref: str) -> ContextTrace:
         """Return the explanation of a context."""
-        record, core = await self._opened(ref)
+        stored = await self._stored(ref)
+        record, core = load_record(stored)
         features = self._registry.features.items()
         templates = {
             name: feature.template for name, feature in features if feature.template is not None
         }
-        return await asyncio.to_thread(explained, record, core, templates)
+        trace = await asyncio.to_thread(explained, record, core, templates)
+        return replace(trace, outcomes=await self.outcomes.of_record(stored))
 
     async def causes(self, ref: str) -> ContextCauses:
         """Return the events behind the values that a context read."""

@@ -10,14 +10,16 @@ import msgspec
 
 from headwater.errors import ConfigError, DamagedRecordError
 from headwater.model.contexts import VerificationReport, broken
-from headwater.ports import StoredRecord
+from headwater.ports import StoredOutcome, StoredRecord
 from headwater.records.core import Core
+from headwater.records.outcomes import OutcomeRecord
 from headwater.records.record import (
     Record,
     Signature,
     core_fields,
     decode_disclosures,
     decode_redactions,
+    hash_of,
 )
 from headwater.records.signing import parse_keyring
 from headwater.records.verify import checked_core, verify_record
@@ -41,11 +43,30 @@ def check_signing(settings: Settings) -> None:
 
 def decode_record(stored: StoredRecord) -> Record:
     """Return the record; raise `DamagedRecordError` if a part of it cannot be read."""
+    return _record(stored, _decoded(stored, stored.context_id))
+
+
+def decode_outcome(stored: StoredOutcome) -> OutcomeRecord:
+    """Return the outcome; raise `DamagedRecordError` if it cannot be read or was altered."""
+    parts = _decoded(stored, stored.outcome_id)
+    if hash_of(stored.core) != stored.outcome_hash:
+        raise DamagedRecordError(stored.outcome_id, "core", "its hash is not that of the outcome")
+    return OutcomeRecord(
+        outcome_id=stored.outcome_id,
+        context_id=stored.context_id,
+        record_hash=stored.record_hash,
+        outcome_hash=stored.outcome_hash,
+        **{name: part.value for name, part in parts._asdict().items()},
+    )
+
+
+def _decoded(stored: StoredRecord | StoredOutcome, stored_id: str) -> _Parts:
+    """Return the parts; raise `DamagedRecordError` if one of them cannot be read."""
     parts = _parts(stored)
     for name, part in parts._asdict().items():
         if part.problem is not None:
-            raise DamagedRecordError(stored.context_id, name, part.problem)
-    return _record(stored, parts)
+            raise DamagedRecordError(stored_id, name, part.problem)
+    return parts
 
 
 def load_record(stored: StoredRecord) -> tuple[Record, Core]:
@@ -84,7 +105,7 @@ class _Parts(NamedTuple):
     redactions: _Part
 
 
-def _parts(stored: StoredRecord) -> _Parts:
+def _parts(stored: StoredRecord | StoredOutcome) -> _Parts:
     return _Parts(
         _decode(bytes, stored.core, b""),
         _decode(decode_disclosures, stored.disclosures, ()),

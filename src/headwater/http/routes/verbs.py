@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from headwater.access.bounded_verbs import BoundedVerb
 from headwater.access.errors import SlowCallError, TooManyCallsError
 from headwater.core.json_values import plain
-from headwater.http.routing.responses import NO_CONTENT
+from headwater.http.routing.responses import CREATED, NO_CONTENT
 from headwater.http.routing.route import Parameter, Route, RouteSignature
 from headwater.http.routing.streaming import ProgressResponse, Reporter
 from headwater.model.problems import NDJSON, ActionLine, ProgressStep
@@ -39,7 +39,7 @@ def _route(verb: Verb, handler: Callable[..., Awaitable[Any]]) -> Route:
         verb.path,
         verb.scope,
         handler,
-        status=NO_CONTENT if answer is NoneType else 200,
+        status=NO_CONTENT if answer is NoneType else CREATED if verb.creates else 200,
         returns=NDJSON if verb.is_long else "application/json",
         documents=_lines[verb.step, answer] if verb.is_long else None,
         applies_limits=verb.applies_limits,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from starlette.responses import Response
 from starlette.types import Scope
 
+CREATED = 201
 ACCEPTED = 202
 NO_CONTENT = 204
 NOT_MODIFIED = 304

@@ -33,11 +33,12 @@ from headwater.model.kinds import (
     IndexName,
     Limit,
     Moment,
+    OutcomeId,
     RecordRef,
 )
 from headwater.model.lineage import ContextTrace, FreshnessStatus, PastContext
-from headwater.model.new_outcomes import NewOutcome, facts_of
-from headwater.model.outcomes import Outcome
+from headwater.model.new_outcomes import NewOutcome
+from headwater.model.outcomes import ContextOutcomes, Outcome
 from headwater.model.values import LONGEST_ID
 from headwater.records.document import RecordDocument, export
 from headwater.records.record import Record
@@ -139,6 +140,7 @@ OldestFirst = Annotated[
     ),
 ]
 Ref = Annotated[str, Sent(ContextId, name="id")]
+OutcomeRef = Annotated[str, Sent(OutcomeId, name="id")]
 
 
 class SoughtContexts(TypedDict, total=False):
@@ -359,14 +361,96 @@ class RecordVerbs(Verbs):
         recorded = (await self._engine()).recorded
         return await recorded.redact(ref, pointers, reason, by, everywhere=everywhere)
 
-    async def add_outcome(self, ref: str, **given: Unpack[NewOutcome]) -> Outcome:
+    @verb(
+        "POST",
+        "/v1/context/{id}/outcomes",
+        scope="outcomes",
+        operation="add_outcome",
+        changes="outcomes.add",
+        is_logged=False,
+        creates=True,
+        raises=(*RECORDED, errors.ImmutableRecordError, errors.RecordValueError),
+        applies_limits=True,
+    )
+    async def add_outcome(self, ref: Ref, **given: Unpack[NewOutcome]) -> Outcome:
         """Store what became of a context: an answer, a score, a correction or an error.
 
-        >>> callable(store.records.add_outcome)
-        True
+        Give exactly one of ``answer``, ``score``, ``correction`` and ``error``. An answer and a
+        correction are text, messages or a `Response`; a score is a name with one of ``value``,
+        ``label``, ``flag`` and ``text``, or a `Score`; an error is the name of its type. Outcomes
+        are never changed: a later one can say more. The same ``source`` and ``source_id``, or
+        ``outcome_id``, are stored once. A client sends it again if the connection is lost.
+
+        >>> answer = await store.records.add_outcome(
+        ...     ctx.context_id, answer="It arrives on Friday.", model="gpt-4o"
+        ... )
+        >>> await store.records.add_outcome(ctx.context_id, score="helpful", value=4, judge="human")
+        <Outcome 'score' ... of ...>
         """
-        facts_of(given)
-        raise NotImplementedError(f"the outcome of {ref} cannot be stored yet")
+        return await (await self._engine()).recorded.outcomes.add(ref, **given)
+
+    @verb(
+        "GET",
+        "/v1/context/{id}/outcomes",
+        scope="records",
+        operation="list_outcomes",
+        answer=ContextOutcomes,
+        raises=RECORDED,
+        applies_limits=True,
+    )
+    async def outcomes(self, ref: Ref, *, limit: Limit = 1_000) -> list[Outcome]:
+        """Return the outcomes of a context, the oldest first; withheld values are None.
+
+        >>> await store.records.outcomes(ctx.context_id)
+        []
+        """
+        return await (await self._engine()).recorded.outcomes.of(ref, limit)
+
+    @verb(
+        "GET",
+        "/v1/outcomes/{id}",
+        scope="records",
+        operation="read_outcome",
+        raises=(errors.UnknownOutcomeError, errors.DamagedRecordError),
+        applies_limits=True,
+    )
+    async def outcome(self, outcome_id: OutcomeRef) -> Outcome:
+        """Return an outcome by its id.
+
+        >>> added = await ctx.add_outcome(correction="It arrives on Monday.")
+        >>> await store.records.outcome(added.outcome_id)
+        <Outcome 'correction' ... of ...>
+        """
+        return await (await self._engine()).recorded.outcomes.get(outcome_id)
+
+    @verb(
+        "POST",
+        "/v1/outcomes/{id}/redact",
+        scope="admin",
+        operation="redact_outcome",
+        changes="outcomes.redact",
+        target="id",
+        notes=("pointers",),
+        raises=(errors.UnknownOutcomeError, errors.DamagedRecordError),
+    )
+    async def redact_outcome(
+        self,
+        outcome_id: OutcomeRef,
+        *pointers: Annotated[str, Sent(Pointers)],
+        reason: Reason,
+        by: DecidedBy | None = None,
+    ) -> Outcome:
+        """Erase values of an outcome permanently, all or none; hash and signature stay valid.
+
+        >>> added = await ctx.add_outcome(answer="It arrives on Friday.")
+        >>> redacted = await store.records.redact_outcome(
+        ...     added.outcome_id, "/response/messages/0", reason="requested by the customer"
+        ... )
+        >>> redacted.redacted
+        ['/response/messages/0']
+        """
+        outcomes = (await self._engine()).recorded.outcomes
+        return await outcomes.redact(outcome_id, pointers, reason, by)
 
     async def inner(self, ref: str) -> list[Record]:
         """Return the records of all contexts that were assembled inside this one, at any depth.
@@ -481,3 +565,6 @@ class SyncRecordVerbs(Blocking[R_co]):
     copies = blocking(RecordVerbs.copies)
     inner = blocking(RecordVerbs.inner)
     add_outcome = blocking(RecordVerbs.add_outcome)
+    outcomes = blocking(RecordVerbs.outcomes)
+    outcome = blocking(RecordVerbs.outcome)
+    redact_outcome = blocking(RecordVerbs.redact_outcome)

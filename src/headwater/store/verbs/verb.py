@@ -140,6 +140,8 @@ class Verb:
     """Whether a change is for the audit log, which has no changes of data."""
     audits_itself: bool = False
     """Whether the function writes to the audit log, because the arguments do not say enough."""
+    creates: bool = False
+    """Whether it creates what it returns, which makes its status 201."""
     reads: str | None = None
     """The source of the answer in the provenance of a context whose function calls it."""
     answer: type[msgspec.Struct] | None = None

@@ -1,0 +1,234 @@
+"""Outcomes of recorded contexts: add, read and redact them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import reprlib
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Unpack
+
+import msgspec
+
+from headwater.backends.observed import count_outcome
+from headwater.contexts.recorded.verification import decode_outcome
+from headwater.contexts.recorder import Recorder
+from headwater.core.prices import BilledTokens, load_prices, usage_cost_nano_usd
+from headwater.errors import (
+    ImmutableRecordError,
+    InvalidInputError,
+    UnknownContextError,
+    UnknownOutcomeError,
+)
+from headwater.features.call_scope import check_allowed_in_handler
+from headwater.features.services import Services
+from headwater.model.callers import caller_name
+from headwater.model.new_outcomes import NewOutcome, facts_of
+from headwater.model.outcomes import Outcome, OutcomeFacts, Response, Score
+from headwater.ports import StoredOutcome, StoredRecord
+from headwater.records.ids import new_context_id, spelled
+from headwater.records.outcomes import OutcomeRecord, outcome_core, outcome_view, seal_outcome
+from headwater.records.record import encode_disclosures, encode_redactions
+from headwater.records.redaction import redact
+from headwater.settings.kinds import usage_rates_of
+
+MOST_OUTCOMES = 1_000
+"""Outcomes of one context that are read at once."""
+_AHEAD = timedelta(minutes=5)
+"""How far the clock of a caller may be ahead."""
+_LABEL, _SOURCE = "label", "source"
+_NO_SCORE, _NO_RESPONSE = Score(name=""), Response()
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Outcomes:
+    """The outcomes of the recorded contexts of a store.
+
+    ``stored`` returns the record of a reference if the caller may read it.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        recorder: Recorder,
+        stored: Callable[[str], Awaitable[StoredRecord]],
+    ) -> None:
+        self._records = services.backends.records
+        self._settings = services.settings
+        self._clock = services.clock
+        self._recorder = recorder
+        self._registry = services.registry
+        self._rates = usage_rates_of(services.settings.prices)
+        self._priced: set[str] = set()
+        self._stored = stored
+
+    async def add(self, ref: str, **given: Unpack[NewOutcome]) -> Outcome:
+        """Seal and store an outcome of a context; one that is stored already is returned."""
+        check_allowed_in_handler("add_outcome")
+        facts, now = facts_of(given), self._clock.now()
+        at, outcome_id = _checked(given.get("at"), now), given.get("outcome_id")
+        if facts.actor is None:
+            facts = msgspec.structs.replace(facts, actor=caller_name())
+        context = await self._stored(ref)
+        earlier = None if outcome_id is None else await self._records.outcome(spelled(outcome_id))
+        if earlier is None:
+            sealed = await self._sealed(context, facts, _new_id(outcome_id), at)
+            row = await self._row(sealed, context, facts, at)
+            try:
+                earlier = await self._records.append_outcome(row)
+            except ImmutableRecordError:  # the same request, sent twice at the same time
+                earlier = await self._records.outcome(sealed.outcome_id)
+            else:
+                if earlier.outcome_hash == sealed.outcome_hash:
+                    self._count(context, facts)
+        if earlier is None or earlier.context_id != context.context_id:
+            # What another context has is not for callers of this one.
+            raise InvalidInputError(
+                "another context has an outcome with this id; each outcome belongs to one context"
+            )
+        return _view(earlier)
+
+    async def _sealed(
+        self, context: StoredRecord, facts: OutcomeFacts, outcome_id: str, at: datetime
+    ) -> OutcomeRecord:
+        core = outcome_core(
+            facts,
+            outcome_id=outcome_id,
+            context_id=context.context_id,
+            record_hash=context.record_hash,
+            at=at,
+            predicted=context.tokens if facts.kind == "response" else None,
+            cost_nano_usd=await self._cost(context, facts.response, at),
+        )
+        return self._recorder.signed(seal_outcome(core), self._clock.now())
+
+    async def _cost(
+        self, context: StoredRecord, response: Response | None, at: datetime
+    ) -> int | None:
+        """Return the price of an answer, or None if the price or the usage is unknown."""
+        usage = None if response is None else response.usage
+        if response is None or usage is None or usage.input is None:
+            return None
+        model = response.model or response.model_asked or context.model
+        if model is not None and model not in self._priced:
+            await asyncio.to_thread(load_prices, model)
+            self._priced.add(model)
+        counts = (usage.input, usage.output, usage.cache_read, usage.cache_write)
+        billed = BilledTokens(*(count or 0 for count in counts))
+        return usage_cost_nano_usd(model, billed, at, self._rates)
+
+    async def _row(
+        self, sealed: OutcomeRecord, context: StoredRecord, facts: OutcomeFacts, at: datetime
+    ) -> StoredOutcome:
+        """Return an outcome as it is stored: with the columns that it is found by."""
+        index = await self._recorder.index()
+        kept = sealed if self._settings.record.include_content else sealed.private()
+        score, response = facts.score or _NO_SCORE, facts.response or _NO_RESPONSE
+        is_foreign = facts.source is not None and facts.source_id is not None
+        return StoredOutcome(
+            outcome_id=sealed.outcome_id,
+            context_id=sealed.context_id,
+            record_hash=sealed.record_hash,
+            outcome_hash=sealed.outcome_hash,
+            kind=facts.kind,
+            at=at,
+            name=score.name or None,
+            value=None if score.value is None else float(score.value),
+            flag=score.flag,
+            label_key=None if score.label is None else index.key(_LABEL, score.label),
+            model=response.model or response.model_asked,
+            error_type=response.error_type,
+            predicted=context.tokens if facts.kind == "response" else None,
+            billed=_billed(facts),
+            source_key=index.key(_SOURCE, str(facts.source), str(facts.source_id))
+            if is_foreign
+            else None,
+            is_signed=sealed.signature is not None,
+            core=sealed.core,
+            disclosures=encode_disclosures(kept.disclosures),
+            signature=None if sealed.signature is None else msgspec.json.encode(sealed.signature),
+        )
+
+    def _count(self, context: StoredRecord, facts: OutcomeFacts) -> None:
+        declared = {declared.model for declared in self._registry.contexts.values()}
+        model = context.model if context.model in declared else None
+        count_outcome(facts.kind, model, context.tokens, _billed(facts))
+
+    async def of(self, ref: str, limit: int = MOST_OUTCOMES) -> list[Outcome]:
+        """Return the outcomes of a context, the oldest first."""
+        return await self.of_record(await self._stored(ref), limit)
+
+    async def of_record(self, context: StoredRecord, limit: int = MOST_OUTCOMES) -> list[Outcome]:
+        """Return the outcomes of a stored record, the oldest first."""
+        if type(limit) is not int or not 1 <= limit <= MOST_OUTCOMES:
+            raise InvalidInputError(f"limit is {limit!r}; give a number from 1 to {MOST_OUTCOMES}")
+        return [
+            _view(stored)
+            for stored in await self._records.outcomes([context.context_id], limit=limit)
+        ]
+
+    async def get(self, outcome_id: str) -> Outcome:
+        """Return an outcome, if the caller may read its context."""
+        return _view(await self._found(outcome_id))
+
+    async def redact(
+        self, outcome_id: str, pointers: Sequence[str], reason: str, by: str | None
+    ) -> Outcome:
+        """Erase values of an outcome, all or none; concurrent redactions all succeed."""
+        if not pointers:
+            raise InvalidInputError("say which value to redact, such as '/response/messages/0'")
+        while True:
+            stored = await self._found(outcome_id)
+            redacted = redact(
+                decode_outcome(stored), *pointers, at=self._clock.now(), reason=reason, by=by
+            )
+            if await self._records.redact_outcome(
+                stored.outcome_id,
+                expected=stored.redactions,
+                disclosures=encode_disclosures(redacted.disclosures),
+                redactions=encode_redactions(redacted.redactions),
+            ):
+                return outcome_view(redacted)
+
+    async def _found(self, outcome_id: str) -> StoredOutcome:
+        stored = await self._records.outcome(spelled(outcome_id))
+        if stored is None:
+            raise UnknownOutcomeError(outcome_id)
+        try:
+            await self._stored(stored.context_id)
+        except UnknownContextError:
+            raise UnknownOutcomeError(outcome_id) from None
+        return stored
+
+
+def _checked(at: datetime | None, now: datetime) -> datetime:
+    """Return when an outcome came about."""
+    if at is None:
+        return now
+    if at.tzinfo is None:
+        raise InvalidInputError(f"at is {at}, without a time zone; write for example {at}+00:00")
+    if at > now + _AHEAD:
+        raise InvalidInputError(f"at is {at}, which is in the future; leave it out for now")
+    return at
+
+
+def _new_id(given: str | None) -> str:
+    if given is None:
+        return new_context_id()
+    outcome_id = spelled(given)
+    if _UUID.fullmatch(outcome_id) is None:
+        raise InvalidInputError(
+            f"outcome_id is {reprlib.repr(given)}; give a UUID, or leave it out"
+        )
+    return outcome_id
+
+
+def _billed(facts: OutcomeFacts) -> int | None:
+    """Return the tokens of the input that a provider billed for an answer."""
+    response = facts.response if facts.kind == "response" else None
+    return None if response is None or response.usage is None else response.usage.input
+
+
+def _view(stored: StoredOutcome) -> Outcome:
+    return outcome_view(decode_outcome(stored))
