@@ -16,12 +16,14 @@ import pytest
 from headwater.core.canonical_json import canonical, parse
 from headwater.errors import RecordDocumentError
 from headwater.records.document import load
-from headwater.records.verify import verify_record
+from headwater.records.record import hash_of
+from headwater.records.verify import verify_document, verify_record
 from tests.records.node import VERIFIER, run
 from verifier.generator.cases.records import FULL
 from verifier.generator.cases.vocabulary import resealed
 
 MANY = 40_000
+VECTORS = VERIFIER / "vectors" / "records"
 MARK = {"$sd": "0" * 64}
 NOTE = {"pointer": "/inputs/question", "redacted_at": "yesterday", "reason": " "}
 
@@ -36,6 +38,18 @@ def _document(**members: Any) -> dict[str, Any]:
 
 def _items(tree: Any) -> None:
     tree["items"] = [{"content": MARK, "decision": "kept"}] * MANY
+
+
+def _outcome(change: Callable[[Any], object] = lambda tree: None) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((VECTORS / "outcome-alone.json").read_text("utf-8"))
+    tree = parse(document["core"])
+    change(tree)
+    core = canonical(tree)
+    return document | {"core": core.decode(), "outcome_hash": hash_of(core), "signature": None}
+
+
+def _links(tree: Any) -> None:
+    tree["links"] = dict.fromkeys(("k" * 1_000 + str(n) for n in range(MANY // 4)), MARK)
 
 
 def _twice() -> str:
@@ -66,6 +80,11 @@ CASES: dict[str, Callable[[], dict[str, Any] | str]] = {
     "a pointer of many steps": lambda: _document(
         disclosures=[{"pointer": "/0" * MANY, "salt": "", "value": 0}]
     ),
+    "very many outcomes": lambda: _document(outcomes=[_outcome()] * (MANY // 8)),
+    "an outcome of very many commitments": lambda: _document(outcomes=[_outcome(_links)]),
+    "outcomes inside outcomes": lambda: _document(
+        outcomes=[_outcome() | {"outcomes": [_outcome()] * MANY}]
+    ),
     "a key twice": _twice,
     "a key twice in the core": lambda: _document(core=_twice()),
     "deep arrays": lambda: "[" * MANY + "]" * MANY,
@@ -89,14 +108,16 @@ def test_both_verifiers_give_one_verdict_on_a_hostile_document(case: str, tmp_pa
     file.write_text(text, encoding="utf-8")
     done = run(VERIFIER / "cli.mjs", file, "--json")
     try:
-        report = verify_record(load(text))
+        report = verify_document(text)
     except RecordDocumentError:
         assert (done.returncode, "is not the document of a record" in done.stderr) == (2, True)
         return
     told = json.loads(done.stdout)
-    assert {check["check"]: check["ok"] for check in told["checks"]} == {
-        check.check: check.ok for check in report.checks
-    }
+    outcomes = told.get("outcomes", [])
+    for said, known in zip((told, *outcomes), (report, *report.outcomes), strict=True):
+        assert {check["check"]: check["ok"] for check in said["checks"]} == {
+            check.check: check.ok for check in known.checks
+        }
     assert done.returncode == (0 if report.ok else 1)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
 
 from headwater.errors import OutcomeError, RecordValueError
 from headwater.messages.parts import Blob, Message, TextPart, ToolCall
 from headwater.model.outcomes import OutcomeFacts, Response, Score, Usage
+from headwater.records.document import export, load_all
 from headwater.records.outcomes import (
     MOST_NAMES,
     OutcomeRecord,
@@ -19,6 +21,8 @@ from headwater.records.outcomes import (
 from headwater.records.redaction import copies_in, redact
 from headwater.records.sealing import seal
 from headwater.records.signing import parse_keyring, sign
+from headwater.records.verify import verify_outcome
+from tests.records.strategies import outcome_facts
 from verifier.generator.samples import HMAC, NOON, salts, sample
 
 ANSWER = Message(
@@ -77,6 +81,17 @@ def test_an_outcome_reads_as_it_was_given(facts: OutcomeFacts) -> None:
     assert (view.at, view.predicted, view.cost_nano_usd) == (NOON, 11, 80)
     assert not view.withheld
     assert sealed(facts) == record
+
+
+@given(outcome_facts())
+def test_any_outcome_reads_as_it_was_given_and_verifies(facts: OutcomeFacts) -> None:
+    outcome = sign(sealed(facts), parse_keyring(HMAC), NOON)
+    view = outcome_view(load_all(export(outcome)).sealed)  # type: ignore[arg-type]
+    known = {name: getattr(view, name) for name in facts.__struct_fields__}
+    assert OutcomeFacts(**known) == facts
+    for copy in (outcome, outcome.private()):
+        assert verify_outcome(copy, HMAC, of=_RECORD).ok
+        assert outcome_view(copy).outcome_hash == outcome.outcome_hash
 
 
 def test_a_private_copy_has_facts_and_no_content() -> None:

@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -15,6 +16,7 @@ import yaml
 
 from headwater.core.canonical_json import JsonError, parse
 from headwater.records.document import export
+from headwater.records.outcomes import OutcomeRecord
 from headwater.records.projection import withheld
 from headwater.records.record import Record, inner_contexts
 
@@ -30,11 +32,16 @@ _HEADING = (
 _WORD = re.compile(r"[A-Za-z_]\w+", re.ASCII)
 
 
-def bundle(record: Record, inner: Sequence[Record] = ()) -> bytes:
-    """Return a zip file with a record, those of its inner contexts, a verifier and instructions."""
+def bundle(
+    record: Record, inner: Sequence[Record] = (), outcomes: Sequence[OutcomeRecord] = ()
+) -> bytes:
+    """Return a zip file with a record, those of its inner contexts, a verifier and instructions.
+
+    The outcomes of these contexts are in the documents of their records.
+    """
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        for name, content in _files(record, inner):
+        for name, content in _files(record, inner, outcomes):
             entry = zipfile.ZipInfo(name, _WRITTEN)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
@@ -48,12 +55,17 @@ def disclosed_text(record: Record) -> str | None:
     return values[0] if values and isinstance(values[0], str) else None
 
 
-def _files(record: Record, inner: Sequence[Record]) -> Iterator[tuple[str, bytes]]:
-    text = disclosed_text(record)
-    yield "README.md", _readme(record, inner, has_text=text is not None).encode()
-    yield "record.json", export(record)
-    for inner_record in inner:
-        yield f"inner/{inner_record.context_id}.json", export(inner_record)
+def _files(
+    record: Record, inner: Sequence[Record], outcomes: Sequence[OutcomeRecord]
+) -> Iterator[tuple[str, bytes]]:
+    text, outcomes_of = disclosed_text(record), defaultdict[str, list[OutcomeRecord]](list)
+    for outcome in outcomes:
+        outcomes_of[outcome.context_id].append(outcome)
+    own = outcomes_of[record.context_id]
+    yield "README.md", _readme(record, inner, own, has_text=text is not None).encode()
+    yield "record.json", export(record, own)
+    for each in inner:
+        yield f"inner/{each.context_id}.json", export(each, outcomes_of[each.context_id])
     yield "core.json", record.core
     sums = [(record.record_hash, "core.json")]
     if text is not None:
@@ -73,7 +85,9 @@ def verifier_page() -> str:
     return template.replace("      // verify.mjs\n", code)
 
 
-def _readme(record: Record, inner: Sequence[Record], *, has_text: bool) -> str:
+def _readme(
+    record: Record, inner: Sequence[Record], outcomes: Sequence[OutcomeRecord], *, has_text: bool
+) -> str:
     named = {
         inner_context.context_id: inner_context
         for whole in (record, *inner)
@@ -98,6 +112,7 @@ def _readme(record: Record, inner: Sequence[Record], *, has_text: bool) -> str:
         text=" `content.txt` is the text." if has_text else "",
         content="    content.txt     the text of the context\n" if has_text else "",
         inner=", ".join(parts) or "none",
+        outcomes=f"{len(outcomes)}; see `outcomes` in record.json" if outcomes else "none",
         inner_commands="".join(
             f"    node verifier/cli.mjs inner/{part.context_id}.json --expect {part.record_hash}\n"
             for part in held
