@@ -13,25 +13,14 @@ from typing import Any, get_args
 
 import msgspec
 
-from headwater.contexts.budget import BudgetPolicy, Candidate, Envelope, Fitted, fit
+from headwater.contexts.budget import BudgetPolicy, Fitted
 from headwater.contexts.counters import ModelCounters
+from headwater.contexts.fitting import ItemFitter
 from headwater.contexts.freshness import judge
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
-from headwater.contexts.requests import (
-    Draft,
-    Sent,
-    compose_kept,
-    draft,
-    has_messages,
-    recorded_losses,
-    request_of,
-    within_window,
-    worst_grade,
-)
 from headwater.core.clock import to_micros
 from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
-from headwater.core.tokens import Tokenizer
 from headwater.declarations.contexts import ContextDef, Limit, reference
 from headwater.declarations.items import ContextItem
 from headwater.errors import (
@@ -56,7 +45,6 @@ from headwater.model.callers import caller_name
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context, ContextLineage
 from headwater.model.values import Part, TrackedFeature
-from headwater.records import core as crs
 from headwater.records.core import Core
 from headwater.records.ids import new_context_id
 from headwater.records.projection import live_context, violations_of
@@ -66,8 +54,6 @@ from headwater.settings.kinds import rates_of
 _MILLISECOND = timedelta(milliseconds=1)
 _INTERACTION = "interaction_ref"
 _LIMITS = get_args(Limit)
-# Tokenising this many characters takes a fraction of a millisecond, and at worst 25 ms.
-_LONGEST_INLINE = 16_384
 
 Counted = Callable[[Context | FreshnessSLAError | RecordingError], None]
 """Called with every assembled context, and with the error of every refused one."""
@@ -84,7 +70,7 @@ class Assembler:
         self._references = References(services.registry, reader)
         self.recorder = Recorder(services)
         self._erasures = services.backends.erasures
-        self._fit = services.interceptors.call("fit", _fit)
+        self._fitter = ItemFitter(counters, services.interceptors)
         self.run = services.interceptors.assemble(self._run)
         self._calls = services.context_calls
         self._clock = services.clock
@@ -223,18 +209,18 @@ class Assembler:
         if limited is not None:
             # Nothing that the function has read reaches the caller, also not by an error below.
             limited.check_provenance(reads.provenance)
-        request, tokenizer, fitted, sent = await self._fitted(items, request)
-        fitted = fitted.without(missing)
+        kept = await self._fitter.fit(items, request.policy, definition)
+        fitted = kept.fitted.without(missing)
         now = self._clock.now()
         used = _used(reads.features, of_templates, items, fitted)
         return AssemblyResult(
-            request=request,
+            request=request._replace(policy=kept.policy),
             reads=reads,
             used=used,
             items=items,
-            tokenizer=tokenizer,
+            tokenizer=kept.tokenizer,
             fitted=fitted,
-            sent=sent,
+            sent=kept.sent,
             judgement=judge(
                 reads,
                 request.sla_ms,
@@ -248,46 +234,6 @@ class Assembler:
             assembly_us=round((time.perf_counter() - began) * 1_000_000),
             created_at=now,
         )
-
-    async def _fitted(
-        self, items: Sequence[ContextItem], request: AssemblyRequest
-    ) -> tuple[AssemblyRequest, Tokenizer, Fitted, Sent | None]:
-        """Fit the items into the budget, as text or as messages."""
-        definition = request.definition
-        is_request = has_messages(items)
-        if not is_request and definition.max_output is None:
-            tokenizer = self.counters.tokenizer_for(definition.model)
-            candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
-            return request, tokenizer, await self._fit(candidates, request.policy, tokenizer), None
-        counter = self.counters.counter_for(definition.model)
-        policy = within_window(request.policy, counter.window, definition)
-        request, tokenizer = request._replace(policy=policy), counter.tokenizer
-        if not is_request:
-            candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
-            return request, tokenizer, await self._fit(candidates, policy, tokenizer), None
-        drafted = draft(items, counter)
-        fitted, sent = await self._fit_messages(items, drafted, request)
-        return request, tokenizer, fitted, sent
-
-    async def _fit_messages(
-        self, items: Sequence[ContextItem], drafted: Draft, request: AssemblyRequest
-    ) -> tuple[Fitted, Sent]:
-        definition, policy, counter = request.definition, request.policy, drafted.counter
-        limit = None if policy.max_tokens is None else counter.tokenizer.usable(policy.max_tokens)
-        fitted = await self._fit(
-            drafted.candidates, policy, counter.tokenizer, drafted.envelope, limit
-        )
-        composed = compose_kept(items, drafted, fitted, policy.separator)
-        sent = request_of(composed, definition)
-        info = crs.Counter(
-            grade=worst_grade(items, drafted, fitted),
-            source=counter.source,
-            request_tokens=counter.request_tokens,
-            message_tokens=counter.message_tokens,
-            tools_tokens=counter.tools_tokens,
-            limit=limit,
-        )
-        return fitted, Sent(drafted, info, sent, recorded_losses(sent, composed))
 
     def _present_loss(self, definition: ContextDef) -> StoreLostError | None:
         """Return the loss of present values, which neither history nor external texts depend on."""
@@ -359,19 +305,6 @@ async def _release(reads: Reads, limited: LimitedCaller) -> None:
         return
     for record in held:
         await record.store()
-
-
-async def _fit(
-    candidates: Sequence[Candidate],
-    policy: BudgetPolicy,
-    tokenizer: Tokenizer,
-    envelope: Envelope | None = None,
-    limit: int | None = None,
-) -> Fitted:
-    """Fit the candidates here if they are short, and otherwise in a thread."""
-    if sum(len(candidate.content) for candidate in candidates) <= _LONGEST_INLINE:
-        return fit(candidates, policy, tokenizer, envelope, limit)
-    return await asyncio.to_thread(fit, candidates, policy, tokenizer, envelope, limit)
 
 
 def _request(

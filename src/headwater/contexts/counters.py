@@ -29,7 +29,8 @@ def measured_margin(measured: Sequence[tuple[int, int]], margin_percent: int) ->
     """Return the margin of a model by predicted and billed tokens of its newest requests.
 
     It is the error that 99 of 100 requests stay within, rounded up, and never below it. Few
-    measurements can only raise the margin of the table.
+    measurements can only raise the margin of the table. Where more than twice the predicted tokens
+    were billed, something else was sent, which says nothing about the count.
 
     >>> measured_margin([(100, 100)] * 989 + [(100, 107)] * 11, 30)
     7
@@ -42,7 +43,7 @@ def measured_margin(measured: Sequence[tuple[int, int]], margin_percent: int) ->
     errors = sorted(
         max(0, -(-(billed - predicted) * 100 // predicted))
         for predicted, billed in measured
-        if predicted > 0
+        if 0 < billed <= 2 * predicted
     )
     if not errors:
         return margin_percent
@@ -68,8 +69,8 @@ class ModelCounters:
 
     def tokenizer_for(self, model: str | None) -> Tokenizer:
         """Return the tokenizer of the text of a model."""
-        tokenizer = tokenizer_of(self._counters.models.find(model))
-        return tokenizer if model is None else self._with_margin(tokenizer, model)
+        # Its margin does not follow billed tokens, which include what is sent around the text.
+        return tokenizer_of(self._counters.models.find(model))
 
     def counter_for(self, model: str | None) -> RequestCounter:
         """Return the counter of requests to a model."""

@@ -53,6 +53,22 @@ class Draft(NamedTuple):
     candidates: Sequence[Candidate]
     envelope: Envelope
 
+    def without_margin(self) -> Draft:
+        """Return the draft for a budget that is checked by the count of the whole request."""
+        tokenizer = replace(self.counter.tokenizer, margin_percent=0)
+        return self._replace(counter=replace(self.counter, tokenizer=tokenizer))
+
+    def recorded(self, grade: Grade, source: str, limit: int | None) -> crs.Counter:
+        """Return what the record says about the count."""
+        return crs.Counter(
+            grade=grade,
+            source=source,
+            request_tokens=self.envelope.request,
+            message_tokens=self.envelope.message,
+            tools_tokens=self.envelope.tools,
+            limit=limit,
+        )
+
 
 class Sent(NamedTuple):
     """How the items of a context are sent: as drafted, and counted."""

@@ -253,6 +253,10 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
+NOT_COUNTED = "not_counted"
+"""The name of the loss of a count that a provider should have made."""
+
+
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a provider cannot be sent as it was declared; `item` is its place."""
 

@@ -36,6 +36,7 @@ from headwater.model.lineage import (
     RetrieverTrace,
 )
 from headwater.records.core import (
+    NOT_COUNTED,
     Commitment,
     Core,
     FeatureInput,
@@ -136,12 +137,14 @@ def violations_of(core: Core) -> list[FreshnessViolation]:
 
 def warnings_of(core: Core) -> list[str]:
     """Return what should be looked at: losses, and a budget of which most stayed unused."""
-    lost = [
-        f"{loss.provider} cannot be sent {'a tool' if loss.item is None else f'item {loss.item}'} "
-        f"as it was declared: {loss.name}"
-        for loss in _losses(core)
-    ]
-    return lost + _unused_budget(core)
+    return [*map(_lost, _losses(core)), *_unused_budget(core)]
+
+
+def _lost(loss: Loss) -> str:
+    if loss.name == NOT_COUNTED:
+        return f"{loss.provider} did not count the tokens, so they are estimated"
+    place = "a part" if loss.item is None else f"item {loss.item}"
+    return f"{loss.provider} cannot be sent {place} as it was declared: {loss.name}"
 
 
 def _unused_budget(core: Core) -> list[str]:
