@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from typing import Any
 
@@ -22,6 +23,7 @@ from headwater.messages.parts import (
 )
 from headwater.messages.rendering import PROVIDERS, body, losses, providers_of, render
 from headwater.messages.turns import LOSSES, Provider
+from tests.docs.pages import ROOT
 from tests.messages.requests import PNG, REQUESTS, THOUGHTS, call, message, request, result
 from tests.messages.sdk import MODELS, check
 
@@ -477,3 +479,8 @@ def tag(part: Part, text: str) -> Part:
 
 def base64(text: str) -> str:
     return b64encode(text.encode()).decode()
+
+
+def test_the_how_to_explains_every_loss() -> None:
+    page = (ROOT / "docs/how-to/messages.md").read_text(encoding="utf-8")
+    assert re.findall(r"(?m)^\| `([a-z_]+)` \|", page) == sorted(LOSSES)

@@ -23,9 +23,9 @@ from headwater.messages.turns import (
     Rendered,
     Turn,
     is_blocks,
+    json_text,
     model_name,
     object_arguments,
-    result_text,
     sendable_image,
 )
 
@@ -125,9 +125,7 @@ def _block(draft: Draft, turn: Turn, placed: Placed) -> Block | None:
             block = {"type": "tool_use", "id": id, "name": name}
             block["input"] = object_arguments(draft, placed)
         case ToolResult(id=id, response=response):
-            content: Any = (
-                response if is_blocks(response, _RESULT_BLOCKS) else result_text(response)
-            )
+            content: Any = response if is_blocks(response, _RESULT_BLOCKS) else json_text(response)
             block = {"type": "tool_result", "tool_use_id": id, "content": content}
             if placed.part.is_error:
                 block["is_error"] = True

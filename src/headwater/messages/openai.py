@@ -21,11 +21,10 @@ from headwater.messages.turns import (
     Provider,
     Rendered,
     Turn,
-    arguments_json,
     data_url,
     is_blocks,
+    json_text,
     model_name,
-    result_text,
     sendable_image,
 )
 
@@ -117,7 +116,7 @@ def _chat_messages(draft: Draft, turn: Turn) -> list[Block]:
                     block = {"type": "image_url", "image_url": {"url": url}}
                     blocks.append(draft.mark(block, placed))
             case ToolCall(id=id, name=name, arguments=arguments):
-                function = {"name": name, "arguments": arguments_json(arguments)}
+                function = {"name": name, "arguments": json_text(arguments)}
                 call = {"id": id, "type": "function", "function": function}
                 calls.append(draft.unmarked(call, placed))
             case Reasoning():
@@ -136,7 +135,7 @@ def _chat_result(draft: Draft, placed: Placed) -> Block:
         draft.lose("tool_error_unmarked", placed)
     content: Any = result.response
     if not is_blocks(content, _CHAT_BLOCKS):
-        content = [draft.mark({"type": "text", "text": result_text(content)}, placed)]
+        content = [draft.mark({"type": "text", "text": json_text(content)}, placed)]
     else:
         content = [*content[:-1], draft.mark(dict(content[-1]), placed)]
     return {"role": "tool", "tool_call_id": result.id, "content": _content(content, "text")}
@@ -164,7 +163,7 @@ def _items(draft: Draft, turn: Turn) -> list[Block]:
             case ToolCall(id=id, name=name, arguments=arguments):
                 flush()
                 call = {"type": "function_call", "call_id": id, "name": name}
-                call["arguments"] = arguments_json(arguments)
+                call["arguments"] = json_text(arguments)
                 items.append(draft.unmarked(call, placed))
             case Reasoning(block={"type": str(kind), "id": _} as block) if _OWN.fullmatch(kind):
                 flush()
@@ -183,7 +182,7 @@ def _output(draft: Draft, placed: Placed) -> Block:
     if is_blocks(output, _INPUT_BLOCKS):
         output = [*output[:-1], draft.mark(dict(output[-1]), placed)]
     else:
-        output = [draft.mark({"type": "input_text", "text": result_text(output)}, placed)]
+        output = [draft.mark({"type": "input_text", "text": json_text(output)}, placed)]
     content = _content(output, "input_text")
     return {"type": "function_call_output", "call_id": result.id, "output": content}
 

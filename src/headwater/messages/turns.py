@@ -25,6 +25,8 @@ from headwater.messages.parts import (
     Uri,
 )
 
+_encode = msgspec.json.Encoder(order="sorted").encode
+
 Provider = Literal["openai", "openai_responses", "anthropic", "gemini"]
 """The shapes of a request, by the API that takes them."""
 
@@ -204,11 +206,6 @@ def model_name(model: str, *prefixes: str) -> str:
     return name if slash and prefix in prefixes else model
 
 
-def arguments_json(arguments: Any) -> str:
-    """Return the arguments of a call as JSON text; text is what a model wrote instead of JSON."""
-    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-
-
 def object_arguments(draft: Draft, placed: Placed) -> Block:
     """Return the arguments of a call as an object."""
     arguments = placed.part.arguments
@@ -218,9 +215,9 @@ def object_arguments(draft: Draft, placed: Placed) -> Block:
     return {"arguments": arguments}
 
 
-def result_text(response: Any) -> str:
-    """Return the result of a call as text: JSON if it is not text."""
-    return response if isinstance(response, str) else msgspec.json.encode(response).decode()
+def json_text(value: Any) -> str:
+    """Return arguments or a result as text: JSON if it is not text, as in a record."""
+    return value if isinstance(value, str) else _encode(value).decode()
 
 
 def is_blocks(response: Any, kinds: frozenset[str]) -> bool:
