@@ -97,6 +97,14 @@ class Tracer(Protocol):
     def current(self) -> str | None:
         """Return the traceparent of the current span, or None if there is none."""
 
+    def event(
+        self, name: str, attributes: Attributes, content: Callable[[], Attributes], at_ns: int
+    ) -> None:
+        """Emit an event of the current span, or of none.
+
+        ``content`` is called only if the settings ask for content.
+        """
+
 
 class Ending:
     """Ends a span that was started before; an exception marks it as failed."""

@@ -39,6 +39,7 @@ Step = Literal[
     "vectors.nearest",
     "vectors.matching",
     "records.append",
+    "records.append_outcome",
     "event",
     "refresh",
     "feature",

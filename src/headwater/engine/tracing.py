@@ -20,10 +20,21 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from headwater.contexts.budget import Candidate, Fitted
+from headwater.contexts.recorded import otlp
 from headwater.contexts.recorded.external import EXTERNAL
+from headwater.contexts.recorded.verification import decode_outcome
+from headwater.core.clock import to_micros
 from headwater.core.codec import encode_custom
 from headwater.core.deadlines import Slot
-from headwater.core.tracing import Attributes, Ending, Span, Tracer, is_sampled, trace_id
+from headwater.core.tracing import (
+    Attributes,
+    Ending,
+    Span,
+    Tracer,
+    is_sampled,
+    is_traceparent,
+    trace_id,
+)
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.indexes import IndexDef
@@ -42,17 +53,20 @@ from headwater.features.call_scope import CallScope
 from headwater.features.refresh import Refreshed
 from headwater.model.events import PublishResult
 from headwater.model.lineage import Context
+from headwater.model.outcomes import Outcome as StoredFacts
 from headwater.model.values import ServiceEvent
 from headwater.ports import (
     Delivery,
     Handled,
     Lease,
     Outcome,
+    StoredOutcome,
     StoredRecord,
     Subjects,
     VectorQuery,
     no_subjects,
 )
+from headwater.records.outcomes import outcome_view
 from headwater.retrieval.embeddings import Embedder
 from headwater.telemetry import attributes as names
 
@@ -61,6 +75,8 @@ T = TypeVar("T")
 _AnyCall = Callable[..., Coroutine[Any, Any, Any]]
 
 _MOST_LINKS = 32
+_TRACEPARENT = "traceparent"
+"""The link of an outcome to the span of its call."""
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 
 
@@ -287,6 +303,48 @@ def _record(stored: StoredRecord, _: Collection[bytes]) -> _Described:
     )
 
 
+async def _append_outcome(
+    tracer: Tracer, inner: Callable[..., Awaitable[StoredOutcome]], row: StoredOutcome
+) -> StoredOutcome:
+    """Store an outcome; a new answer has a span, and a new score or correction an event."""
+    stored = await inner(row)
+    if stored.outcome_id == row.outcome_id:
+        _export_outcome(tracer, outcome_view(decode_outcome(row)))
+    return stored
+
+
+def _export_outcome(tracer: Tracer, outcome: StoredFacts) -> None:
+    response, score, ended_ns = outcome.response, outcome.score, to_micros(outcome.at) * 1000
+    attributes = {
+        names.CONTEXT_ID: outcome.context_id,
+        names.RECORD_HASH: outcome.record_hash,
+        names.OUTCOME_ID: outcome.outcome_id,
+        names.OUTCOME_KIND: outcome.kind,
+        names.OUTCOME_JUDGE: outcome.judge,
+        names.TOKENS_PREDICTED: outcome.predicted,
+        names.COST_NANO_USD: outcome.cost_nano_usd,
+    }
+    if score is not None:
+        evaluated = {**attributes, **otlp.score_attributes(score)}
+        tracer.event(otlp.EVALUATION, evaluated, lambda: otlp.score_content(score), ended_ns)
+    elif response is not None and outcome.kind == "correction":
+        said = partial(otlp.response_content, response)
+        tracer.event(otlp.CORRECTION, attributes, said, ended_ns)
+    elif response is not None:
+        traceparent = outcome.links.get(_TRACEPARENT, "")
+        span = tracer.start(
+            otlp.span_name(response),
+            {**attributes, **otlp.response_attributes(response)},
+            kind="client",
+            links=[traceparent] if is_traceparent(traceparent) else [],
+            start_ns=otlp.started_ns(outcome.at, response),
+        )
+        span.set_content(lambda: otlp.response_content(response))
+        if outcome.kind == "error":
+            span.fail(response.error_type or "error")
+        span.end(ended_ns)
+
+
 def _read(entity: str, entity_ids: Sequence[str]) -> _Described:
     return _Described(
         f"read {entity}",
@@ -382,6 +440,7 @@ _STEPS: Mapping[Step, _AnyCall] = {
     "vectors.nearest": _QUERY,
     "vectors.matching": _QUERY,
     "records.append": _traced(_record, is_root=False),
+    "records.append_outcome": _append_outcome,
     "retrieve": _traced(_retrieve, _retrieved),
     "embed": _traced(_embed),
     "fit": _traced(_fit, _fitted),

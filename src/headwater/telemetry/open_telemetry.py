@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Self
 
 from opentelemetry import trace
+from opentelemetry._logs import LoggerProvider, LogRecord, get_logger_provider
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -45,16 +50,28 @@ _KINDS: dict[SpanKind, OtelSpanKind] = {
 
 def open_tracer(settings: TelemetrySettings, *, has_content: bool) -> OpenTelemetryTracer:
     """Return a tracer; the SDK reads the address of the collector from ``OTEL_…`` variables."""
-    provider = trace.get_tracer_provider() if settings.provider == "global" else _otlp(settings)
-    return OpenTelemetryTracer(provider, has_content=has_content)
+    if settings.provider == "global":
+        provider, logs = trace.get_tracer_provider(), get_logger_provider
+    else:
+        provider, logs = _otlp(settings), partial(_otlp_logs, settings)
+    return OpenTelemetryTracer(provider, logs, has_content=has_content)
+
+
+def _resource(settings: TelemetrySettings) -> Resource:
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES name the service before our setting does.
+    named = Resource({SERVICE_NAME: settings.service_name})
+    return Resource.create().merge(named).merge(OTELResourceDetector().detect())
+
+
+def _otlp_logs(settings: TelemetrySettings) -> SdkLoggerProvider:
+    provider = SdkLoggerProvider(_resource(settings))
+    provider.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+    return provider
 
 
 def _otlp(settings: TelemetrySettings) -> TracerProvider:
-    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES name the service before our setting does.
-    named = Resource({SERVICE_NAME: settings.service_name})
-    resource = Resource.create().merge(named).merge(OTELResourceDetector().detect())
     provider = TracerProvider(
-        resource=resource, sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio))
+        resource=_resource(settings), sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio))
     )
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     exporter_log = logging.getLogger(_EXPORTERS)
@@ -111,10 +128,17 @@ class OpenTelemetrySpan:
 
 
 class OpenTelemetryTracer:
-    """Starts spans of a provider."""
+    """Starts spans of a provider; that of events is opened when there is the first one."""
 
-    def __init__(self, provider: trace.TracerProvider, *, has_content: bool) -> None:
+    def __init__(
+        self,
+        provider: trace.TracerProvider,
+        logs: Callable[[], LoggerProvider],
+        *,
+        has_content: bool,
+    ) -> None:
         self._tracer = provider.get_tracer(_SCOPE)
+        self._logger = cache(lambda: logs().get_logger(_SCOPE))
         self._has_content = has_content
 
     def start(
@@ -153,6 +177,13 @@ class OpenTelemetryTracer:
     def current(self) -> str | None:
         context = trace.get_current_span().get_span_context()
         return _traceparent(context) if context.is_valid else None
+
+    def event(
+        self, name: str, attributes: Attributes, content: Callable[[], Attributes], at_ns: int
+    ) -> None:
+        given = {**attributes, **(content() if self._has_content else {})}
+        shown = {key: value for key, value in given.items() if value is not None}
+        self._logger().emit(LogRecord(timestamp=at_ns, event_name=name, attributes=shown))
 
 
 def _traceparent(context: SpanContext) -> str:
