@@ -81,6 +81,7 @@ def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     stats = f"SELECT 7 AS driver_id, {now} AS event_timestamp, 0.5 AS conv_rate, 0.9 AS acc_rate"
     duckdb.sql(stats).write_parquet(str(folder / "driver_stats.parquet"))
     (folder / "scores.csv").write_text("customer,score,day\nada,0.25,2026-01-15\n")
+    (folder / "langfuse.json").write_text('{"data": [], "meta": {"totalItems": 0}}')
     asyncio.run(_publish(load_store(folder / "features.py")))
     # Of after the switch: what version 1 was known to be is gone when it has been dropped.
     spine = "SELECT 'ada' AS user_id, now() AS timestamp, now() AS decided_at"

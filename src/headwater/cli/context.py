@@ -23,7 +23,13 @@ from headwater.cli.commands import (
     Yes,
 )
 from headwater.cli.context_export import bundle, document_to_yaml
-from headwater.cli.context_outcomes import outcome, outcomes, redact_outcome
+from headwater.cli.context_outcomes import (
+    export_outcomes,
+    import_outcomes,
+    outcome,
+    outcomes,
+    redact_outcome,
+)
 from headwater.cli.context_output import (
     missing_reason,
     print_diff,
@@ -273,6 +279,8 @@ def show(call: CommandCall, ref: Ref, *, content: bool = False) -> None:
 context.command()(outcome)
 context.command()(outcomes)
 context.command("redact-outcome")(redact_outcome)
+context.command("export-outcomes", has_json=False)(export_outcomes)
+context.command("import-outcomes")(import_outcomes)
 
 
 @context.command("list")

@@ -1,17 +1,19 @@
 """`headwater context`: add, list and redact the outcomes of contexts."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from headwater.cli.arguments import check_utf8
-from headwater.cli.commands import CommandCall, Ref, Yes
+from headwater.cli.commands import AnyStore, Before, CommandCall, Ref, Since, Yes
 from headwater.cli.context_output import OUTCOME_COLUMNS, outcome_row
-from headwater.cli.output import check_terminal
+from headwater.cli.output import STANDARD_STREAM, check_terminal, note, write
 from headwater.core.json_values import plain
+from headwater.errors import InvalidInputError
 from headwater.model.contexts import LARGEST_PAGE
-from headwater.model.outcomes import Judge
+from headwater.model.outcomes import ImportFormat, Judge
 
 Limit = Annotated[int, typer.Option(min=1, max=LARGEST_PAGE, help="Maximum number.")]
 _SCORES: dict[str, Any] = {"value": float, "label": str, "flag": bool, "text": str}
@@ -97,6 +99,81 @@ def redact_outcome(
         lambda store: store.records.redact_outcome(outcome_id, *pointers, reason=reason, by=by)
     )
     call.show(plain(redacted), f"Redacted {', '.join(pointers)} of {redacted.outcome_id}.")
+
+
+def export_outcomes(
+    call: CommandCall,
+    refs: Annotated[list[str] | None, typer.Argument(metavar="[REF]...")] = None,
+    *,
+    name: str | None = None,
+    since: Since = None,
+    before: Before = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
+    force: bool = False,
+) -> None:
+    """Export the outcomes of contexts as lines of OTLP in JSON, for other systems.
+
+    An answer is a span, and a score an event, by OpenTelemetry's conventions for generative AI.
+
+    Args:
+        refs [REF]...: Contexts: ids, hashes or unique prefixes. Default: all contexts that match.
+        name: Only contexts with this name.
+        output: Write to this file instead of stdout.
+        force: Replace an existing file; without it, an existing file is an error.
+    """
+    start, end = call.span(since, before)
+
+    async def exported(store: AnyStore) -> str:
+        if refs:
+            return await store.records.export_outcomes(*refs)
+        lines, cursor = [], None
+        while True:
+            page = await store.list_contexts(start, end, LARGEST_PAGE, name=name, cursor=cursor)
+            if page.contexts:
+                ids = [each.context_id for each in page.contexts]
+                lines.append(await store.records.export_outcomes(*ids))
+            cursor = page.next_cursor
+            if cursor is None:
+                return "".join(lines)
+
+    if refs and (name or since or before):
+        raise typer.BadParameter("contexts cannot be combined with --name, --since or --before")
+    text = call.run(exported)
+    write(text.encode(), output, force=force)
+    if output is not None:
+        note(f"Wrote {text.count(chr(10))} outcomes to {output}.")
+
+
+def import_outcomes(
+    call: CommandCall,
+    path: Annotated[Path, typer.Argument(metavar="FILE")],
+    *,
+    form: Annotated[ImportFormat, typer.Option("--format")],
+) -> None:
+    """Import outcomes of other systems; what was imported before is not stored again.
+
+    Lines that are not outcomes of a recorded context are printed with their number, and all others
+    are stored; exit with 1 if there are any.
+
+    Args:
+        path FILE: File of up to 5,000 outcomes; - reads stdin.
+        form: Format of the file: langfuse (scores of its API), otlp (JSON) or csv.
+    """
+    try:
+        is_stdin = path == STANDARD_STREAM
+        content = typer.get_binary_stream("stdin").read() if is_stdin else path.read_bytes()
+        text = content.decode()
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not UTF-8 at byte {error.start}") from error
+    report = call.run(lambda store: store.records.import_outcomes(text, format=form))
+    shown = [
+        f"{report.added} added, {report.known} stored before, {report.failed} failed.",
+        *(f"line {each.line}: {each.problem}" for each in report.problems),
+    ]
+    call.show(report, "\n".join(shown))
+    raise typer.Exit(1 if report.failed else 0)
 
 
 def _score(**given: str | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from headwater.messages.parts import Message
 
 OutcomeKind = Literal["response", "score", "correction", "error"]
 Judge = Literal["human", "model", "code"]
+ImportFormat = Literal["langfuse", "otlp", "csv"]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,3 +106,29 @@ class ContextOutcomes(msgspec.Struct, frozen=True):
 
     context: str
     outcomes: Sequence[Outcome]
+
+
+class ImportProblem(msgspec.Struct, frozen=True):
+    """A line of an import that was not stored, and why."""
+
+    line: int
+    problem: str
+
+
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the outcomes of an import: stored, stored before, or refused."""
+
+    added: int
+    known: int
+    failed: int
+    problems: Sequence[ImportProblem]
+    """The first of those that failed, by their lines."""
+
+    def __repr__(self) -> str:
+        return f"<ImportReport added={self.added} known={self.known} failed={self.failed}>"
+
+
+class OutcomeExport(msgspec.Struct, frozen=True):
+    """Outcomes as lines of OTLP in JSON."""
+
+    otlp: str

@@ -18,7 +18,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from headwater.contexts.recorded.imports import (
     MOST_ENTRIES,
-    ImportFormat,
     Sought,
     Unreadable,
     read_outcomes,
@@ -36,7 +35,7 @@ from headwater.messages.parts import (
     Uri,
 )
 from headwater.model.new_outcomes import facts_of
-from headwater.model.outcomes import Outcome, Response, Score, Usage
+from headwater.model.outcomes import ImportFormat, Outcome, Response, Score, Usage
 
 CONTEXT = "0193d5c1-8e22-7a11-9b55-3f2a66c0d001"
 TRACE = CONTEXT.replace("-", "")

@@ -1217,6 +1217,49 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/outcomes/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Return the outcomes of contexts as lines of OTLP in JSON, by the GenAI conventions.
+         * @description An answer is a span, a score an event ``gen_ai.evaluation.result``; the trace has the digits
+         *     of the context's id. ``import_outcomes`` reads them again.
+         */
+        post: operations["export_outcomes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/outcomes/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Store the outcomes in a text of another system: scores of Langfuse, OTLP or CSV.
+         * @description What was imported before is not stored again. Lines that are not outcomes of a context that
+         *     the caller may read are reported, and all others are stored. A text has up to 5,000
+         *     outcomes.
+         */
+        post: operations["import_outcomes"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/overview": {
         parameters: {
             query?: never;
@@ -1532,7 +1575,7 @@ export interface components {
             /** @default null */
             progress: components["schemas"]["ProgressStep"] | null;
             /** @default null */
-            result: components["schemas"]["ImportReport"] | null;
+            result: components["schemas"]["headwater.model.history.ImportReport"] | null;
         };
         /**
          * ActionLine[ProgressStep, PruneReport]
@@ -2668,6 +2711,14 @@ export interface components {
             after: number;
         };
         /**
+         * ExportOutcomesBody
+         * @description Return the outcomes of contexts as lines of OTLP in JSON, by the GenAI conventions.
+         */
+        ExportOutcomesBody: {
+            /** @description Ids or hashes of contexts. */
+            refs: string[];
+        };
+        /**
          * FeatureDiff
          * @description A feature of one entity in both contexts, or in one of them.
          */
@@ -2972,6 +3023,28 @@ export interface components {
             groups: components["schemas"]["ConsumerGroup"][];
         };
         /**
+         * ImportReport
+         * @description What an import has read: rows, values and missing values.
+         */
+        "headwater.model.history.ImportReport": {
+            added: number;
+            /** @default 0 */
+            erased: number;
+            missing: number;
+            rows: number;
+            values: number;
+        };
+        /**
+         * ImportReport
+         * @description What became of the outcomes of an import: stored, stored before, or refused.
+         */
+        "headwater.model.outcomes.ImportReport": {
+            added: number;
+            failed: number;
+            known: number;
+            problems: components["schemas"]["ImportProblem"][];
+        };
+        /**
          * Health
          * @description Whether a part of the environment works, and the problem and its remedy if it does not.
          *
@@ -3052,16 +3125,25 @@ export interface components {
             records: string | null;
         };
         /**
-         * ImportReport
-         * @description What an import has read: rows, values and missing values.
+         * ImportOutcomesBody
+         * @description Store the outcomes in a text of another system: scores of Langfuse, OTLP or CSV.
          */
-        ImportReport: {
-            added: number;
-            /** @default 0 */
-            erased: number;
-            missing: number;
-            rows: number;
-            values: number;
+        ImportOutcomesBody: {
+            /**
+             * @description The format of the text.
+             * @enum {unknown}
+             */
+            format: "csv" | "langfuse" | "otlp";
+            /** @description Scores of Langfuse as JSON, OTLP as JSON, or a table as CSV. */
+            text: string;
+        };
+        /**
+         * ImportProblem
+         * @description A line of an import that was not stored, and why.
+         */
+        ImportProblem: {
+            line: number;
+            problem: string;
         };
         /**
          * IndexDocumentBody
@@ -3525,6 +3607,13 @@ export interface components {
             source_id: string | null;
             /** @default [] */
             withheld: string[];
+        };
+        /**
+         * OutcomeExport
+         * @description Outcomes as lines of OTLP in JSON.
+         */
+        OutcomeExport: {
+            otlp: string;
         };
         /**
          * Overview
@@ -6502,6 +6591,54 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome"];
+                };
+            };
+        };
+    };
+    export_outcomes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExportOutcomesBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutcomeExport"];
+                };
+            };
+        };
+    };
+    import_outcomes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ImportOutcomesBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["headwater.model.outcomes.ImportReport"];
                 };
             };
         };

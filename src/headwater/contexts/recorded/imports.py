@@ -16,11 +16,10 @@ from headwater.contexts.recorded.otlp import Found, NamedTrace, entries_of, read
 from headwater.core.canonical_json import canonical
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
-from headwater.model.outcomes import Judge, Score
+from headwater.model.outcomes import ImportFormat, Judge, Score
 from headwater.model.values import check_utf8
 from headwater.telemetry.attributes import CONTEXT_ID
 
-ImportFormat = Literal["langfuse", "otlp", "csv"]
 MOST_ENTRIES = 5_000
 """Outcomes that one call imports."""
 

@@ -55,6 +55,9 @@ class Outcomes:
         stored: Callable[[str], Awaitable[StoredRecord]],
     ) -> None:
         self._records = services.backends.records
+        self._append = services.interceptors.call(
+            "records.append_outcome", self._records.append_outcome
+        )
         self._settings = services.settings
         self._clock = services.clock
         self._recorder = recorder
@@ -76,7 +79,7 @@ class Outcomes:
             sealed = await self._sealed(context, facts, _new_id(outcome_id), at)
             row = await self._row(sealed, context, facts, at)
             try:
-                earlier = await self._records.append_outcome(row)
+                earlier = await self._append(row)
             except ImmutableRecordError:  # the same request, sent twice at the same time
                 earlier = await self._records.outcome(sealed.outcome_id)
             else:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.budget import added_to_messages, added_tokens, request_tokens
+from headwater.contexts.recorded.exchange import OutcomeExchange
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.histogram import Histograms
 from headwater.contexts.recorded.outcomes import Outcomes
@@ -82,6 +83,7 @@ class RecordedContexts:
         )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
         self.outcomes = Outcomes(services, assembler.recorder, self._stored)
+        self.exchange = OutcomeExchange(self.outcomes)
         self.beginning, self.check_index_key = search.beginning, search.check_index_key
         self.histogram, self.query = Histograms(self._records, search).histogram, ContextQuery
 

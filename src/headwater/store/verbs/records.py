@@ -38,7 +38,13 @@ from headwater.model.kinds import (
 )
 from headwater.model.lineage import ContextTrace, FreshnessStatus, PastContext
 from headwater.model.new_outcomes import NewOutcome
-from headwater.model.outcomes import ContextOutcomes, Outcome
+from headwater.model.outcomes import (
+    ContextOutcomes,
+    ImportFormat,
+    ImportReport,
+    Outcome,
+    OutcomeExport,
+)
 from headwater.model.values import LONGEST_ID
 from headwater.records.document import RecordDocument, export
 from headwater.records.record import Record
@@ -140,6 +146,22 @@ OldestFirst = Annotated[
     ),
 ]
 Ref = Annotated[str, Sent(ContextId, name="id")]
+ContextIds = Annotated[
+    list[RecordRef],
+    Meta(
+        min_length=1,
+        description="Ids or hashes of contexts.",
+        examples=[["01a1de13-6731-767b-b9ee-76ce545fa0ef"]],
+    ),
+]
+ImportedText = Annotated[
+    str,
+    Meta(
+        description="Scores of Langfuse as JSON, OTLP as JSON, or a table as CSV.",
+        examples=["context_id,score,value\n01a1de13-6731-767b-b9ee-76ce545fa0ef,helpful,4\n"],
+    ),
+]
+_FORMAT = Meta(description="The format of the text.", examples=["csv"])
 OutcomeRef = Annotated[str, Sent(OutcomeId, name="id")]
 
 
@@ -452,6 +474,55 @@ class RecordVerbs(Verbs):
         outcomes = (await self._engine()).recorded.outcomes
         return await outcomes.redact(outcome_id, pointers, reason, by)
 
+    @verb(
+        "POST",
+        "/v1/outcomes/import",
+        scope="outcomes",
+        operation="import_outcomes",
+        changes="outcomes.import",
+        notes=("format",),
+        max_bytes="max_upload_bytes",
+        applies_limits=True,
+    )
+    async def import_outcomes(
+        self, text: ImportedText, *, format: Annotated[ImportFormat, _FORMAT]
+    ) -> ImportReport:
+        """Store the outcomes in a text of another system: scores of Langfuse, OTLP or CSV.
+
+        What was imported before is not stored again. Lines that are not outcomes of a context that
+        the caller may read are reported, and all others are stored. A text has up to 5,000
+        outcomes.
+
+        >>> table = f"context_id,score,value\\n{ctx.context_id},helpful,4\\n"
+        >>> await store.records.import_outcomes(table, format="csv")
+        <ImportReport added=1 known=0 failed=0>
+        """
+        return await (await self._engine()).recorded.exchange.import_text(text, format)
+
+    @verb(
+        "POST",
+        "/v1/outcomes/export",
+        scope="records",
+        operation="export_outcomes",
+        answer=OutcomeExport,
+        raises=RECORDED,
+        applies_limits=True,
+    )
+    async def export_outcomes(
+        self, *refs: Annotated[str, Sent(ContextIds, list, name="contexts")]
+    ) -> str:
+        """Return the outcomes of contexts as lines of OTLP in JSON, by the GenAI conventions.
+
+        An answer is a span, a score an event ``gen_ai.evaluation.result``; the trace has the digits
+        of the context's id. ``import_outcomes`` reads them again.
+
+        >>> await ctx.add_outcome(score="helpful", value=4)
+        <Outcome 'score' ... of ...>
+        >>> (await store.records.export_outcomes(ctx.context_id)).count("gen_ai.evaluation.result")
+        1
+        """
+        return await (await self._engine()).recorded.exchange.export(refs)
+
     async def inner(self, ref: str) -> list[Record]:
         """Return the records of all contexts that were assembled inside this one, at any depth.
 
@@ -568,3 +639,5 @@ class SyncRecordVerbs(Blocking[R_co]):
     outcomes = blocking(RecordVerbs.outcomes)
     outcome = blocking(RecordVerbs.outcome)
     redact_outcome = blocking(RecordVerbs.redact_outcome)
+    import_outcomes = blocking(RecordVerbs.import_outcomes)
+    export_outcomes = blocking(RecordVerbs.export_outcomes)
