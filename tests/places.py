@@ -6,6 +6,7 @@ import asyncio
 import re
 import sqlite3
 import subprocess
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -133,7 +134,22 @@ async def find(settings: Settings, texts: Iterable[str]) -> dict[str, set[str]]:
     wanted = list(texts)
     found: dict[str, set[str]] = {}
     async for place, contents in everything(settings):
-        there = {text for text in wanted if text.encode() in contents}
+        there = {text for text in wanted if has_text(contents, text)}
         if there:
             found.setdefault(place, set()).update(there)
     return found
+
+
+def has_text(contents: bytes, text: str) -> bool:
+    """Return whether a text is in some bytes, also inside of bytes that are written as Base64."""
+    given = text.encode()
+    return given in contents or any(form in contents for form in base64_forms(given))
+
+
+def base64_forms(given: bytes) -> list[bytes]:
+    """Return how bytes look in Base64, after any number of other bytes and before others."""
+    forms = []
+    for skipped in range(3):
+        whole = given[skipped : skipped + (len(given) - skipped) // 3 * 3]
+        forms.append(b64encode(whole))
+    return forms

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -19,7 +21,9 @@ from headwater import (
 )
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker.contention import write_contended
+from headwater.messages.parts import Message, TextPart, ToolCall
 from headwater.model.contexts import Overrides
+from headwater.model.outcomes import Response, Usage
 
 
 class Canary:
@@ -47,9 +51,39 @@ class Canary:
     EXTERNAL = "zqexternal20"
 
 
-CANARIES = {text for name, text in vars(Canary).items() if name.isupper()}
+class MessageCanary:
+    """The parts of messages, and of outcomes, each with the text that it is given."""
+
+    MESSAGE = "zqmessage21"
+    TOOL = "zqtool22"
+    SCHEMA = "zqschema23"
+    ARGUMENT = "zqargument24"
+    RESULT = "zqresult25"
+    IMAGE = "zqimage26"
+    IMAGE_URL = "zqurl27"
+    REASONING = "zqreasoning28"
+    BLOCK = "zqblock29"
+    ANSWER = "zqanswer30"
+    ANSWERED_CALL = "zqcalled31"
+    RESPONSE_ID = "zqresponse32"
+    USAGE = "zqusage33"
+    ACTOR = "zqactor34"
+    LABEL = "zqlabel35"
+    EXPLANATION = "zqexplained36"
+    IDENTIFIER = "zqidentifier37"
+    NOTE = "zqnote38"
+    LINK = "zqlink39"
+    SOURCE_ID = "zqsource40"
+    CORRECTION = "zqcorrection41"
+    FAILED = "zqfailed42"
+    OUTER = "zqouter43"
+
+
+OF_MESSAGES = {text for name, text in vars(MessageCanary).items() if name.isupper()}
+CANARIES = {text for name, text in vars(Canary).items() if name.isupper()} | OF_MESSAGES
 OF_CONTEXTS = {
     *(Canary.PARAMETER, Canary.REFERENCE, Canary.SEARCHED, Canary.RETRIEVED, Canary.EXTERNAL),
+    *OF_MESSAGES,
 }
 OF_OTHERS = {
     # What no feature of the user was read for: documents, and a text that was assembled elsewhere.
@@ -79,6 +113,7 @@ def declare(store: FeatureStore) -> None:
     _declare_triggered(store, User)
     _declare_others(store, User)
     _declare_context(store)
+    _declare_messages(store)
 
 
 def _declare_triggered(store: FeatureStore, user: type) -> None:
@@ -139,6 +174,81 @@ def _declare_context(store: FeatureStore) -> None:
         return [ContextItem(str(values)), *(ContextItem(chunk.text) for chunk in found)]
 
 
+def _declare_messages(store: FeatureStore) -> None:
+    def parts(user_id: str) -> list[ContextItem]:
+        given = {name: own(text, user_id) for name, text in vars(MessageCanary).items()}
+        schema = {"type": "object", "properties": {given["SCHEMA"]: {"type": "string"}}}
+        return [
+            ContextItem.tool("find", schema, given["TOOL"]),
+            ContextItem(given["MESSAGE"], role="user"),
+            ContextItem.reasoning(given["REASONING"]),
+            ContextItem.reasoning(
+                {"type": "thinking", "thinking": "", "signature": given["BLOCK"]}
+            ),
+            ContextItem.tool_call("find", {"text": given["ARGUMENT"]}, id="call"),
+            ContextItem.tool_result("call", {"found": given["RESULT"]}),
+            ContextItem.image(picture(given["IMAGE"])),
+            ContextItem.image(f"https://example.test/{given['IMAGE_URL']}.png"),
+        ]
+
+    @context(store, model="gpt-4o")
+    async def chat(user_id: str) -> list[ContextItem]:
+        return [ContextItem(str(await store.get_feature("given", user_id))), *parts(user_id)]
+
+    @context(store)
+    async def outer(user_id: str) -> list[ContextItem]:
+        inner = await chat(user_id)
+        return [ContextItem(inner.content, source=inner)]
+
+
+def picture(text: str) -> bytes:
+    """Return a PNG of one pixel with a text in it."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checksum = zlib.crc32(kind + data).to_bytes(4, "big")
+        return len(data).to_bytes(4, "big") + kind + data + checksum
+
+    size = (1).to_bytes(4, "big")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        [
+            chunk(b"IHDR", size + size + b"\x08\x00\x00\x00\x00"),
+            chunk(b"tEXt", b"Comment\0" + text.encode()),
+            chunk(b"IDAT", zlib.compress(b"\0\0")),
+            chunk(b"IEND", b""),
+        ]
+    )
+
+
+async def converse(store: FeatureStore, user_id: str) -> None:
+    """Assemble messages about a user, and a context with them inside; add outcomes of each kind."""
+    given = {name: own(text, user_id) for name, text in vars(MessageCanary).items()}
+    chat = await store.assemble("chat", {"user_id": user_id})
+    called = ToolCall(id="c", name="find", arguments={"text": given["ANSWERED_CALL"]})
+    message = Message(role="assistant", parts=(TextPart(content=given["ANSWER"]), called))
+    answer = Response(
+        messages=(message,),
+        response_id=given["RESPONSE_ID"],
+        model="gpt-4o",
+        usage=Usage(input=100, raw={"id": given["USAGE"]}),
+    )
+    add = partial(store.records.add_outcome, str(chat.context_id))
+    await add(answer=answer, actor=given["ACTOR"], links={"trace": given["LINK"]})
+    await add(
+        score="tone",
+        label=given["LABEL"],
+        explanation=given["EXPLANATION"],
+        identifier=given["IDENTIFIER"],
+        source="langfuse",
+        source_id=given["SOURCE_ID"],
+    )
+    await add(score="note", text=given["NOTE"])
+    await add(correction=given["CORRECTION"])
+    failed = Message(role="assistant", parts=(TextPart(content=given["FAILED"]),))
+    await add(error=Response(messages=(failed,), error_type="RateLimitError"))
+    outer = await store.assemble("outer", {"user_id": user_id})
+    await store.records.add_outcome(str(outer.context_id), answer=given["OUTER"])
+
+
 async def add_source(store: FeatureStore, folder: Path) -> None:
     """Fill the source of the SQL feature, a file or a table, and declare it."""
     file = folder / "people.csv"
@@ -185,3 +295,4 @@ async def fill(store: FeatureStore, folder: Path) -> None:
         question, call = own(Canary.PARAMETER, user_id), own(Canary.REFERENCE, user_id)
         overrides = Overrides(interaction_ref={"call_id": call})
         await store.assemble("support", {"user_id": user_id, "question": question}, overrides)
+        await converse(store, user_id)

@@ -456,6 +456,7 @@ def _print_forgotten(report: ForgetReport) -> None:
         "events": report.events,
         "dead letters": report.dead_letters,
         "records": report.records,
+        "outcomes": report.outcomes,
     }
     print_table(("part", "to erase" if report.dry_run else "erased"), list(parts.items()))
     if report.waiting:

@@ -7,6 +7,7 @@ none, and the reference is generated from it. A new table, key or file belongs h
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -65,22 +66,26 @@ async def _erase_dead_letters(erasure: Erasure) -> Mapping[str, int]:
 
 
 async def _erase_records(erasure: Erasure) -> Mapping[str, int]:
-    """Redact all values of the contexts that read an entity."""
-    recorded, count, cursor = erasure.engine.recorded, 0, None
+    """Redact all values of the contexts that read an entity, and of their outcomes."""
+    recorded, counts, cursor = erasure.engine.recorded, Counter(records=0, outcomes=0), None
     query = ContextQuery(entity=erasure.entity.name, entity_id=erasure.entity_id)
+    because = (erasure.reason, current_actor())
     while True:
         page = await recorded.find(query, _PAGE, cursor)
         for summary in page.contexts:
             record = await recorded.record_of(summary.context_id)
             pointers = [disclosure.pointer for disclosure in record.disclosures]
-            count += bool(pointers)
+            counts["records"] += bool(pointers)
             if pointers and not erasure.dry_run:
                 await recorded.redact_values(
-                    record.context_id, pointers, erasure.reason, current_actor(), everywhere=False
+                    record.context_id, pointers, *because, everywhere=False
                 )
+            counts["outcomes"] += await recorded.outcomes.erase(
+                record.context_id, *because, dry_run=erasure.dry_run
+            )
         cursor = page.next_cursor
         if cursor is None:
-            return {"records": count}
+            return counts
 
 
 async def _erase_history_and_events(erasure: Erasure) -> Mapping[str, int]:
@@ -212,9 +217,11 @@ PLACES = (
     ),
     Place(
         name="outcomes",
-        keeps="answers of models, scores, corrections and errors of contexts",
+        keeps="answers, scores, corrections and errors of contexts; labels also as keyed hashes",
         where=("sqlite:outcomes", "postgres:_outcomes"),
-        erased="every value is redacted in the outcomes of contexts that read the entity",
+        erased="every value is redacted in the outcomes of contexts that read the entity; "
+        "numbers and names of scores and models stay",
+        erase=_erase_records,
         pruned="`--records`",
         kept="records",
         exported="`headwater context export`",

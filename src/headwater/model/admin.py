@@ -133,7 +133,7 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How many values, events and records were erased or, in a dry run, would be.
+    """How many values, events, records and outcomes were erased or, in a dry run, would be.
 
     ``waiting`` counts the events of the entity's partition that some consumer group has not handled
     yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
@@ -146,6 +146,7 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     dead_letters: int
     records: int
+    outcomes: int = 0
     waiting: int
     sources: tuple[str, ...] = ()
     unchecked_sources: tuple[str, ...] = ()

@@ -2909,7 +2909,7 @@ export interface components {
         };
         /**
          * ForgetReport
-         * @description How many values, events and records were erased or, in a dry run, would be.
+         * @description How many values, events, records and outcomes were erased or, in a dry run, would be.
          *
          *         ``waiting`` counts the events of the entity's partition that some consumer group has not handled
          *         yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
@@ -2922,6 +2922,8 @@ export interface components {
             dry_run: boolean;
             events: number;
             history: number;
+            /** @default 0 */
+            outcomes: number;
             records: number;
             /** @default [] */
             sources: string[];

@@ -26,7 +26,7 @@ from headwater.features.services import Services
 from headwater.model.callers import caller_name
 from headwater.model.new_outcomes import NewOutcome, facts_of
 from headwater.model.outcomes import Outcome, OutcomeFacts, Response, Score
-from headwater.ports import StoredOutcome, StoredRecord
+from headwater.ports import NO_DISCLOSURES, StoredOutcome, StoredRecord
 from headwater.records.ids import new_context_id, spelled
 from headwater.records.outcomes import OutcomeRecord, outcome_core, outcome_view, seal_outcome
 from headwater.records.record import encode_disclosures, encode_redactions
@@ -37,7 +37,7 @@ MOST_OUTCOMES = 1_000
 """Outcomes of one context that are read at once."""
 _AHEAD = timedelta(minutes=5)
 """How far the clock of a caller may be ahead."""
-_LABEL, _SOURCE = "label", "source"
+LABEL, _SOURCE = "label", "source"
 _NO_SCORE, _NO_RESPONSE = Score(name=""), Response()
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -139,7 +139,7 @@ class Outcomes:
             name=score.name or None,
             value=None if score.value is None else float(score.value),
             flag=score.flag,
-            label_key=None if score.label is None else index.key(_LABEL, score.label),
+            label_key=None if score.label is None else index.key(LABEL, score.label),
             model=response.model or response.model_asked,
             error_type=response.error_type,
             predicted=context.tokens if facts.kind == "response" else None,
@@ -183,16 +183,48 @@ class Outcomes:
             raise InvalidInputError("say which value to redact, such as '/response/messages/0'")
         while True:
             stored = await self._found(outcome_id)
-            redacted = redact(
-                decode_outcome(stored), *pointers, at=self._clock.now(), reason=reason, by=by
-            )
-            if await self._records.redact_outcome(
-                stored.outcome_id,
-                expected=stored.redactions,
-                disclosures=encode_disclosures(redacted.disclosures),
-                redactions=encode_redactions(redacted.redactions),
-            ):
+            redacted = await self._redacted(stored, pointers, reason, by)
+            if redacted is not None:
                 return outcome_view(redacted)
+
+    async def erase(
+        self, context_id: str, reason: str, by: str | None, *, dry_run: bool = False
+    ) -> int:
+        """Erase every value of a context's outcomes; return how many outcomes had one.
+
+        After its record, so that an outcome that is added meanwhile is stored without values.
+        """
+        count, last = 0, None
+        while page := await self._records.outcomes([context_id], after=last):
+            for stored in page:
+                count += stored.disclosures != NO_DISCLOSURES
+                if not dry_run:
+                    await self._erase(stored, reason, by)
+            last = page[-1].outcome_id
+        return count
+
+    async def _erase(self, stored: StoredOutcome, reason: str, by: str | None) -> None:
+        current: StoredOutcome | None = stored
+        while current is not None and current.disclosures != NO_DISCLOSURES:
+            pointers = [item.pointer for item in decode_outcome(current).disclosures]
+            if await self._redacted(current, pointers, reason, by) is not None:
+                return
+            current = await self._records.outcome(stored.outcome_id)
+
+    async def _redacted(
+        self, stored: StoredOutcome, pointers: Sequence[str], reason: str, by: str | None
+    ) -> OutcomeRecord | None:
+        """Redact an outcome; return None if another redaction came first."""
+        redacted = redact(
+            decode_outcome(stored), *pointers, at=self._clock.now(), reason=reason, by=by
+        )
+        is_replaced = await self._records.redact_outcome(
+            stored.outcome_id,
+            expected=stored.redactions,
+            disclosures=encode_disclosures(redacted.disclosures),
+            redactions=encode_redactions(redacted.redactions),
+        )
+        return redacted if is_replaced else None
 
     async def _found(self, outcome_id: str) -> StoredOutcome:
         stored = await self._records.outcome(spelled(outcome_id))

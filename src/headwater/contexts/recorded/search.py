@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.contexts.recorded.outcome_search import SoughtOutcome, sought_outcomes
+from headwater.contexts.recorded.outcomes import LABEL
 from headwater.contexts.recorded.verification import load_record
 from headwater.contexts.recorder import ProvenanceIndex, index_of, inherited
 from headwater.core.clock import MICROSECOND
@@ -355,7 +356,7 @@ class ContextSearch:
         if sought.label is None:
             return [sought.filter]
         return [
-            replace(sought.filter, label_key=index.key("label", sought.label))
+            replace(sought.filter, label_key=index.key(LABEL, sought.label))
             for index in await self._indexes()
         ]
 
