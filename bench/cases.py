@@ -250,6 +250,14 @@ CASES = (
         targets=(TimesFloor(0.77),),
     ),
     Case(
+        name="outcome",
+        unit="outcomes/s",
+        ours=in_child("contexts", "outcome"),
+        floor=in_child("contexts", "bare_outcome"),
+        floor_is="append of a sealed one to the same log",
+        targets=(TimesFloor(0.83),),
+    ),
+    Case(
         name="context: fit of 1,000 candidates",
         unit="s",
         ours=in_child("contexts", "fit"),

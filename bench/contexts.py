@@ -5,17 +5,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from msgspec.structs import replace
+from uuid_utils import uuid7
+
 from bench.case import Effort
 from bench.features import store
 from bench.floors import Measuring, Rate, calls_per_second
 from bench.ours import calls_per_second as calls_awaited_per_second
 from bench.ours import one_loop, profile, publish_all
 from bench.paragraphs import TOKENS, paragraphs
-from headwater import ContextItem, context
+from headwater import Context, ContextItem, context
 from headwater.contexts.budget import BudgetPolicy, Candidate, fit
 from headwater.core.tokens import tokenizer_for
 from headwater.declarations.contexts import ContextFunction
+from headwater.declarations.runtime import runtime_of
+from headwater.engine.engine import Engine
 from headwater.messages.parts import Role
+from headwater.ports import RecordLog, StoredOutcome
 from headwater.records.core import Core
 from headwater.records.sealing import open_core, seal
 
@@ -96,6 +102,40 @@ def chatting(
     return measuring
 
 
+def scoring(*, bare: bool) -> Callable[[str, Effort], AbstractContextManager[Rate]]:
+    """Outcomes per second that one client adds; bare, the same row is appended again and again."""
+
+    @contextmanager
+    def measuring(where: str, effort: Effort) -> Iterator[Rate]:
+        made: list[Context] = []
+        rows: list[StoredOutcome] = []
+
+        async def remember() -> None:
+            await prepare()
+            made.append(await chat("Where?"))
+            await add()
+            rows.extend(await (await log()).outcomes([made[0].context_id]))
+
+        async def log() -> RecordLog:
+            engine: Engine = await runtime_of(store).open()
+            return engine.backends.records
+
+        async def add() -> None:
+            await made[0].add_outcome(answer=TURNS[1][1], model=MODEL)
+
+        async def append() -> None:
+            row = replace(rows[0], outcome_id=str(uuid7()))
+            await (await log()).append_outcome(row)
+
+        async def rate() -> float:
+            return await calls_awaited_per_second(append if bare else add, effort.seconds)
+
+        with one_loop(rate, remember) as measure:
+            yield measure
+
+    return measuring
+
+
 @contextmanager
 def fitting(where: str, effort: Effort) -> Iterator[Rate]:
     """Seconds to choose among a thousand candidates whose tokens have been counted."""
@@ -137,6 +177,8 @@ MEASURES: dict[str, Measuring] = {
     "eight_clients": assembling(8),
     "chat": chatting(chat),
     "chat_as_text": chatting(chat_as_text),
+    "outcome": scoring(bare=False),
+    "bare_outcome": scoring(bare=True),
     "fit": fitting,
     "seal": sealing,
 }

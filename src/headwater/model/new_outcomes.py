@@ -9,12 +9,13 @@ import msgspec
 from msgspec import Meta
 
 from headwater.errors import InvalidInputError
+from headwater.messages.parsing import messages_of
 from headwater.messages.parts import Message, TextPart
 from headwater.model.kinds import Moment
 from headwater.model.outcomes import Judge, OutcomeFacts, OutcomeKind, Response, Score, Usage
 
 Said = str | Sequence[Message] | Response
-"""What a model said, or should have said."""
+"""What a model said, or should have said. In Python, messages may have the shape of a provider."""
 
 
 class NewOutcome(TypedDict, total=False):
@@ -143,15 +144,22 @@ def facts_of(given: Mapping[str, Any]) -> OutcomeFacts:
 
 def _response(kind: str, said: Any, given: Mapping[str, Any]) -> Response:
     details = _only(_OF_ANSWERS, given)
+    if "usage" in details:
+        details["usage"] = _usage(details["usage"])
     if kind == "error":
         return Response(error_type=said, **details)
     if isinstance(said, str):
         said = [Message(role="assistant", parts=(TextPart(content=said),))]
-    elif not isinstance(said, Sequence) or not all(isinstance(each, Message) for each in said):
+    return Response(messages=tuple(messages_of(said)), **details)
+
+
+def _usage(usage: object) -> Usage:
+    try:
+        return msgspec.convert(usage, Usage)
+    except msgspec.ValidationError as error:
         raise InvalidInputError(
-            f"{kind} must be text, a list of messages or a Response, not {type(said).__name__}"
-        )
-    return Response(messages=tuple(said), **details)
+            f"usage is not what was billed: {error}; write {{'input': 120, 'output': 30}}"
+        ) from error
 
 
 def _check_details(kind: str, said: Any, given: Mapping[str, Any]) -> None:

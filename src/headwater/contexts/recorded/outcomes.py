@@ -7,7 +7,7 @@ import re
 import reprlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -29,7 +29,7 @@ from headwater.model.outcomes import Outcome, OutcomeFacts, Response, Score
 from headwater.ports import NO_DISCLOSURES, StoredOutcome, StoredRecord
 from headwater.records.ids import new_context_id, spelled
 from headwater.records.outcomes import OutcomeRecord, outcome_core, outcome_view, seal_outcome
-from headwater.records.record import encode_disclosures, encode_redactions
+from headwater.records.record import core_fields, encode_disclosures, encode_redactions
 from headwater.records.redaction import redact
 from headwater.settings.kinds import usage_rates_of
 
@@ -101,7 +101,7 @@ class Outcomes:
             context_id=context.context_id,
             record_hash=context.record_hash,
             at=at,
-            predicted=context.tokens if facts.kind == "response" else None,
+            predicted=_predicted(context, facts),
             cost_nano_usd=await self._cost(context, facts.response, at),
         )
         return self._recorder.signed(seal_outcome(core), self._clock.now())
@@ -142,7 +142,7 @@ class Outcomes:
             label_key=None if score.label is None else index.key(LABEL, score.label),
             model=response.model or response.model_asked,
             error_type=response.error_type,
-            predicted=context.tokens if facts.kind == "response" else None,
+            predicted=_predicted(context, facts),
             billed=_billed(facts),
             source_key=index.key(_SOURCE, str(facts.source), str(facts.source_id))
             if is_foreign
@@ -257,6 +257,23 @@ def _new_id(given: str | None) -> str:
             f"outcome_id is {reprlib.repr(given)}; give a UUID, or leave it out"
         )
     return outcome_id
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    """The field of a core that only records of messages have."""
+
+    class Tokenizer(msgspec.Struct, frozen=True):
+        counter: Any = None
+
+    tokenizer: Tokenizer
+
+
+def _predicted(context: StoredRecord, facts: OutcomeFacts) -> int | None:
+    """Return the tokens that a record counted of a whole request; None of a text."""
+    if facts.kind != "response":
+        return None
+    core = core_fields(context.core, _Counted)
+    return None if core is None or core.tokenizer.counter is None else context.tokens
 
 
 def _billed(facts: OutcomeFacts) -> int | None:
