@@ -113,7 +113,7 @@ def declare(store: FeatureStore) -> None:
     _declare_triggered(store, User)
     _declare_others(store, User)
     _declare_context(store)
-    _declare_messages(store)
+    declare_messages(store)
 
 
 def _declare_triggered(store: FeatureStore, user: type) -> None:
@@ -174,7 +174,9 @@ def _declare_context(store: FeatureStore) -> None:
         return [ContextItem(str(values)), *(ContextItem(chunk.text) for chunk in found)]
 
 
-def _declare_messages(store: FeatureStore) -> None:
+def declare_messages(store: FeatureStore) -> None:
+    """Declare a context of messages with every part, and one with it inside."""
+
     def parts(user_id: str) -> list[ContextItem]:
         given = {name: own(text, user_id) for name, text in vars(MessageCanary).items()}
         schema = {"type": "object", "properties": {given["SCHEMA"]: {"type": "string"}}}
