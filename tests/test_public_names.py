@@ -128,7 +128,7 @@ def test_the_public_names_are_these() -> None:
         if inspect.isclass(kind) and issubclass(kind, Exception)
     }
     assert public == tree
-    assert sorted(headwater.testing.__all__) == ["ManualClock", "temporary"]
+    assert sorted(headwater.testing.__all__) == ["ManualClock", "ModelServer", "temporary"]
 
 
 def named(annotation: Any) -> Iterator[Any]:

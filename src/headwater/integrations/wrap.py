@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from headwater.core.logging import Outage
+from headwater.core.logging import Outage, log
 from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.features.call_scope import current_replay
 from headwater.integrations.answers import (
@@ -60,7 +60,8 @@ _ITERATOR = "_iterator"
 _WRAPPED = "_headwater_wrapped"
 _PATIENCE_SECONDS = 1.0
 
-_outage = Outage("recording answers")
+_outages: weakref.WeakKeyDictionary[object, Outage] = weakref.WeakKeyDictionary()
+"""The outage of each store and client, by its verbs."""
 
 
 def wrap(client: C) -> C:
@@ -225,7 +226,11 @@ class _Calls:
         api = _APIS.get(path.partition("?")[0])
         if api is None or context is None or current_replay() is not None:
             return None
-        return _Call(api, self._provider, context, request, is_async=is_async)
+        try:
+            return _Call(api, self._provider, context, request, is_async=is_async)
+        except InvalidInputError as error:  # the context is a copy and does not know its store
+            log.warning("answer of a model not recorded", error=str(error))
+            return None
 
 
 class _Call:
@@ -434,6 +439,7 @@ class _Recorder:
     def __init__(self, context: BoundContext, *, is_async: bool) -> None:
         self._context_id = context.context_id
         self._binding = binding_of(context)
+        self._outage = _outages.setdefault(self._binding.verbs, Outage("recording answers"))
         self._variables = contextvars.copy_context()
         running = _running_loop()
         self._loop = (
@@ -448,23 +454,22 @@ class _Recorder:
             future = self._variables.run(asyncio.run_coroutine_threadsafe, recording, self._loop)
         except RuntimeError as error:  # the event loop is closed
             recording.close()
-            _report(error)
+            self._report(error)
             return _Recording(None)
-        return _Recording(future if self._may_wait and not _outage.is_ongoing else None)
+        return _Recording(future if self._may_wait and not self._outage.is_ongoing else None)
 
     async def _add(self, facts: Callable[[], NewOutcome]) -> None:
         try:
             await self._binding.verbs.add_outcome(self._context_id, **facts())
         except Exception as error:  # noqa: BLE001 - the call of the model has succeeded without it
-            _report(error)
+            self._report(error)
         else:
-            _outage.recovered("wrap")
+            self._outage.recovered("wrap")
 
-
-def _report(error: Exception) -> None:
-    # The message of an unforeseen error may have parts of the answer.
-    known = error if isinstance(error, HeadwaterError) else RuntimeError(type(error).__name__)
-    _outage.report("warning", "answer of a model not recorded", known, "wrap")
+    def _report(self, error: Exception) -> None:
+        # The message of an unforeseen error may have parts of the answer.
+        known = error if isinstance(error, HeadwaterError) else RuntimeError(type(error).__name__)
+        self._outage.report("warning", "answer of a model not recorded", known, "wrap")
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

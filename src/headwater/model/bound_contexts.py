@@ -72,7 +72,6 @@ class BoundContext:
         return BlockingOutcomes(self.context_id, binding_of(self))
 
     def __enter__(self) -> Self:
-        binding_of(self)
         _current.set(_Entered(cast("Context | PastContext", self), _current.get()))
         return self
 

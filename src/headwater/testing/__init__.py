@@ -1,4 +1,4 @@
-"""Tools for testing applications: a store in a temporary folder and a manual clock.
+"""Tools for testing: a store in a temporary folder, a manual clock, a stand-in for models.
 
 async def test_spending_adds_up() -> None:
     async with temporary(features.store) as store:
@@ -20,8 +20,9 @@ from headwater.core.durations import Duration, to_timedelta
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.store.feature_store import FeatureStore
+from headwater.testing.model_server import ModelServer
 
-__all__ = ["ManualClock", "temporary"]
+__all__ = ["ManualClock", "ModelServer", "temporary"]
 
 
 class ManualClock:

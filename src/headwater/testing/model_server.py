@@ -72,7 +72,9 @@ class _Asked(NamedTuple):
 
     @property
     def question(self) -> str:
-        return next((text for role, text in reversed(self.messages) if role == "user"), "")
+        """The last paragraph that the user wrote; those before it may be what a search found."""
+        asked = next((text for role, text in reversed(self.messages) if role == "user"), "")
+        return asked.rpartition("\n\n")[2]
 
     @property
     def input_tokens(self) -> int:
@@ -99,8 +101,8 @@ class _Asked(NamedTuple):
 
 def _best_sentence(question: str, texts: Iterable[str]) -> str:
     """Return the sentence that has most words of a question; of several the first."""
-    words, asked = _words(question), _sentences(question)
-    found = [each for text in texts for each in _sentences(text) if each not in asked]
+    words = _words(question)
+    found = [each for text in texts for each in _sentences(text) if not each.endswith("?")]
     return max(found, key=lambda each: len(words & _words(each)), default="I do not know.")
 
 
