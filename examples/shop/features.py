@@ -321,7 +321,8 @@ async def customer_brief(user_id: str) -> list[ContextItem]:
 
 @context(
     store,
-    max_tokens=320,
+    max_tokens=335,
+    max_output=300,
     freshness_sla="6h",
     model="gpt-4o",
     version="7",
@@ -337,8 +338,9 @@ async def support(user_id: str, question: str) -> list[ContextItem]:
             "the pages below, and name the page.",
             required=True,
             section="instructions",
+            role="system",
         ),
-        ContextItem(brief.content, priority=90, source=brief, section="customer"),
+        ContextItem(brief.content, priority=90, source=brief, section="customer", role="system"),
         *(
             ContextItem(chunk.text, priority=60 - rank, source=chunk, section="help")
             for rank, chunk in enumerate(found)
@@ -346,7 +348,7 @@ async def support(user_id: str, question: str) -> list[ContextItem]:
         ContextItem.template(
             "Spent in the last day: {spend_24h} EUR. Device: {device}.", priority=30
         ),
-        ContextItem(f"Question: {question}", required=True, section="question"),
+        ContextItem(question, required=True, section="question", role="user"),
     ]
 
 

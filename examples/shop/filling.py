@@ -92,6 +92,8 @@ class Filler:
             asked = await self._store.assemble(question.context, question.params, overrides)
         except FreshnessSLAError:
             return  # the refusal is recorded
+        for outcome in question.outcomes(asked.messages, asked.tokens):
+            await asked.add_outcome(**outcome)
         if question.is_helpful is not None:
             rating = question.rating(asked.context_id)
             self._collected.append(_as_sent(rating, self._clock.now()))

@@ -16,6 +16,7 @@ import msgspec
 
 from headwater.cli.demo.shop.week import Event, Question, Shop
 from headwater.cli.demo.tour import DemoError, DemoServer
+from headwater.messages.parts import Message
 from headwater.records.signing import generate_key
 from headwater.settings.loading import FILE, environment_without_settings
 
@@ -89,7 +90,7 @@ def _endless(shop: Shop) -> Iterator[Event | Question]:
 
 
 def send(server: DemoServer, what: Event | Question) -> str:
-    """Publish an event, or assemble a context and publish its rating; return the new id."""
+    """Publish an event, or assemble a context and send its answer and rating; return the id."""
     if isinstance(what, Event):
         event = {"entity_id": what.entity_id, "payload": what.payload}
         accepted = server.request("POST", f"/ingest/{what.event_type}", _json(event))
@@ -98,6 +99,9 @@ def send(server: DemoServer, what: Event | Question) -> str:
     if what.max_tokens is not None:
         question |= {"max_tokens": what.max_tokens}
     asked = server.request("POST", f"/v1/contexts/{what.context}", _json(question))
+    sent = msgspec.convert((asked["request"] or {}).get("messages", []), list[Message])
+    for outcome in what.outcomes(sent, asked["tokens"]):
+        server.request("POST", f"/v1/context/{asked['context_id']}/outcomes", _json(outcome))
     if what.is_helpful is not None:
         send(server, what.rating(asked["context_id"]))
     return str(asked["context_id"])

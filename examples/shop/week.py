@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -12,6 +12,10 @@ from random import Random
 from typing import Any, Literal
 
 import msgspec
+
+from headwater.messages.parts import Message, TextPart
+from headwater.model.new_outcomes import NewOutcome
+from headwater.model.outcomes import Response, Usage
 
 VISITS_PER_DAY = 65
 VISITS_OF_THE_LAST_HOUR = 25
@@ -28,6 +32,21 @@ _MILESTONES: tuple[tuple[float, timedelta, Milestone], ...] = (
     (1, timedelta(hours=-9), "feed changes"),
 )
 """Turning points, each with its time: a share of the whole time, and an offset."""
+
+
+_STAND_IN = "first-page"
+"""The model of the shop, which is none: it answers with the first page that it was given."""
+
+
+def answers_to(messages: Sequence[Message]) -> tuple[str, str]:
+    """Return what the stand-in for a model answers to a request, and what it could say instead.
+
+    These are the first and the second paragraph of the help pages in the request.
+    """
+    *pages, _question = messages[-1].text.split("\n\n")
+    paragraphs = [page for page in pages if page.endswith(".")]
+    first, second, *_ = [*paragraphs, "I do not know.", "Please call us."]
+    return first, second
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -47,11 +66,37 @@ class Question(msgspec.Struct, frozen=True):
     interaction: dict[str, Any] | None = None
     max_tokens: int | None = None
     is_helpful: bool | None = None
+    is_limited: bool = False
+    """Whether the provider of the model first refuses the call."""
 
     def rating(self, context_id: str) -> Event:
         """Return the event of the customer's rating of the answer."""
         rated = {"context_id": context_id, "helpful": self.is_helpful} | (self.interaction or {})
         return Event("answer_rated", self.context, rated)
+
+    def outcomes(self, messages: Sequence[Message], tokens: int) -> Iterator[NewOutcome]:
+        """Yield what became of the context: an answer, and often its rating and a correction."""
+        if self.context != "support":
+            return
+        if self.is_limited:
+            yield {"error": Response(error_type="RateLimitError", model_asked=_STAND_IN)}
+        answer, other = answers_to(messages)
+        words = len(answer.split())
+        yield {
+            "answer": Response(
+                messages=(Message(role="assistant", parts=(TextPart(content=answer),)),),
+                provider="local",
+                model=_STAND_IN,
+                finish_reasons=("stop",),
+                usage=Usage(input=tokens, output=4 * words // 3),
+                latency_ms=180.0 + 21 * words,
+                first_token_ms=180.0,
+            )
+        }
+        if self.is_helpful is not None:
+            yield {"score": "helpful", "flag": self.is_helpful, "judge": "human"}
+        if self.is_helpful is False:
+            yield {"correction": other, "judge": "human", "actor": "support team"}
 
 
 class Mail(msgspec.Struct, frozen=True):
@@ -237,6 +282,7 @@ class Shop:
                     {"ticket": ticket, "turn": turn},
                     max_tokens=260 if device == "phone" else None,
                     is_helpful=random.random() < 0.78 if random.random() < 0.6 else None,
+                    is_limited=ticket.endswith("7") and turn == 1,
                 ),
             )
             at = self._later(at)

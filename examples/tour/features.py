@@ -85,14 +85,15 @@ async def index_article(article_id: str, event: ServiceEvent) -> None:
 def search_help(question: str) -> list[Chunk]: ...
 
 
-@context(store, max_tokens=70, freshness_sla="5m", model="gpt-4o")
+@context(store, max_tokens=80, freshness_sla="5m", model="gpt-4o")
 async def support(user_id: str, question: str) -> list[ContextItem]:
+    rules = "You are the support agent of a small shop. Be brief."
     return [
-        ContextItem("You are the support agent of a small shop. Be brief.", required=True),
-        ContextItem.template("Customer: {blurb}.", priority=80),
+        ContextItem(rules, required=True, role="system"),
+        ContextItem.template("Customer: {blurb}.", priority=80, role="system"),
         *(
             ContextItem(chunk.text, priority=50 - rank, source=chunk)
             for rank, chunk in enumerate(await search_help(question))
         ),
-        ContextItem(f"Question: {question}", required=True),
+        ContextItem(question, required=True, role="user"),
     ]

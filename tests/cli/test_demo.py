@@ -55,11 +55,14 @@ def test_the_demo_exits_with_0_and_shows_every_step(temp: Path) -> None:
         "→ refunds, score 0.53, index version 1.",
         "The question and the article have no word in common.",
         "async def support(user_id: str, question: str) -> list[ContextItem]:",
-        "of 70 tokens, freshness guaranteed",
+        "of 80 tokens, freshness guaranteed",
+        "│ system:",
         "│ A refund is paid within a week, to the card that was charged.",
         "help/delivery  dropped",
         "ok     hash ",
         "ok     reassembly ",
+        '{"answer":"A refund is paid within a week, to the card that was charged."',
+        "$ headwater context list --score helpful=true",
         "│ A refund is paid within two days, to the card that was charged.",
         "recorded with index version 1.",
         f"  source {sys.prefix}/bin/activate\n  headwater demo --keep",
@@ -79,12 +82,13 @@ def test_the_demo_keeps_a_shop_with_keep(
     assert shown["url"].startswith("http://127.0.0.1:")
     titles = [step["title"] for step in shown["steps"]]
     assert titles[0] == "Events update features"
-    *_, crashed, searched, assembled, changed = shown["steps"]
+    *_, crashed, searched, assembled, answered, changed = shown["steps"]
     killed = re.search(r"killed after (\d+) of 2000 events", "\n".join(crashed["lines"]))
     assert killed
     assert int(killed[1]) > 0, "the server was killed before it handled anything"
     assert "POST /v1/search/help" in "\n".join(searched["lines"])
     assert "$ headwater context verify" in "\n".join(assembled["lines"])
+    assert "  support  guaranteed" in answered["lines"][-1]
     assert "within two days" in "\n".join(changed["lines"])
     server = DemoServer(temp, urlsplit(shown["url"]).port or 0)
     newest = _newest_event(server)
@@ -140,6 +144,11 @@ async def _check_contents() -> None:
             "active",
         ]
         assert 0 < await store.get_feature("helpful_share", "support") < 1
+        for score in ("helpful=true", "helpful=false"):
+            assert (await store.list_contexts(score=score)).contexts
+        answered = [each for each in recorded if each.name == "support"][:20]
+        outcomes = [await store.records.outcomes(each.context_id) for each in answered]
+        assert all(any(each.kind == "response" for each in found) for found in outcomes)
 
 
 def test_the_week_is_the_same_each_time() -> None:

@@ -17,8 +17,10 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from headwater.cli.demo.shop.week import answers_to
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.errors import HeadwaterError
+from headwater.messages.parts import Message
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
 from headwater.settings.loading import environment_without_settings
 
@@ -140,7 +142,8 @@ class Tour:
         self.dead_letters()
         self.crash()
         question = self.search()
-        self.context(question)
+        context_id = self.context(question)
+        self.answer(context_id)
         self.changed_document(question)
 
     def events(self) -> None:
@@ -202,7 +205,8 @@ class Tour:
             self._print("   The question and the article have no word in common.")
         return question
 
-    def context(self, question: str) -> None:
+    def context(self, question: str) -> str:
+        """Assemble the context of the example and verify its record; return its id."""
         self._step("context")
         context = self._assemble(question)
         trace = self._get(f"/context/{context['context_id']}/explain")
@@ -212,6 +216,21 @@ class Tour:
             self._print(f"   {source:<15}{item['why']}")
         self._print("")
         self._run("context", "verify", context["context_id"])
+        return str(context["context_id"])
+
+    def answer(self, context_id: str) -> None:
+        self._step("answer")
+        context = self._get(f"/v1/context/{context_id}")
+        answer, _ = answers_to(msgspec.convert(context["request"]["messages"], list[Message]))
+        usage = {"input": context["tokens"], "output": len(answer.split())}
+        path = f"/v1/context/{context_id}/outcomes"
+        for body in (
+            {"answer": answer, "model": "first-page", "usage": usage},
+            {"score": "helpful", "flag": True, "judge": "human"},
+        ):
+            outcome = self._server.request("POST", path, _json(body))
+            self._print_call(f"POST {path} {_json(body)}", f"stored as {outcome['outcome_id']}")
+        self._run("context", "list", "--score", "helpful=true")
 
     def changed_document(self, question: str) -> None:
         self._step("changed_document")
@@ -229,7 +248,7 @@ class Tour:
         context = self._server.request("POST", "/v1/contexts/support", body)
         self._print_call(
             f"POST /v1/contexts/support {body}",
-            f"{context['tokens']} of 70 tokens, freshness {context['freshness_status']}",
+            f"{context['tokens']} of 80 tokens, freshness {context['freshness_status']}",
         )
         for line in context["content"].splitlines():
             self._print(f"   │ {line}".rstrip(), "cyan")
