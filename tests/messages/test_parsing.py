@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 from anthropic.types import Message as AnthropicMessage
 from google.genai.types import Content, GenerateContentResponse
 from hypothesis import given
+from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionMessage
 from openai.types.responses import Response
 
+from headwater import ContextItem
 from headwater.errors import InvalidInputError
 from headwater.messages.parsing import messages_of
 from headwater.messages.parts import (
@@ -23,7 +26,7 @@ from headwater.messages.parts import (
     ToolResult,
     Uri,
 )
-from headwater.messages.rendering import render
+from headwater.messages.rendering import PROVIDERS, render
 from headwater.messages.turns import Provider
 from tests.messages.requests import PNG, REQUESTS, call, message, result
 
@@ -450,3 +453,101 @@ def test_the_result_of_a_tool_may_have_images() -> None:
 def test_what_is_not_a_message_is_refused_with_its_place(raw: object, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         messages_of(raw)
+
+
+_FIELDS = st.sampled_from(
+    [
+        "role",
+        "content",
+        "parts",
+        "type",
+        "text",
+        "tool_calls",
+        "tool_call_id",
+        "function",
+        "id",
+        "name",
+        "arguments",
+        "call_id",
+        "output",
+        "choices",
+        "message",
+        "finish_reason",
+        "candidates",
+        "functionCall",
+        "function_response",
+        "response",
+        "inlineData",
+        "mimeType",
+        "data",
+        "thought",
+        "thoughtSignature",
+        "source",
+        "media_type",
+        "url",
+        "image_url",
+        "summary",
+        "status",
+        "input",
+        "incomplete_details",
+        "tool_use_id",
+        "stop_reason",
+        "refusal",
+        "reasoning",
+        "args",
+        "fileData",
+        "fileUri",
+        "uri",
+    ]
+)
+_WORDS = st.sampled_from(
+    [
+        "user",
+        "assistant",
+        "model",
+        "tool",
+        "text",
+        "tool_call",
+        "tool_use",
+        "tool_result",
+        "image",
+        "image_url",
+        "input_image",
+        "function_call",
+        "function_call_output",
+        "reasoning",
+        "thinking",
+        "blob",
+        "uri",
+        "message",
+        "base64",
+        "{}",
+        "[",
+        "http://[x",
+    ]
+)
+_JSON = st.recursive(
+    st.one_of(_WORDS, st.none(), st.booleans(), st.integers(-2, 2)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(_FIELDS, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.dictionaries(_FIELDS, _JSON, max_size=5), max_size=3), _WORDS)
+def test_any_json_is_read_and_rendered_or_refused(raw: list[dict[str, Any]], role: str) -> None:
+    for fields in raw:
+        fields.setdefault("role", role)
+    with contextlib.suppress(InvalidInputError):
+        request = ModelRequest(messages=messages_of(raw))
+        for provider in PROVIDERS:
+            render(request, provider)
+        ContextItem.conversation(raw)
+
+
+def test_a_providers_own_block_goes_back_without_nulls() -> None:
+    item: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": [], "status": None}
+    (thought,) = messages_of([item])[0].parts
+    assert isinstance(thought, Reasoning)
+    assert thought.block == {"type": "reasoning", "id": "rs_1", "summary": []}

@@ -325,6 +325,10 @@ def test_new_models_of_openai_take_cache_marks(model: str) -> None:
         (Uri(uri="https://example.com/a", mime_type="image/png"), {}),
         (Uri(uri="data:image/png;base64,iVBORw0KGgo="), {}),
         (
+            Uri(uri="https://[example"),
+            dict.fromkeys(PROVIDERS, "image_url_unsupported"),
+        ),
+        (
             Uri(uri="gs://bucket/a.png"),
             dict.fromkeys(("openai", "openai_responses", "anthropic"), "image_url_unsupported"),
         ),

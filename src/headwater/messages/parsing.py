@@ -178,9 +178,9 @@ class _Reader:
         self._add_parts(role, parts, fields.get("finish_reason"))
 
     def _gemini(self, raw: Block, role: Role, at: str) -> Iterator[Part]:
-        part = {_SNAKE.get(name, name): value for name, value in raw.items()}
+        part = _camel({name: value for name, value in raw.items() if value is not None}, at)
         signature = part.pop("thought_signature", None)
-        signed = {} if signature is None else {"thought_signature": _base64(signature)}
+        signed = {} if signature is None else {"thought_signature": msgspec.to_builtins(signature)}
         text = part.get("text")
         if part.get("thought") is True and isinstance(text, str):
             yield Reasoning(content=text, block={"thought": True, "text": text} | signed)
@@ -191,7 +191,7 @@ class _Reader:
             call = _fields(part["function_call"], f"{at}.function_call")
             name = _text(call, "name", f"{at}.function_call")
             self._calls += 1
-            id = call.get("id") or f"{name}-{self._calls}"
+            id = _optional_text(call, "id", f"{at}.function_call") or f"{name}-{self._calls}"
             self._open[name].append(id)
             yield ToolCall(id=id, name=name, arguments=call.get("args") or {})
         elif "function_response" in part:
@@ -204,7 +204,7 @@ class _Reader:
         elif "file_data" in part:
             file = _camel(part["file_data"], f"{at}.file_data")
             uri = _text(file, "file_uri", f"{at}.file_data")
-            yield Uri(uri=uri, mime_type=file.get("mime_type"))
+            yield Uri(uri=uri, mime_type=_optional_text(file, "mime_type", f"{at}.file_data"))
         elif isinstance(text, str):
             if text or not signed:
                 yield TextPart(content=text)
@@ -215,7 +215,7 @@ class _Reader:
         fields = _fields(raw, at)
         name = _text(fields, "name", at)
         opened = self._open[name]
-        id = fields.get("id") or (opened[0] if opened else name)
+        id = _optional_text(fields, "id", at) or (opened[0] if opened else name)
         if id in opened:
             opened.remove(id)
         response = fields.get("response")
@@ -273,7 +273,12 @@ def _opaque(block: Block, role: Role, at: str, kind: str) -> Part:
         raise _invalid(
             at, f"has a kind that is not supported: {kind}; pass texts, images, calls or results"
         )
-    return Reasoning(content="", block=msgspec.to_builtins(block))
+    return Reasoning(content="", block=_own(block))
+
+
+def _own(block: Block) -> Any:
+    """Return a provider's own block without nulls, which the provider would refuse."""
+    return msgspec.to_builtins({name: value for name, value in block.items() if value is not None})
 
 
 def _chat_call(call: Block, at: str) -> ToolCall:
@@ -286,7 +291,7 @@ def _chat_call(call: Block, at: str) -> ToolCall:
 def _reasoning_item(block: Block, at: str) -> Reasoning:
     texts = [*_list(block, "summary", at), *_list(block, "content", at)]
     content = "\n\n".join(str(text.get("text", "")) for text in texts)
-    return Reasoning(content=content, block=msgspec.to_builtins(block))
+    return Reasoning(content=content, block=_own(block))
 
 
 def _anthropic_image(block: Block, at: str) -> Part:
@@ -400,9 +405,13 @@ def _text(fields: Block, name: str, at: str, *, empty: bool = False) -> str:
     raise _invalid(f"{at}.{name}", "is missing" if not value else f"is text, not {value!r}")
 
 
+def _optional_text(fields: Block, name: str, at: str) -> str | None:
+    return None if fields.get(name) is None else _text(fields, name, at, empty=True)
+
+
 def _role(fields: Block, at: str) -> Role:
-    role = fields["role"]
-    if role not in _ROLES:
+    role = fields.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
         raise _invalid(f"{at}.role", f"is one of {', '.join(_ROLES)}, not {role!r}")
     return _ROLES[role]
 
@@ -420,10 +429,6 @@ def _bytes(data: object, at: str) -> bytes:
         return b64decode(data if isinstance(data, str) else "", validate=True)
     except Base64Error as error:
         raise _invalid(at, "is not base64") from error
-
-
-def _base64(signature: object) -> object:
-    return msgspec.to_builtins(signature) if isinstance(signature, bytes) else signature
 
 
 def _invalid(at: str, problem: str) -> InvalidInputError:

@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from mimetypes import guess_type
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -237,8 +237,8 @@ def sendable_image(
     if isinstance(image, Uri) and image.uri.startswith("data:"):
         image = blob_of(image.uri) or image
     if isinstance(image, Uri):
-        address = urlsplit(image.uri)
-        if address.scheme not in schemes:
+        address = _address(image.uri)
+        if address is None or address.scheme not in schemes:
             draft.lose("image_url_unsupported", placed)
             return None
         if image.mime_type is None:
@@ -247,6 +247,13 @@ def sendable_image(
         draft.lose("image_type_unsupported", placed)
         return None
     return image
+
+
+def _address(url: str) -> SplitResult | None:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None
 
 
 def blob_of(url: str) -> Blob | None:
