@@ -21,6 +21,7 @@ from headwater.messages.counting import Grade
 from headwater.messages.parts import ModelRequest
 from headwater.messages.rendering import render
 from headwater.messages.turns import Provider
+from headwater.settings.groups import TokenSettings
 from headwater.settings.schema import Settings
 
 _CACHED_COUNTS = 1_024
@@ -105,11 +106,11 @@ class ProviderCounter:
         tokens = settings.tokens
         self.source: str = provider
         self._endpoint = _ENDPOINTS[provider]
+        # The key of OpenAI itself is for its own address only.
+        is_openai = tokens.openai_url == TokenSettings().openai_url
+        openai_key = settings.embeddings.openai_api_key if is_openai else ""
         self._url, self._key = {
-            "openai": (
-                tokens.openai_url,
-                tokens.openai_api_key or settings.embeddings.openai_api_key,
-            ),
+            "openai": (tokens.openai_url, tokens.openai_api_key or openai_key),
             "anthropic": (tokens.anthropic_url, tokens.anthropic_api_key),
             "gemini": (tokens.gemini_url, tokens.gemini_api_key),
         }[provider]
