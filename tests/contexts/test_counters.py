@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from headwater import ContextItem, FeatureStore, context
 from headwater.contexts.counters import ENOUGH, ModelCounters, measured_margin
 from headwater.core.models import Provider
+from headwater.declarations.contexts import Count
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.engine import Engine
 from headwater.errors import ConfigError, TokenCountError
 from headwater.messages.parts import Blob, Message, ModelRequest, TextPart, Tool
+from headwater.model.outcomes import Usage
 from headwater.ports import StoredOutcome, TokenCounter
 from headwater.settings.schema import Settings
 from tests.contexts.support import recorded
@@ -247,11 +249,15 @@ def test_few_measurements_can_only_raise_the_margin_of_the_table() -> None:
     assert measured_margin([(0, 5)], 30) == 30
 
 
-@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)), min_size=1), st.just(30))
-def test_a_margin_is_never_below_the_error_of_99_of_100(
-    measured: list[tuple[int, int]], table: int
-) -> None:
-    margin = measured_margin(measured, table)
+def test_an_answer_to_much_more_than_the_context_is_no_measurement() -> None:
+    assert measured_margin([(100, 201)] * 200, 30) == 30
+    assert measured_margin([(100, 200)], 30) == 100
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 200)), min_size=1))
+def test_a_margin_is_never_below_the_error_of_99_of_100(shares: list[tuple[int, int]]) -> None:
+    measured = [(predicted, -(-predicted * percent // 100)) for predicted, percent in shares]
+    margin = measured_margin(measured, 30)
     beyond = sum(billed * 100 > predicted * (100 + margin) for predicted, billed in measured)
     assert beyond <= len(measured) // 100
 
@@ -303,3 +309,29 @@ async def test_a_margin_is_read_in_the_background_at_most_once_a_minute(
         await task
         counters.tokenizer_for("my-own-model")
         assert not counters._reading  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "measured"),
+    [("gpt-4o", "local", True), ("my-own-model", "local", True), ("gpt-5", "provider", False)],
+)
+async def test_only_local_counts_of_messages_are_measured(
+    settings: Settings, model: str, count: Count, measured: bool
+) -> None:
+    async with CountServer().listening() as server:
+        store = FeatureStore(settings=settings.replace(tokens=_settings(server.url)))
+
+        @context(store, model=model, count=count)
+        async def chat() -> list[ContextItem]:
+            return [ContextItem("Hello", role="user")]
+
+        @context(store, model=model)
+        async def text() -> str:
+            return "Hello"
+
+        async with store:
+            for ctx in (await chat(), await text()):
+                await ctx.add_outcome(answer="Hi", usage=Usage(input=60, output=1))
+            engine: Engine = await runtime_of(store).open()
+            pairs = await engine.backends.records.measured(model)
+    assert len(pairs) == measured

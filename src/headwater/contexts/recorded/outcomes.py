@@ -38,6 +38,7 @@ MOST_OUTCOMES = 1_000
 _AHEAD = timedelta(minutes=5)
 """How far the clock of a caller may be ahead."""
 LABEL, _SOURCE = "label", "source"
+_LOCAL_GRADES = ("exact", "estimate")
 _NO_SCORE, _NO_RESPONSE = Score(name=""), Response()
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -101,7 +102,7 @@ class Outcomes:
             context_id=context.context_id,
             record_hash=context.record_hash,
             at=at,
-            predicted=_predicted(context, facts),
+            predicted=None if _grade(context, facts) is None else context.tokens,
             cost_nano_usd=await self._cost(context, facts.response, at),
         )
         return self._recorder.signed(seal_outcome(core), self._clock.now())
@@ -142,7 +143,8 @@ class Outcomes:
             label_key=None if score.label is None else index.key(LABEL, score.label),
             model=response.model or response.model_asked,
             error_type=response.error_type,
-            predicted=_predicted(context, facts),
+            # The provider's own count says nothing about the error of ours.
+            predicted=context.tokens if _grade(context, facts) in _LOCAL_GRADES else None,
             billed=_billed(facts),
             source_key=index.key(_SOURCE, str(facts.source), str(facts.source_id))
             if is_foreign
@@ -263,17 +265,16 @@ class _Counted(msgspec.Struct, frozen=True):
     """The field of a core that only records of messages have."""
 
     class Tokenizer(msgspec.Struct, frozen=True):
-        counter: Any = None
+        counter: dict[str, Any] | None = None
 
     tokenizer: Tokenizer
 
 
-def _predicted(context: StoredRecord, facts: OutcomeFacts) -> int | None:
-    """Return the tokens that a record counted of a whole request; None of a text."""
-    if facts.kind != "response":
-        return None
-    core = core_fields(context.core, _Counted)
-    return None if core is None or core.tokenizer.counter is None else context.tokens
+def _grade(context: StoredRecord, facts: OutcomeFacts) -> str | None:
+    """Return how a record counted the request that was answered; None if it counted a text."""
+    core = core_fields(context.core, _Counted) if facts.kind == "response" else None
+    counter = None if core is None else core.tokenizer.counter
+    return None if counter is None else counter["grade"]
 
 
 def _billed(facts: OutcomeFacts) -> int | None:
