@@ -12,7 +12,7 @@ from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.trace import SpanKind, StatusCode
 
-from headwater import FeatureStore, Response, Usage, context
+from headwater import FeatureStore, Response, ServiceEvent, Usage, context, entity
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.telemetry.conftest import Spans
@@ -147,3 +147,28 @@ async def test_content_is_exported_only_where_the_settings_ask_for_it(
     record = emitted(events).log_record
     assert record.event_name == "headwater.correction"
     assert "It arrives on Monday." in str(record.attributes)
+
+
+async def test_an_answer_to_an_erased_context_is_a_span_without_texts(
+    open_store: FeatureStore, spans: Spans
+) -> None:
+    @entity(open_store)
+    class User:
+        user_id: str
+
+    @open_store.feature(User, trigger="named")
+    async def name(user_id: str, event: ServiceEvent) -> str:
+        return "Ada"
+
+    @context(open_store)
+    async def support(user_id: str) -> str:
+        return str(await open_store.get_feature("name", user_id))
+
+    await open_store.set_feature("name", "ada", "Ada")
+    made = await support("ada")
+    await made.add_outcome(answer="Dear Ada")
+    assert "Dear Ada" in str(spans.one("chat").attributes)
+    await open_store.admin.forget("User", "ada", reason="request 12")
+    await made.add_outcome(answer="Dear Ada")
+    _, later = spans.named("chat")
+    assert "Ada" not in str(later.attributes)

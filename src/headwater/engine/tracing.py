@@ -309,7 +309,8 @@ async def _append_outcome(
     """Store an outcome; a new answer has a span, and a new score or correction an event."""
     stored = await inner(row)
     if stored.outcome_id == row.outcome_id:
-        _export_outcome(tracer, outcome_view(decode_outcome(row)))
+        # As stored: that of an erased context has no texts.
+        _export_outcome(tracer, outcome_view(decode_outcome(stored)))
     return stored
 
 

@@ -48,6 +48,10 @@ class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True):
     signature: bytes | None = None
     redactions: bytes = b"[]"
 
+    def __repr__(self) -> str:
+        # Keeps texts and salts out of logs and error reports.
+        return f"StoredOutcome({self.outcome_id!r}, {self.outcome_hash!r})"
+
     def check(self) -> None:
         """Raise InvalidInputError if a text cannot be stored in every log."""
         for text in (self.outcome_id, self.outcome_hash, self.name, self.model, self.error_type):
