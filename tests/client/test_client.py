@@ -144,6 +144,12 @@ async def test_a_context_is_assembled_listed_explained_and_verified(
     assert (await client.records.verify(context.context_id, expect=context.record_hash)).ok
     assert not (await client.records.verify(context.context_id, expect="sha256:0")).ok
     assert not (await client.records.verify(context.context_id, signed=True)).ok
+    added = await context.add_outcome(answer="It is on its way.", model="gpt-4o")
+    assert await client.records.sealed_outcomes(context.context_id) == (
+        await store.records.sealed_outcomes(context.context_id)
+    )
+    (checked,) = (await client.records.verify(context.context_id)).outcomes
+    assert (checked.outcome_id, checked.of("link").ok) == (added.outcome_id, True)
     assert await client.records.inner(context.context_id) == []
 
 

@@ -53,10 +53,12 @@ from headwater.declarations.contexts import overrides
 from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
+from headwater.model.admin import OUTCOMES
 from headwater.model.contexts import LARGEST_PAGE, Mode, VerificationReport, assembled
 from headwater.model.declarations import ParameterListing
 from headwater.model.lineage import ContextTrace, FreshnessStatus
 from headwater.records.document import export as to_document
+from headwater.records.outcomes import OutcomeRecord
 from headwater.records.record import Record
 from headwater.records.verify import verify_document
 from headwater.settings.schema import Settings
@@ -215,7 +217,8 @@ def redact(
             disclosures of the record have them all.
         reason: Reason; it stays in the record.
         by: Who decided this; it stays in the record.
-        everywhere: Also redact every other value that equals or contains it.
+        everywhere: Also redact every other value of the record and of its outcomes that equals or
+            contains it.
     """
     if not yes:
         check_terminal("redact")
@@ -227,6 +230,9 @@ def redact(
     # Only the record before the redaction shows where else the value occurs.
     inner, context_id = call.run(copies)
     others = inner.pop(context_id, [])
+    if everywhere:  # in the outcomes of the record, too
+        said = [name for name in inner if name.startswith(OUTCOMES)]
+        others += [f"{name}{pointer}" for name in said for pointer in inner.pop(name)]
     redacted = ", ".join(dict.fromkeys([*pointers, *others] if everywhere else pointers))
     remaining = [] if everywhere else others
     if not yes:
@@ -415,12 +421,21 @@ def export(
         raise typer.BadParameter(
             "--json cannot be combined with --bundle -, because both write to stdout"
         )
-    record = call.run(lambda store: store.get_record(ref))
-    exported = record.private() if private else record
+
+    async def copies(store: AnyStore) -> tuple[list[Record], list[OutcomeRecord]]:
+        records = [
+            await store.get_record(ref),
+            *(await store.records.inner(ref) if bundled else ()),
+        ]
+        sealed = [await store.records.sealed_outcomes(record.context_id) for record in records]
+        outcomes = [outcome for group in sealed for outcome in group]
+        if private:
+            return [each.private() for each in records], [each.private() for each in outcomes]
+        return records, outcomes
+
+    (exported, *inner), outcomes = call.run(copies)
     if bundled:
-        inner = call.run(lambda store: store.records.inner(ref))
-        copies = [whole.private() if private else whole for whole in inner]
-        write(bundle(exported, copies), bundled, force=force)
+        write(bundle(exported, inner, outcomes), bundled, force=force)
         record_hash = exported.record_hash
         place = "the bundle" if bundled == STANDARD_STREAM else bundled
         call.show(
@@ -430,7 +445,7 @@ def export(
             ),
         )
         return
-    document = to_document(exported)
+    document = to_document(exported, outcomes)
     if form == "yaml":
         document = document_to_yaml(document).encode()
     write(document, output, force=force)

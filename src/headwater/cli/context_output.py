@@ -18,6 +18,7 @@ from headwater.cli.output import (
 )
 from headwater.core.json_values import plain
 from headwater.messages.texts import part_text
+from headwater.model.admin import OUTCOMES
 from headwater.model.contexts import (
     ContextDiff,
     ContextPage,
@@ -58,11 +59,14 @@ def print_redaction(
             f"The value also occurs at {' '.join(map(quote, remaining))}. Redact these pointers "
             "now: --everywhere can no longer find them, because the value is gone."
         )
-    for context_id, places in inner.items():
-        note(
-            f"The value also occurs in the inner context {context_id}, at "
-            f"{' '.join(map(quote, places))}. It has a separate record; redact these, too."
-        )
+    for name, places in inner.items():
+        *_, outcome_id = name.rpartition(OUTCOMES)
+        where = f"the inner context {name}"
+        remedy = "It has a separate record; redact these, too."
+        if outcome_id != name:
+            where = f"outcome {outcome_id}"
+            remedy = f"`headwater context redact-outcome {outcome_id}` redacts them."
+        note(f"The value also occurs in {where}, at {' '.join(map(quote, places))}. {remedy}")
     note(
         "Other records, events, dead letters and features are not searched; "
         "`headwater context find` finds the contexts of an entity."

@@ -69,11 +69,13 @@ class RecordCalls(ServerVerbs, RecordVerbs):
         self, ref: str, *, expect: str | None, signed: bool | None
     ) -> VerificationReport:
         is_required = signed is None and self._settings.signature_mode == "required"
+        record = await self.get(ref)
         return verify_record(
-            await self.get(ref),
+            record,
             self._settings.signing_key,
             expect=named(ref) if expect is None else expect,
             signed=True if is_required else signed,
+            outcomes=await self.sealed_outcomes(record.context_id),
         )
 
     @sending(RecordVerbs.diff)

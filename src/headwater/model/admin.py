@@ -38,8 +38,15 @@ Everywhere = Annotated[
 ]
 
 
+OUTCOMES = "outcomes/"
+"""Comes before the id of an outcome among the places of copies."""
+
+
 class Copies(msgspec.Struct, frozen=True):
-    """Where else the values occur: pointers by context id."""
+    """Where else the values occur: pointers by context id.
+
+    ``outcomes/ID`` is an outcome of the context, ``CONTEXT/outcomes/ID`` one of an inner context.
+    """
 
     copies: dict[str, list[str]]
 

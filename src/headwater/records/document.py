@@ -69,6 +69,16 @@ def _formatted(document: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
+def outcome_document(outcome: OutcomeRecord) -> OutcomeDocument:
+    """Return an outcome in the form of its document."""
+    return msgspec.convert(_fields(outcome), OutcomeDocument, from_attributes=True)
+
+
+def outcome_of(document: OutcomeDocument) -> OutcomeRecord:
+    """Return the outcome of a document that was received."""
+    return _outcome(msgspec.convert(document, _OutcomeFields, from_attributes=True))
+
+
 def load(document: bytes | str) -> Record:
     """Parse the document of a record; its layout does not matter. `verify` checks the record."""
     record = load_all(document).sealed
@@ -115,6 +125,12 @@ class OutcomeDocument(msgspec.Struct, frozen=True, kw_only=True):
     disclosures: list[Disclosure]
     signature: Signature | None
     redactions: list[Redaction]
+
+
+class OutcomeDocuments(msgspec.Struct, frozen=True):
+    """The documents of the outcomes of a context, the oldest first."""
+
+    outcomes: list[OutcomeDocument]
 
 
 class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):

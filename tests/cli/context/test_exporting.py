@@ -20,6 +20,28 @@ from tests.cli.context.desk import sha256, tamper, unpacked
 from tests.records.node import run as run_node
 
 
+def test_outcomes_are_exported_with_their_context_and_verified(
+    run: Run, made: Context, folder: Path
+) -> None:
+    before = run("context", "export", made.context_id).out
+    answer = run("context", "outcome", made.context_id, "--answer", "See page 1.", "--json").json
+    document = run("context", "export", made.context_id, "--json").json
+    assert [each["outcome_id"] for each in document.pop("outcomes")] == [answer["outcome_id"]]
+    assert msgspec.json.decode(before) == document
+    run("context", "export", made.context_id, "-o", "record.json", "--private")
+    assert "See page" not in (folder / "record.json").read_text(encoding="utf-8")
+    run("context", "export", made.context_id, "--bundle", "evidence.zip")
+    evidence = folder / "evidence"
+    with zipfile.ZipFile(folder / "evidence.zip") as archive:
+        archive.extractall(evidence)
+    assert "outcomes  1; see" in (evidence / "README.md").read_text(encoding="utf-8")
+    for file in (folder / "record.json", evidence / "record.json"):
+        verified = run("context", "verify", "--document", str(file))
+        assert (verified.code, f"outcome {answer['outcome_id']}" in verified.out) == (0, True)
+        assert run_node(evidence / "verifier" / "cli.mjs", file).stdout == verified.out
+    assert f"outcome {answer['outcome_id']}" in run("context", "verify", made.context_id).out
+
+
 def test_yaml_equals_json_with_the_core_parsed(run: Run, made: Context) -> None:
     document = run("context", "export", made.context_id, "--json").json
     written = run("context", "export", made.context_id, "--format", "yaml").out

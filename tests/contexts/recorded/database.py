@@ -11,10 +11,11 @@ import asyncpg
 
 from headwater.settings.schema import Settings
 
-TABLES = ("records", "record_keys")
+TABLES = ("records", "record_keys", "outcomes")
 # In SQLite the last keys wait to be put in their places.
 EMBEDDED = {
     "records": "records",
+    "outcomes": "outcomes",
     "record_keys": "(SELECT * FROM record_keys UNION ALL SELECT * FROM waiting_keys)",
 }
 POSTGRES = {table: f"_{table}" for table in TABLES}

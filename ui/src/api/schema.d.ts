@@ -1366,9 +1366,28 @@ export interface paths {
         put?: never;
         /**
          * Return where else values of a record occur: pointers by context id.
-         * @description The record itself and the records of its inner contexts are searched, before a redaction.
+         * @description The record itself, the records of its inner contexts, and the outcomes of all of them are
+         *     searched, before a redaction. An outcome of the record is named ``outcomes/ID``, one of an
+         *     inner context ``CONTEXT/outcomes/ID``.
          */
         post: operations["find_copies"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/record/{ref}/outcomes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return all outcomes of a context as they were sealed, to verify or export them. */
+        get: operations["read_outcome_documents"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1386,8 +1405,8 @@ export interface paths {
         put?: never;
         /**
          * Erase values of a record permanently, all or none; hash and signature stay valid.
-         * @description With ``everywhere``, also erase them in every other place of the record that discloses one
-         *     of them, as a whole or inside a text.
+         * @description With ``everywhere``, also erase them in every other place of the record and of its outcomes
+         *     that discloses one of them, as a whole or inside a text.
          */
         post: operations["redact"];
         delete?: never;
@@ -2352,6 +2371,8 @@ export interface components {
         /**
          * Copies
          * @description Where else the values occur: pointers by context id.
+         *
+         *         ``outcomes/ID`` is an outcome of the context, ``CONTEXT/outcomes/ID`` one of an inner context.
          */
         Copies: {
             copies: {
@@ -3609,6 +3630,31 @@ export interface components {
             source_id: string | null;
             /** @default [] */
             withheld: string[];
+        };
+        /**
+         * OutcomeDocument
+         * @description An outcome as one document; ``core`` is the hashed text.
+         */
+        OutcomeDocument: {
+            context_id: string;
+            core: string;
+            disclosures: components["schemas"]["Disclosure"][];
+            /** @enum {unknown} */
+            format: "CRS-001-OUTCOME";
+            /** @description SHA-256 of the core of a record. */
+            outcome_hash: string;
+            outcome_id: string;
+            /** @description SHA-256 of the core of a record. */
+            record_hash: string;
+            redactions: components["schemas"]["Redaction"][];
+            signature: components["schemas"]["Signature"] | null;
+        };
+        /**
+         * OutcomeDocuments
+         * @description The documents of the outcomes of a context, the oldest first.
+         */
+        OutcomeDocuments: {
+            outcomes: components["schemas"]["OutcomeDocument"][];
         };
         /**
          * OutcomeExport
@@ -6789,6 +6835,29 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Copies"];
+                };
+            };
+        };
+    };
+    read_outcome_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A record hash, a context id, or at least its first 8 characters. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OutcomeDocuments"];
                 };
             };
         };

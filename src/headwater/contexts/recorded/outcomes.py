@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import reprlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Unpack
 
 import msgspec
 
 from headwater.backends.observed import count_outcome
-from headwater.contexts.recorded.verification import decode_outcome
+from headwater.contexts.recorded.verification import decode_outcome, view_outcome
 from headwater.contexts.recorder import Recorder
 from headwater.core.prices import BilledTokens, load_prices, usage_cost_nano_usd
 from headwater.errors import (
@@ -29,8 +30,8 @@ from headwater.model.outcomes import Outcome, OutcomeFacts, Response, Score
 from headwater.ports import NO_DISCLOSURES, StoredOutcome, StoredRecord
 from headwater.records.ids import new_context_id, spelled
 from headwater.records.outcomes import OutcomeRecord, outcome_core, outcome_view, seal_outcome
-from headwater.records.record import core_fields, encode_disclosures, encode_redactions
-from headwater.records.redaction import redact
+from headwater.records.record import Record, core_fields, encode_disclosures, encode_redactions
+from headwater.records.redaction import copies_in, redact
 from headwater.settings.kinds import usage_rates_of
 
 MOST_OUTCOMES = 1_000
@@ -91,7 +92,7 @@ class Outcomes:
             raise InvalidInputError(
                 "another context has an outcome with this id; each outcome belongs to one context"
             )
-        return _view(earlier)
+        return view_outcome(earlier)
 
     async def _sealed(
         self, context: StoredRecord, facts: OutcomeFacts, outcome_id: str, at: datetime
@@ -169,13 +170,13 @@ class Outcomes:
         if type(limit) is not int or not 1 <= limit <= MOST_OUTCOMES:
             raise InvalidInputError(f"limit is {limit!r}; give a number from 1 to {MOST_OUTCOMES}")
         return [
-            _view(stored)
+            view_outcome(stored)
             for stored in await self._records.outcomes([context.context_id], limit=limit)
         ]
 
     async def get(self, outcome_id: str) -> Outcome:
         """Return an outcome, if the caller may read its context."""
-        return _view(await self._found(outcome_id))
+        return view_outcome(await self._found(outcome_id))
 
     async def redact(
         self, outcome_id: str, pointers: Sequence[str], reason: str, by: str | None
@@ -201,15 +202,30 @@ class Outcomes:
             for stored in page:
                 count += stored.disclosures != NO_DISCLOSURES
                 if not dry_run:
-                    await self._erase(stored, reason, by)
+                    await self._erase(stored, _disclosed, reason, by)
             last = page[-1].outcome_id
         return count
 
-    async def _erase(self, stored: StoredOutcome, reason: str, by: str | None) -> None:
+    async def redact_copies(
+        self, record: Record, pointers: Sequence[str], reason: str, by: str | None
+    ) -> None:
+        """Erase values of a record wherever its outcomes disclose them."""
+        for stored in await self.all_of([record.context_id]):
+            copies = partial(copies_in, record=record, pointers=pointers)
+            await self._erase(stored, copies, reason, by)
+
+    async def _erase(
+        self,
+        stored: StoredOutcome,
+        find: Callable[[OutcomeRecord], Sequence[str]],
+        reason: str,
+        by: str | None,
+    ) -> None:
+        """Erase the values of an outcome that are found, also if another redaction comes first."""
         current: StoredOutcome | None = stored
-        while current is not None and current.disclosures != NO_DISCLOSURES:
-            pointers = [item.pointer for item in decode_outcome(current).disclosures]
-            if await self._redacted(current, pointers, reason, by) is not None:
+        while current is not None:
+            pointers = await asyncio.to_thread(find, decode_outcome(current))
+            if not pointers or await self._redacted(current, pointers, reason, by) is not None:
                 return
             current = await self._records.outcome(stored.outcome_id)
 
@@ -228,6 +244,16 @@ class Outcomes:
         )
         return redacted if is_replaced else None
 
+    async def all_of(self, context_ids: Collection[str]) -> list[StoredOutcome]:
+        """Return all outcomes of these contexts as they are stored, the oldest first."""
+        found: list[StoredOutcome] = []
+        while True:
+            after = found[-1].outcome_id if found else None
+            page = await self._records.outcomes(context_ids, after=after, limit=MOST_OUTCOMES)
+            found += page
+            if len(page) < MOST_OUTCOMES:
+                return found
+
     async def _found(self, outcome_id: str) -> StoredOutcome:
         stored = await self._records.outcome(spelled(outcome_id))
         if stored is None:
@@ -237,6 +263,10 @@ class Outcomes:
         except UnknownContextError:
             raise UnknownOutcomeError(outcome_id) from None
         return stored
+
+
+def _disclosed(outcome: OutcomeRecord) -> list[str]:
+    return [item.pointer for item in outcome.disclosures]
 
 
 def _checked(at: datetime | None, now: datetime) -> datetime:
@@ -281,7 +311,3 @@ def _billed(facts: OutcomeFacts) -> int | None:
     """Return the tokens of the input that a provider billed for an answer."""
     response = facts.response if facts.kind == "response" else None
     return None if response is None or response.usage is None else response.usage.input
-
-
-def _view(stored: StoredOutcome) -> Outcome:
-    return outcome_view(decode_outcome(stored))

@@ -18,7 +18,12 @@ from headwater.contexts.recorded.histogram import Histograms
 from headwater.contexts.recorded.outcomes import Outcomes
 from headwater.contexts.recorded.replay import Replayer, check_mode
 from headwater.contexts.recorded.search import ContextQuery, ContextSearch, Visibility
-from headwater.contexts.recorded.verification import decode_record, load_record, verify_stored
+from headwater.contexts.recorded.verification import (
+    decode_outcome,
+    decode_record,
+    load_record,
+    verify_stored,
+)
 from headwater.contexts.requests import recorded_candidates, recorded_envelope, tokenizer_of
 from headwater.core.clock import MICROSECOND, from_micros
 from headwater.core.encodings import is_known
@@ -31,6 +36,7 @@ from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.one_value import CausedRow, events_behind
+from headwater.model.admin import OUTCOMES
 from headwater.model.catalog import CatalogEntry, CatalogState
 from headwater.model.contexts import (
     ContextCauses,
@@ -48,9 +54,11 @@ from headwater.records import projection
 from headwater.records.core import Commitment, Core, FeatureInput, disclosed
 from headwater.records.diff import diff
 from headwater.records.ids import named
+from headwater.records.outcomes import OutcomeRecord
 from headwater.records.projection import CountedTokens
 from headwater.records.record import (
     Record,
+    Sealed,
     encode_disclosures,
     encode_redactions,
     inner_contexts,
@@ -140,7 +148,8 @@ class RecordedContexts:
         """Verify a record as it is stored in the log."""
         expected = named(ref) if expect is None else expect
         stored = await self._stored(ref)
-        return verify_stored(stored, self._settings, expect=expected, signed=signed)
+        outcomes = await self.outcomes.all_of([stored.context_id])
+        return verify_stored(stored, self._settings, outcomes, expect=expected, signed=signed)
 
     async def redact(
         self, ref: str, pointers: Sequence[str], reason: str, by: str | None, *, everywhere: bool
@@ -164,6 +173,9 @@ class RecordedContexts:
                 await asyncio.to_thread(also_disclosed, record, *pointers) if everywhere else ()
             )
             redacted = redact(record, *pointers, *others, at=now, reason=reason, by=by)
+            if everywhere:
+                # First the outcomes: if that fails, the record still has the value to search for.
+                await self.outcomes.redact_copies(record, pointers, reason, by)
             if await self._records.redact(
                 stored.context_id,
                 expected=stored.redactions,
@@ -173,14 +185,24 @@ class RecordedContexts:
                 return redacted
 
     async def copies(self, ref: str, pointers: Sequence[str]) -> dict[str, list[str]]:
-        """Return where else values occur: pointers by context, this one and those inside it."""
+        """Return where else values occur: pointers by context, this one and those inside it.
+
+        An outcome of it is named ``outcomes/ID``, one of an inner one ``CONTEXT/outcomes/ID``.
+        """
         record = decode_record(await self._stored(ref))
         places_of = {record.context_id: await asyncio.to_thread(also_disclosed, record, *pointers)}
-        for inner in await self._inner(record):
-            places_of[inner.context_id] = await asyncio.to_thread(
-                copies_in, inner, record, pointers
-            )
-        return {context_id: places for context_id, places in places_of.items() if places}
+        others: dict[str, Sealed] = {inner.context_id: inner for inner in await self._inner(record)}
+        for stored in await self.outcomes.all_of([record.context_id, *others]):
+            of = "" if stored.context_id == record.context_id else f"{stored.context_id}/"
+            others[f"{of}{OUTCOMES}{stored.outcome_id}"] = decode_outcome(stored)
+        for name, other in others.items():
+            places_of[name] = await asyncio.to_thread(copies_in, other, record, pointers)
+        return {name: places for name, places in places_of.items() if places}
+
+    async def sealed_outcomes(self, ref: str) -> list[OutcomeRecord]:
+        """Return the outcomes of a context as they were sealed."""
+        stored = await self._stored(ref)
+        return [decode_outcome(each) for each in await self.outcomes.all_of([stored.context_id])]
 
     async def inner(self, ref: str) -> list[Record]:
         """Return the stored records of all contexts inside this one, at any depth."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.errors import ConfigError, DamagedRecordError
+from headwater.errors import (
+    ConfigError,
+    DamagedRecordError,
+    RecordValueError,
+    SignatureError,
+)
 from headwater.model.contexts import VerificationReport, broken
+from headwater.model.outcomes import Outcome
 from headwater.ports import StoredOutcome, StoredRecord
 from headwater.records.core import Core
-from headwater.records.outcomes import OutcomeRecord
+from headwater.records.outcomes import OutcomeRecord, outcome_view
 from headwater.records.record import (
     Record,
     Signature,
@@ -22,7 +28,7 @@ from headwater.records.record import (
     hash_of,
 )
 from headwater.records.signing import parse_keyring
-from headwater.records.verify import checked_core, verify_record
+from headwater.records.verify import checked_core, verify_outcome, verify_record
 from headwater.settings.schema import Settings
 
 _decode_signature = msgspec.json.Decoder(Signature).decode
@@ -43,29 +49,34 @@ def check_signing(settings: Settings) -> None:
 
 def decode_record(stored: StoredRecord) -> Record:
     """Return the record; raise `DamagedRecordError` if a part of it cannot be read."""
-    return _record(stored, _decoded(stored, stored.context_id))
+    return _record(stored, _decoded(stored))
 
 
 def decode_outcome(stored: StoredOutcome) -> OutcomeRecord:
     """Return the outcome; raise `DamagedRecordError` if it cannot be read or was altered."""
-    parts = _decoded(stored, stored.outcome_id)
+    of = f" of outcome {stored.outcome_id}"
+    parts = _decoded(stored, of)
     if hash_of(stored.core) != stored.outcome_hash:
-        raise DamagedRecordError(stored.outcome_id, "core", "its hash is not that of the outcome")
-    return OutcomeRecord(
-        outcome_id=stored.outcome_id,
-        context_id=stored.context_id,
-        record_hash=stored.record_hash,
-        outcome_hash=stored.outcome_hash,
-        **{name: part.value for name, part in parts._asdict().items()},
-    )
+        problem = f"its hash is not {stored.outcome_hash}"
+        raise DamagedRecordError(stored.context_id, f"core{of}", problem)
+    return _outcome(stored, parts)
 
 
-def _decoded(stored: StoredRecord | StoredOutcome, stored_id: str) -> _Parts:
+def view_outcome(stored: StoredOutcome) -> Outcome:
+    """Return an outcome to read; raise `DamagedRecordError` if it was altered."""
+    try:
+        return outcome_view(decode_outcome(stored))
+    except (RecordValueError, SignatureError, msgspec.ValidationError) as error:
+        part = f"values of outcome {stored.outcome_id}"
+        raise DamagedRecordError(stored.context_id, part, str(error)) from error
+
+
+def _decoded(stored: StoredRecord | StoredOutcome, of: str = "") -> _Parts:
     """Return the parts; raise `DamagedRecordError` if one of them cannot be read."""
     parts = _parts(stored)
     for name, part in parts._asdict().items():
         if part.problem is not None:
-            raise DamagedRecordError(stored_id, name, part.problem)
+            raise DamagedRecordError(stored.context_id, f"{name}{of}", part.problem)
     return parts
 
 
@@ -76,17 +87,25 @@ def load_record(stored: StoredRecord) -> tuple[Record, Core]:
 
 
 def verify_stored(
-    stored: StoredRecord, settings: Settings, *, expect: str | None, signed: bool | None = None
+    stored: StoredRecord,
+    settings: Settings,
+    outcomes: Sequence[StoredOutcome] = (),
+    *,
+    expect: str | None,
+    signed: bool | None = None,
 ) -> VerificationReport:
-    """Verify a stored record; `expect` is the id or hash that it must have."""
-    parts = _parts(stored)
-    report = verify_record(
-        _record(stored, parts),
-        settings.signing_key,
-        expect=expect,
-        signed=signed,
-    )
-    return _with_problems(report, stored, parts)
+    """Verify a stored record with its outcomes; `expect` is the id or hash that it must have."""
+    parts, keys = _parts(stored), settings.signing_key
+    record = _record(stored, parts)
+    report = verify_record(record, keys, expect=expect, signed=signed)
+    report = _with_problems(report, parts, _column_problems(stored, parts.core.value))
+    reports = []
+    for outcome in outcomes:
+        parts = _parts(outcome)
+        checked = verify_outcome(_outcome(outcome, parts), keys, of=record, signed=signed)
+        problems = _outcome_problems(outcome, parts.core.value)
+        reports.append(_with_problems(checked, parts, problems))
+    return msgspec.structs.replace(report, outcomes=tuple(reports))
 
 
 class _Part(NamedTuple):
@@ -138,12 +157,22 @@ def _record(stored: StoredRecord, parts: _Parts) -> Record:
     )
 
 
+def _outcome(stored: StoredOutcome, parts: _Parts) -> OutcomeRecord:
+    return OutcomeRecord(
+        outcome_id=stored.outcome_id,
+        context_id=stored.context_id,
+        record_hash=stored.record_hash,
+        outcome_hash=stored.outcome_hash,
+        **{name: part.value for name, part in parts._asdict().items()},
+    )
+
+
 def _with_problems(
-    report: VerificationReport, stored: StoredRecord, parts: _Parts
+    report: VerificationReport, parts: _Parts, columns: Iterable[str]
 ) -> VerificationReport:
     """Return the report, extended by the problems of the columns of the log."""
     problems = {
-        "hash": _unreadable("core", parts.core) + list(_column_problems(stored, parts.core.value)),
+        "hash": [*_unreadable("core", parts.core), *columns],
         "signature": _unreadable("signature", parts.signature),
         "disclosures": _unreadable("disclosures", parts.disclosures)
         + _unreadable("redactions", parts.redactions),
@@ -178,10 +207,56 @@ def _column_problems(stored: StoredRecord, raw: bytes) -> Iterator[str]:
     core = core_fields(raw, _Listed)
     if core is None:
         return  # the report already says that the core is unreadable
-    for column, listed, recorded in (
+    yield from _other_columns(
         ("name", stored.name, core.context.name),
         ("created_at", stored.created_at, core.created_at),
         ("freshness_status", stored.freshness_status, core.freshness.status),
-    ):
+    )
+
+
+class _ListedOutcome(msgspec.Struct, frozen=True):
+    """The fields of an outcome's core that are also columns of the log."""
+
+    class Score(msgspec.Struct, frozen=True):
+        name: str | None = None
+        value: str | None = None
+        flag: bool | None = None
+
+    class Response(msgspec.Struct, frozen=True):
+        model: str | None = None
+        model_asked: str | None = None
+        error_type: str | None = None
+
+    kind: str
+    at: datetime
+    score: Score = Score()
+    response: Response = Response()
+
+
+def _outcome_problems(stored: StoredOutcome, raw: bytes) -> Iterator[str]:
+    core = core_fields(raw, _ListedOutcome)
+    if core is None:
+        return  # the report already says that the core is unreadable
+    score, response = core.score, core.response
+    yield from _other_columns(
+        ("kind", stored.kind, core.kind),
+        ("at", stored.at, core.at),
+        ("name", stored.name, score.name),
+        ("value", stored.value, _number(score.value)),
+        ("flag", stored.flag, score.flag),
+        ("model", stored.model, response.model or response.model_asked),
+        ("error_type", stored.error_type, response.error_type),
+    )
+
+
+def _number(text: str | None) -> float | str | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text  # it was altered
+
+
+def _other_columns(*columns: tuple[str, Any, Any]) -> Iterator[str]:
+    for column, listed, recorded in columns:
         if listed != recorded:
             yield f"the log lists it with {column} {listed}, but the core says {recorded}"

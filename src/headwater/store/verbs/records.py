@@ -46,7 +46,14 @@ from headwater.model.outcomes import (
     OutcomeExport,
 )
 from headwater.model.values import LONGEST_ID
-from headwater.records.document import RecordDocument, export
+from headwater.records.document import (
+    OutcomeDocuments,
+    RecordDocument,
+    export,
+    outcome_document,
+    outcome_of,
+)
+from headwater.records.outcomes import OutcomeRecord
 from headwater.records.record import Record
 from headwater.store.verbs.verb import Reply, Sent, Verbs, verb
 
@@ -192,6 +199,15 @@ async def _redacted(
     return msgspec.Raw(export(await verbs.redact(ref, *pointers, **options)))
 
 
+async def _sealed_outcomes(verbs: RecordVerbs, **arguments: Any) -> OutcomeDocuments:
+    outcomes = await verbs.sealed_outcomes(**arguments)
+    return OutcomeDocuments(list(map(outcome_document, outcomes)))
+
+
+def _outcomes_of(answer: OutcomeDocuments) -> list[OutcomeRecord]:
+    return list(map(outcome_of, answer.outcomes))
+
+
 class RecordVerbs(Verbs):
     """``store.records``: search, verify, explain, replay and redact recorded contexts.
 
@@ -266,7 +282,7 @@ class RecordVerbs(Verbs):
     async def verify(
         self, ref: str, *, expect: str | None = None, signed: bool | None = None
     ) -> VerificationReport:
-        """Check a stored record against its hashes and signature.
+        """Check a stored record and its outcomes against their hashes and signatures.
 
         ``expect`` is the record hash that was handed out with the answer. A record that none of
         the configured keys signed fails; ``signed=False`` accepts it, and ``signed=True`` refuses
@@ -371,8 +387,8 @@ class RecordVerbs(Verbs):
     ) -> Record:
         """Erase values of a record permanently, all or none; hash and signature stay valid.
 
-        With ``everywhere``, also erase them in every other place of the record that discloses one
-        of them, as a whole or inside a text.
+        With ``everywhere``, also erase them in every other place of the record and of its outcomes
+        that discloses one of them, as a whole or inside a text.
 
         >>> record = await store.records.redact(
         ...     ctx.context_id, "/inputs/question", reason="requested by the customer"
@@ -523,6 +539,23 @@ class RecordVerbs(Verbs):
         """
         return await (await self._engine()).recorded.exchange.export(refs)
 
+    @verb(
+        "GET",
+        "/v1/record/{ref}/outcomes",
+        scope="records",
+        operation="read_outcome_documents",
+        reply=Reply(OutcomeDocuments, _sealed_outcomes, _outcomes_of),
+        raises=RECORDED,
+        applies_limits=True,
+    )
+    async def sealed_outcomes(self, ref: RecordRef) -> list[OutcomeRecord]:
+        """Return all outcomes of a context as they were sealed, to verify or export them.
+
+        >>> await store.records.sealed_outcomes(ctx.context_id)
+        []
+        """
+        return await (await self._engine()).recorded.sealed_outcomes(ref)
+
     async def inner(self, ref: str) -> list[Record]:
         """Return the records of all contexts that were assembled inside this one, at any depth.
 
@@ -544,7 +577,9 @@ class RecordVerbs(Verbs):
     ) -> dict[str, list[str]]:
         """Return where else values of a record occur: pointers by context id.
 
-        The record itself and the records of its inner contexts are searched, before a redaction.
+        The record itself, the records of its inner contexts, and the outcomes of all of them are
+        searched, before a redaction. An outcome of the record is named ``outcomes/ID``, one of an
+        inner context ``CONTEXT/outcomes/ID``.
 
         >>> await store.records.copies(ctx.context_id, "/features/0/value")
         {'...': [...]}
@@ -641,3 +676,4 @@ class SyncRecordVerbs(Blocking[R_co]):
     redact_outcome = blocking(RecordVerbs.redact_outcome)
     import_outcomes = blocking(RecordVerbs.import_outcomes)
     export_outcomes = blocking(RecordVerbs.export_outcomes)
+    sealed_outcomes = blocking(RecordVerbs.sealed_outcomes)
