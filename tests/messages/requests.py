@@ -94,9 +94,23 @@ _TOOLS = st.builds(
     parameters=st.sampled_from([None, {"type": "object", "properties": {}}]),
     cache=_CACHE,
 )
+_ASKED, _SAID = message("user", "?"), message("assistant", "!")
+_CALLED = message("assistant", "!", call("c1", order=1), call("c2", order=2))
+_USUAL = st.sampled_from(
+    [
+        (message("system", "Be brief."),),
+        (_ASKED, _SAID),
+        (_ASKED, _CALLED, message("tool", result("c1"), result("c2"))),
+        (_ASKED, _CALLED, message("tool", result("c2")), message("tool", result("c1")), _SAID),
+    ]
+)
+"""Messages of which nothing is lost, except where a model wants signatures."""
 REQUESTS = st.builds(
     ModelRequest,
-    messages=st.lists(_MESSAGES, max_size=7).map(tuple),
+    messages=st.one_of(
+        st.lists(_MESSAGES, max_size=7).map(tuple),
+        st.lists(_USUAL, max_size=4).map(lambda turns: sum(turns, ())),
+    ),
     tools=st.lists(_TOOLS, max_size=2).map(tuple),
     model=st.sampled_from([None, "gpt-4o", "claude-sonnet-5", *MODELS.values()]),
     max_output=st.sampled_from([None, 500]),

@@ -420,6 +420,8 @@ def test_every_client_takes_every_body(any_request: ModelRequest) -> None:
         check(provider, rendered.body)
         assert losses(any_request, provider) == rendered.losses
         assert all(loss.name in LOSSES for loss in rendered.losses)
+    everywhere = [render(any_request, name).losses for name in providers_of(any_request.model)]
+    assert losses(any_request) == tuple(loss for found in everywhere for loss in found)
 
 
 LEFT_OUT = {

@@ -12,7 +12,7 @@ from headwater.core.models import default_models
 from headwater.messages.anthropic import render_anthropic
 from headwater.messages.gemini import render_gemini
 from headwater.messages.openai import render_chat, render_responses
-from headwater.messages.parts import Blob, ModelRequest, Part, TextPart
+from headwater.messages.parts import Blob, ModelRequest, Part, Role, TextPart, ToolCall, ToolResult
 from headwater.messages.turns import Block, Provider, Rendered, RenderLoss
 
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
@@ -43,30 +43,47 @@ def body(request: ModelRequest, provider: Provider, **fields: str) -> Block:
 def losses(request: ModelRequest, provider: Provider | None = None) -> tuple[RenderLoss, ...]:
     """Return what a provider cannot express of a request; without one, all that serve its model.
 
-    It renders the request without the bytes of its images, and plain text not at all.
+    It renders the request without the bytes of its images, and usual ones not at all.
     """
-    if _is_plain(request):
+    providers = providers_of(request.model) if provider is None else (provider,)
+    # Gemini wants calls to have signatures.
+    if _is_plain(request, calls="gemini" not in (request.model or "")):
         return ()
     request = _without_bytes(request)
-    providers = providers_of(request.model) if provider is None else (provider,)
     return tuple(loss for name in providers for loss in render(request, name).losses)
 
 
-def _is_plain(request: ModelRequest) -> bool:
-    """Return True if every provider can express a request: unmarked texts, the system's first."""
+def _is_plain(request: ModelRequest, *, calls: bool) -> bool:
+    """Return True if a request certainly loses nothing, much faster than by rendering it.
+
+    That is so for unmarked texts, the system's first, and for calls that their results follow.
+    """
     started = False
+    unanswered: set[str] = set()
     for message in request.messages:
-        if message.role == "system":
-            if started:
-                return False
-        elif message.role == "tool":
+        role = message.role
+        if (role == "system" and started) or (role != "tool" and unanswered):
             return False
-        else:
-            started = True
+        started = started or role != "system"
         for part in message.parts:
-            if type(part) is not TextPart or part.cache:
+            if part.cache or not _is_usual(part, role, unanswered):
                 return False
-    return not any(tool.cache for tool in request.tools)
+        if unanswered and not calls:
+            return False
+    return not unanswered and not any(tool.cache for tool in request.tools)
+
+
+def _is_usual(part: Part, role: Role, unanswered: set[str]) -> bool:
+    if type(part) is TextPart:
+        return role != "tool"
+    if type(part) is ToolCall:
+        is_new = part.id not in unanswered
+        unanswered.add(part.id)
+        return is_new and role == "assistant" and type(part.arguments) is dict
+    if type(part) is ToolResult and role == "tool" and part.id in unanswered:
+        unanswered.remove(part.id)
+        return not part.is_error
+    return False
 
 
 def _without_bytes(request: ModelRequest) -> ModelRequest:
