@@ -46,6 +46,17 @@ async def test_models_that_are_only_estimated_are_named(tmp_path: Path) -> None:
     assert "tokens.models" in finding.remedy
 
 
+async def test_the_folder_of_a_model_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    models = {"my-llama": {"folder": str(tmp_path / "nowhere")}}
+    settings = Settings().replace(home=tmp_path, tokens={"models": models})
+    store = FeatureStore(settings=settings)
+    _declare(store, "my-llama")
+    finding = (await _found(store, "tokens of models"))[-1]
+    assert finding.severity == "error"
+    assert finding.found.startswith("my-llama: ")
+    assert finding.remedy.startswith("give the folder of a model")
+
+
 async def test_a_table_older_than_six_months_is_named(tmp_path: Path) -> None:
     as_of = datetime.combine(default_models().as_of, datetime.min.time(), UTC)
     settings = Settings().replace(home=tmp_path)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from headwater import ContextItem, FeatureStore, context
+from headwater.core.models import default_models
 from headwater.messages.counting import counter_for
 from headwater.messages.parts import Blob, Reasoning, TextPart, Tool, ToolCall, ToolResult, Uri
-from tests.messages.recorded_usage import Recording, predicted, recordings
+from tests.messages.recorded_usage import FILE, Recording, predicted, recordings
 
 RECORDINGS = recordings()
 
@@ -55,7 +58,7 @@ def test_only_text_is_counted_exactly() -> None:
 
 def test_a_counter_says_where_its_numbers_come_from() -> None:
     counter = counter_for("gpt-4.1")
-    assert counter.source == "o200k_base, models of 2026-11-17"
+    assert counter.source == f"o200k_base, models of {default_models().as_of}"
     assert counter.window == 1_047_576
 
 
@@ -87,3 +90,24 @@ def test_any_schema_of_a_tool_can_be_counted(parameters: object) -> None:
     tool = Tool(name="f", description="Do it.", parameters=parameters)
     assert counter_for("gpt-4o").part_tokens(tool) > 5
     assert counter_for("my-own-model").part_tokens(tool) > 5
+
+
+async def test_a_context_of_recorded_messages_has_the_tokens_that_were_billed(
+    store: FeatureStore,
+) -> None:
+    recorded = zip(msgspec.json.decode(FILE.read_bytes()), RECORDINGS, strict=True)
+    for number, (raw, recording) in enumerate(recorded):
+        tools = [
+            ContextItem.tool(tool.name, tool.parameters, tool.description)
+            for tool in recording.request.tools
+        ]
+        said = ContextItem.conversation(raw["messages"], priority=5)
+
+        @context(store, name=f"recorded_{number}", model=recording.request.model)
+        async def recorded_context() -> list[ContextItem]:
+            return [*tools, *said]  # noqa: B023 - it is called before the next is declared
+
+        ctx = await recorded_context()
+        more = ctx.tokens - recording.prompt_tokens
+        assert more >= 0, recording
+        assert more == 0 or not recording.is_text, recording

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from headwater.core.logging import log
+from headwater.core.models import ModelOverride
+from headwater.core.prices import Rate
 from headwater.errors import ConfigError, UnknownSettingError
+from headwater.settings.kinds import rates_of, usage_rates_of
 from headwater.settings.loading import SettingInfo, describe, load, load_with_origins
 from headwater.settings.schema import SETTINGS, Settings
 
@@ -425,3 +428,30 @@ def test_prices_are_numbers_and_sources_may_be_compressed(tmp_path: Path) -> Non
     loaded = load({}, written(tmp_path, text))
     assert loaded.prices == {"a": 7, "b": 8}
     assert loaded.sources == {"orders": "o.CSV.gz", "all": "*.parquet"}
+
+
+def test_models_are_a_table_in_the_file_or_json_in_the_variable(tmp_path: Path) -> None:
+    (tmp_path / "headwater.toml").write_text(
+        '[tokens.models."meta/llama-4"]\nfolder = "/models/llama-4"\nwindow = 8192\n'
+    )
+    by_file = load({"HEADWATER_TOKENS_MODELS": ""}, tmp_path).tokens.models
+    assert by_file == {"meta/llama-4": ModelOverride(folder="/models/llama-4", window=8_192)}
+    text = '{"gpt-7": {"family": "gpt-6"}}'
+    by_variable = load({"HEADWATER_TOKENS_MODELS": text}, tmp_path).tokens.models
+    assert by_variable == {"gpt-7": ModelOverride(family="gpt-6")}
+    for wrong in ("gpt-7", "[]", '{"gpt-7": 5}', '{"gpt-7": {"family": "gpt-9"}}'):
+        with pytest.raises(ConfigError, match="HEADWATER_TOKENS_MODELS"):
+            load({"HEADWATER_TOKENS_MODELS": wrong}, tmp_path)
+
+
+def test_prices_are_of_input_or_a_table(tmp_path: Path) -> None:
+    (tmp_path / "headwater.toml").write_text(
+        "[prices]\nsmall = 5\n[prices.large]\ninput = 7\noutput = 9\n"
+    )
+    prices = load({}, tmp_path).prices
+    assert rates_of(prices) == {"small": 5, "large": 7}
+    assert usage_rates_of(prices) == {"small": Rate(5), "large": Rate(7, output=9)}
+    for wrong in ("output = 9", "input = 7\nouput = 9", "input = -1"):
+        (tmp_path / "headwater.toml").write_text(f"[prices.large]\n{wrong}\n")
+        with pytest.raises(ConfigError, match="large"):
+            load({}, tmp_path)

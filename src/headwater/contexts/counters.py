@@ -105,13 +105,14 @@ class ModelCounters:
         self._margins[model] = measured_margin(measured, table.margin_percent) if measured else -1
 
     def _with_margin(self, tokenizer: Tokenizer, model: str) -> Tokenizer:
-        self._refresh_later(model)
+        self.refresh_later(model)
         margin = self._margins.get(model, -1)
         if margin in (-1, tokenizer.margin_percent):
             return tokenizer
         return replace(tokenizer, margin_percent=margin)
 
-    def _refresh_later(self, model: str) -> None:
+    def refresh_later(self, model: str) -> None:
+        """Read the measured error of a model in the background, unless that was done just now."""
         now = time.monotonic()
         if now - self._read_at.get(model, -_REFRESH_SECONDS) < _REFRESH_SECONDS:
             return

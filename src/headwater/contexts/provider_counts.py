@@ -59,7 +59,8 @@ def _anthropic_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _gemini_body(body: Mapping[str, Any]) -> Mapping[str, Any]:
     config = body.get("config", {})
-    counted = {"model": f"models/{body['model']}", "contents": body["contents"]}
+    name = str(body["model"]).rpartition("/")[2]
+    counted = {"model": f"models/{name}", "contents": body["contents"]}
     if "tools" in config:
         counted["tools"] = config["tools"]
     if "system_instruction" in config:

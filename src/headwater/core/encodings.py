@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, Protocol, get_args
 
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, MissingExtraError
 
 Library = Literal["splintr", "tiktoken"]
 LibraryChoice = Literal["auto", "splintr", "tiktoken"]
@@ -148,7 +148,14 @@ class _Tokenizers:
     """The encoding of an open model; its special tokens are such also within a text."""
 
     def __init__(self, file: str) -> None:
-        self._tokenizer: Any = import_module("tokenizers").Tokenizer.from_file(file)
+        if not find_spec("tokenizers"):
+            raise MissingExtraError("the tokenizer of an open model", "chat")
+        try:
+            self._tokenizer: Any = import_module("tokenizers").Tokenizer.from_file(file)
+        except Exception as error:  # tokenizers raises no other class
+            raise ConfigError(
+                f"{file} cannot be read: {error}; copy the file of the model again"
+            ) from error
 
     def count(self, text: str) -> int:
         return len(self._encode(text))

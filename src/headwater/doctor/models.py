@@ -8,7 +8,8 @@ from headwater.contexts.counters import measured_margin
 from headwater.core.models import ModelTable
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import HeadwaterError
+from headwater.errors import ConfigError, HeadwaterError
+from headwater.messages.chat_templates import load_chat_template
 from headwater.model.health import Finding, Findings
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
@@ -38,6 +39,13 @@ def add_models(settings: Settings, registry: Registry, today: date, report: Find
         )
     elif found:
         report.ok(_CHECK, f"counted exactly for {len(found)} models of contexts", "tokens.models")
+    for name, model in found.items():
+        try:
+            if model.folder is not None:
+                load_chat_template(model.folder)
+        except ConfigError as error:
+            what, _, remedy = str(error).partition("; ")
+            report.error(_CHECK, f"{name}: {what}", remedy, "tokens.models")
     age = today - table.as_of
     if age > _OLD:
         report.warning(

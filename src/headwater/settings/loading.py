@@ -111,9 +111,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     for name, text in environ.items():
         if name in _BY_VARIABLE:
             setting = _BY_VARIABLE[name]
-            # An empty key or URL is ignored: an empty variable must not remove the key that the
-            # file sets.
-            if text or setting.of(Settings()) != "":
+            # An empty key, URL or table is ignored: an empty variable must not remove the key that
+            # the file sets.
+            if text or setting.of(Settings()) not in ("", {}):
                 values[setting.path] = setting.check_text(text, name)
     for name in unknown_variables(environ):
         _warn_once(name, nearest(name, _BY_VARIABLE))

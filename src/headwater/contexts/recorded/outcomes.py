@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import msgspec
 
 from headwater.backends.observed import count_outcome
+from headwater.contexts.counters import ModelCounters
 from headwater.contexts.recorded.verification import decode_outcome, view_outcome
 from headwater.contexts.recorder import Recorder
 from headwater.core.prices import BilledTokens, load_prices, usage_cost_nano_usd
@@ -55,6 +56,7 @@ class Outcomes:
         services: Services,
         recorder: Recorder,
         stored: Callable[[str], Awaitable[StoredRecord]],
+        counters: ModelCounters,
     ) -> None:
         self._records = services.backends.records
         self._append = services.interceptors.call(
@@ -67,6 +69,7 @@ class Outcomes:
         self._rates = usage_rates_of(services.settings.prices)
         self._priced: set[str] = set()
         self._stored = stored
+        self._counters = counters
 
     async def add(self, ref: str, **given: Unpack[NewOutcome]) -> Outcome:
         """Seal and store an outcome of a context; one that is stored already is returned."""
@@ -87,6 +90,8 @@ class Outcomes:
             else:
                 if earlier.outcome_hash == sealed.outcome_hash:
                     self._count(context, facts)
+                    if row.predicted is not None and context.model is not None:
+                        self._counters.refresh_later(context.model)
         if earlier is None or earlier.context_id != context.context_id:
             # What another context has is not for callers of this one.
             raise InvalidInputError(

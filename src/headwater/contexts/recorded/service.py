@@ -90,7 +90,7 @@ class RecordedContexts:
             Visibility(self._records, services.registry),
         )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
-        self.outcomes = Outcomes(services, assembler.recorder, self._stored)
+        self.outcomes = Outcomes(services, assembler.recorder, self._stored, assembler.counters)
         self.exchange = OutcomeExchange(self.outcomes)
         self.beginning, self.check_index_key = search.beginning, search.check_index_key
         self.histogram, self.query = Histograms(self._records, search).histogram, ContextQuery
