@@ -117,6 +117,14 @@ def test_a_template_that_may_have_a_gap_is_a_warning(run: Run, folder: Path, sho
     assert run("check", "greeting.py").err == ""
 
 
+def test_a_format_that_does_not_fit_its_feature_is_a_warning(run: Run, folder: Path) -> None:
+    file = folder / "greeting.py"
+    file.write_text(_TEMPLATES.format(default="'you'", shown="nickname:.2f"))
+    (warning,) = json.loads(run("check", "greeting.py", "--json").out)["warnings"]
+    assert "greeting.py:21: context 'greeting': the format of {nickname:.2f}" in warning
+    assert "which is str" in warning
+
+
 @pytest.mark.parametrize(
     ("written", "closed"),
     [

@@ -7,13 +7,24 @@ from decimal import Decimal
 
 import pytest
 
-from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
+from headwater import (
+    Chunk,
+    ContextItem,
+    FeatureStore,
+    Index,
+    ServiceEvent,
+    context,
+    entity,
+    feature,
+    retriever,
+)
 from headwater.errors import (
     ContextFailedError,
     CycleError,
     FeatureFailedError,
     FormatError,
     InvalidInputError,
+    RetrieverFailedError,
     TemplateError,
     UnknownReferenceError,
 )
@@ -276,6 +287,33 @@ async def test_a_value_that_does_not_fit_its_format_fails_its_feature_or_context
         await made("ada")
     assert isinstance(caught.value.raised, FormatError)
     assert (await made("bob")).content == " "
+
+
+async def test_formats_in_queries_and_filters_are_written_and_checked(
+    store: FeatureStore, account: type
+) -> None:
+    Index(store, "docs", embedder="lexical")
+
+    @retriever(store, index="docs", query="{risk:.0%}", filters={"n": "{risk}", "t": "{risk:.1f}"})
+    def found(user_id: str, risk: float) -> list[Chunk]: ...  # type: ignore[empty-body]
+
+    assert found.definition.search is not None
+    query, options = found.definition.search.resolved({"risk": 0.25})
+    assert (query, options.filters) == ("25%", {"n": 0.25, "t": "0.2"})
+    with pytest.raises(RetrieverFailedError, match=r"the format of \{risk:.0%\}"):
+        await found("ada", "high")  # type: ignore[arg-type]
+
+
+async def test_a_format_in_a_query_that_does_not_fit_is_refused_when_the_store_is_opened(
+    store: FeatureStore, account: type
+) -> None:
+    Index(store, "docs", embedder="lexical")
+
+    @retriever(store, index="docs", query="{churn_risk:%Y}")
+    def wrong(user_id: str) -> list[Chunk]: ...  # type: ignore[empty-body]
+
+    with pytest.raises(TemplateError, match=r"retriever 'wrong': the format of \{churn_risk:%Y\}"):
+        await wrong("ada")
 
 
 @pytest.mark.both_environments

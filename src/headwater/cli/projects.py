@@ -5,13 +5,13 @@ import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from importlib.resources import files
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
-from typing import get_args
+from typing import Any, get_args
 
 import typer
 import yaml
@@ -19,12 +19,13 @@ import yaml
 from headwater.cli.commands import DECLARED_ARGUMENT, STORE, CommandCall, Commands, features_file
 from headwater.cli.output import note, pluralize
 from headwater.core.short_repr import printable_lines
-from headwater.declarations.code_uses import gaps_in_templates
+from headwater.declarations.code_uses import gaps_in_templates, templates_in
+from headwater.declarations.graph import SAMPLES
 from headwater.declarations.hidden_inputs import unrepeatable
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor.examination import examine
-from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.errors import FormatError, HeadwaterError, InvalidInputError
 from headwater.errors.hints import closest
 from headwater.model.health import Examination, Finding, Findings, Severity
 from headwater.settings.loading import FILE, describe, load_with_origins
@@ -130,12 +131,25 @@ def _warnings(registry: Registry) -> Iterator[str]:
     for declared, hidden in unrepeatable(registry):
         yield f"{hidden.location}: {declared} {hidden}"
     for context in registry.contexts.values():
+        for problem in _misfits(registry, context.function):
+            yield f"{context.location}: context {context.name!r}: {problem}"
         for name in dict.fromkeys(_gaps(registry, gaps_in_templates(context.function))):
             yield (
                 f"{context.location}: a template of context {context.name!r} shows {name!r}, "
                 "which may have no value and leave a gap; declare a default= for it, or write a "
                 f"fallback into the template: {{{name}|unknown}}"
             )
+
+
+def _misfits(registry: Registry, function: Callable[..., Any]) -> Iterator[str]:
+    """Yield the formats of templates that do not fit the types of their features."""
+    for template in templates_in(function):
+        shown = {name: registry.features.get(name) for name in template.references}
+        kinds = {name: feature and feature.codec.kind for name, feature in shown.items()}
+        try:
+            template.render({name: SAMPLES.get(kind or "") for name, kind in kinds.items()})
+        except FormatError as error:
+            yield str(error)
 
 
 def _gaps(registry: Registry, shown: Iterable[str]) -> Iterator[str]:

@@ -84,16 +84,26 @@ def gaps_in_templates(function: Callable[..., Any]) -> tuple[str, ...]:
 
     Each once; without those with a fallback, and those of items that are left out then.
     """
-    defined = parsed_source(inspect.unwrap(function))
     names = [
         name
-        for node in (ast.walk(defined) if defined else ())
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
-        if node.func.attr == _TEMPLATE and not any(map(_leaves_out, node.keywords))
-        for text in _texts(node.args[0])
-        for name in _parsed(text).needed
+        for node, template in _templates(function)
+        if not any(map(_leaves_out, node.keywords))
+        for name in template.needed
     ]
     return tuple(dict.fromkeys(names))
+
+
+def templates_in(function: Callable[..., Any]) -> tuple[Template, ...]:
+    """Return the templates of items in the code of a function, as far as it spells them out."""
+    return tuple([template for _, template in _templates(function)])
+
+
+def _templates(function: Callable[..., Any]) -> Iterator[tuple[ast.Call, Template]]:
+    defined = parsed_source(inspect.unwrap(function))
+    for node in ast.walk(defined) if defined else ():
+        match node:
+            case ast.Call(func=ast.Attribute(attr="template"), args=[argument, *_]):
+                yield from ((node, _parsed(text)) for text in _texts(argument))
 
 
 def _leaves_out(keyword: ast.keyword) -> bool:

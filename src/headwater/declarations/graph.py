@@ -20,7 +20,7 @@ from headwater.errors import (
 )
 from headwater.model.declarations import Edge, Graph, Node
 
-_SAMPLES = {
+SAMPLES: Mapping[str, Any] = {
     "int": 0,
     "float": 0.0,
     "bool": False,
@@ -63,7 +63,7 @@ def _check_formats(feature: FeatureDef, features: Mapping[str, FeatureDef]) -> N
     if feature.template is not None:
         kinds = {name: features[name].codec.kind for name in feature.template.references}
         try:
-            feature.template.render({name: _SAMPLES.get(kind) for name, kind in kinds.items()})
+            feature.template.render({name: SAMPLES.get(kind) for name, kind in kinds.items()})
         except FormatError as error:
             raise TemplateError(f"feature {feature.name!r}: {error}", feature.location) from error
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from headwater.declarations.graph import SAMPLES
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.interceptors import SearchResult
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import IndexSearch, RetrieverDef, SearchOptions
-from headwater.errors import DeclarationError, IndexVersionGoneError, InvalidInputError
+from headwater.errors import (
+    DeclarationError,
+    FormatError,
+    IndexVersionGoneError,
+    InvalidInputError,
+    RetrieverFailedError,
+    TemplateError,
+)
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import (
     Past,
@@ -62,7 +70,11 @@ class IndexSearches:
         values = dict(arguments)
         if names:
             values |= await self._references.read(names, arguments, _owner(retriever))
-        return IndexQuery(self._registry.index(search.index), *search.resolved(values))
+        try:
+            query, options = search.resolved(values)
+        except FormatError as error:
+            raise RetrieverFailedError(retriever.name, error) from error
+        return IndexQuery(self._registry.index(search.index), query, options)
 
     async def run(
         self, query: IndexQuery, key: Callable[[], RetrievalKey], as_of: AsOf | None = None
@@ -114,6 +126,14 @@ def _check(registry: Registry, retriever: RetrieverDef, search: IndexSearch) -> 
             id_field(registry, name, parameters, owner)
         except InvalidInputError as error:
             raise DeclarationError(str(error), owner.location) from error
+    features = {
+        name: registry.features[name] for name in search.references if name not in parameters
+    }
+    samples = {name: SAMPLES.get(feature.codec.kind) for name, feature in features.items()}
+    try:
+        search.resolved(dict.fromkeys(parameters) | samples)
+    except FormatError as error:
+        raise TemplateError(f"{owner.name}: {error}", owner.location) from error
 
 
 def _owner(retriever: RetrieverDef) -> ReferenceOwner:
