@@ -150,6 +150,7 @@ async def test_a_context_is_assembled_listed_explained_and_verified(
     )
     (checked,) = (await client.records.verify(context.context_id)).outcomes
     assert (checked.outcome_id, checked.of("link").ok) == (added.outcome_id, True)
+    assert await client.get_record(context.context_id) == record
     assert await client.records.inner(context.context_id) == []
 
 

@@ -26,7 +26,7 @@ from headwater.core.json_values import plain
 from headwater.errors import ImmutableRecordError
 from headwater.http.routing.problems import problem_response
 from headwater.records.document import RecordDocument, load
-from headwater.records.verify import verify_record
+from headwater.records.verify import verify_document, verify_record
 from headwater.settings.schema import Settings
 from headwater.store.listings import declared_context
 from tests.http.conftest import KEY, client_of, damage, problem_of
@@ -527,7 +527,15 @@ async def test_a_record_is_a_document_that_verifies_elsewhere(client: httpx.Asyn
     assert by_hash.content == (await client.get(f"/v1/record/{answer['context_id']}")).content
     assert by_hash.content == (await client.get(f"/v1/record/sha256%3A{digest(answer)}")).content
     document = by_hash.json()
-    assert list(document) == [field.name for field in msgspec.structs.fields(RecordDocument)]
+    *names, outcomes = [field.name for field in msgspec.structs.fields(RecordDocument)]
+    assert list(document) == names
+    path = f"/v1/context/{answer['context_id']}/outcomes"
+    added = (await client.post(path, json={"answer": "On Friday."})).json()
+    answered = await client.get(f"/v1/record/{answer['record_hash']}")
+    assert answered.json().pop(outcomes)[0]["outcome_hash"] == added["outcome_hash"]
+    assert {name: answered.json()[name] for name in names} == document
+    assert answered.headers["etag"] != by_hash.headers["etag"]
+    assert verify_document(answered.content).outcomes[0].of("link").ok
     assert verify_record(load(by_hash.content), expect=answer["record_hash"]).ok
 
 

@@ -144,3 +144,4 @@ class RecordDocument(msgspec.Struct, frozen=True, kw_only=True):
     disclosures: list[Disclosure]
     signature: Signature | None
     redactions: list[Redaction]
+    outcomes: list[OutcomeDocument] | msgspec.UnsetType = msgspec.UNSET

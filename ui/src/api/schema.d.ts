@@ -1345,7 +1345,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read a record by its hash or context id; ``part=core`` returns the hashed bytes. */
+        /**
+         * Read a record by its hash or context id, with its outcomes.
+         * @description ``part=core`` returns the hashed bytes.
+         */
         get: operations["read_record"];
         put?: never;
         post?: never;
@@ -3867,6 +3870,7 @@ export interface components {
             disclosures: components["schemas"]["Disclosure"][];
             /** @enum {unknown} */
             format: "CRS-001";
+            outcomes?: components["schemas"]["OutcomeDocument"][];
             /** @description SHA-256 of the core of a record. */
             record_hash: string;
             redactions: components["schemas"]["Redaction"][];

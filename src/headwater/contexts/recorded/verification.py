@@ -53,19 +53,18 @@ def decode_record(stored: StoredRecord) -> Record:
 
 
 def decode_outcome(stored: StoredOutcome) -> OutcomeRecord:
-    """Return the outcome; raise `DamagedRecordError` if it cannot be read or was altered."""
-    of = f" of outcome {stored.outcome_id}"
-    parts = _decoded(stored, of)
-    if hash_of(stored.core) != stored.outcome_hash:
-        problem = f"its hash is not {stored.outcome_hash}"
-        raise DamagedRecordError(stored.context_id, f"core{of}", problem)
-    return _outcome(stored, parts)
+    """Return the outcome; raise `DamagedRecordError` if a part of it cannot be read."""
+    return _outcome(stored, _decoded(stored, f" of outcome {stored.outcome_id}"))
 
 
 def view_outcome(stored: StoredOutcome) -> Outcome:
     """Return an outcome to read; raise `DamagedRecordError` if it was altered."""
+    outcome = decode_outcome(stored)
+    if hash_of(outcome.core) != outcome.outcome_hash:
+        part, problem = f"core of outcome {stored.outcome_id}", f"not {stored.outcome_hash}"
+        raise DamagedRecordError(stored.context_id, part, f"its hash is {problem}")
     try:
-        return outcome_view(decode_outcome(stored))
+        return outcome_view(outcome)
     except (RecordValueError, SignatureError, msgspec.ValidationError) as error:
         part = f"values of outcome {stored.outcome_id}"
         raise DamagedRecordError(stored.context_id, part, str(error)) from error

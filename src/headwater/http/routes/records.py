@@ -41,14 +41,18 @@ class Records:
         ]
 
     async def read_record(self, ref: RecordRef, part: Part = "document") -> ApiResponse:
-        """Read a record by its hash or context id; ``part=core`` returns the hashed bytes."""
+        """Read a record by its hash or context id, with its outcomes.
+
+        ``part=core`` returns the hashed bytes.
+        """
         record = await self._store.get_record(ref)
         if part == "core":
             is_named_in_full = ref in (record.record_hash, record.context_id)
             core = ApiResponse(record.core)
             return core.as_immutable(record.record_hash) if is_named_in_full else core
         try:
-            # The same hash has another document after a redaction.
-            return ApiResponse(export(record)).with_etag()
+            outcomes = await self._store.records.sealed_outcomes(record.context_id)
+            # The same hash has another document after a redaction or with a new outcome.
+            return ApiResponse(export(record, outcomes)).with_etag()
         except RecordDocumentError as error:
             raise DamagedRecordError(record.context_id, "core", str(error)) from error
