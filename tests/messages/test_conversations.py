@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
+from anthropic.types import ThinkingBlock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -211,3 +213,22 @@ def test_what_survives_the_oldest_being_dropped_is_a_valid_conversation(
         # After the first question, what is kept begins with a question.
         if kept and asked and (kept[0].turn or 0) >= asked[0]:
             assert kept[0].role == "user"
+
+
+def test_what_is_sent_is_what_the_record_has() -> None:
+    day = date(2026, 11, 17)
+    made = ContextItem.tool_call("find", {"day": day, 7: b"id"}, id="a").part
+    failed = ContextItem.tool_result("a", {"day": day}, is_error=True).part
+    assert made == ToolCall(id="a", name="find", arguments={"day": "2026-11-17", "7": "aWQ="})
+    assert failed == ToolResult(id="a", response={"day": "2026-11-17"}, is_error=True)
+
+
+def test_reasoning_is_a_text_a_dict_or_an_object_of_a_client() -> None:
+    block = {"type": "thinking", "thinking": "An order.", "signature": "c2ln"}
+    thought = Reasoning(content="An order.", block=block)
+    assert ContextItem.reasoning(block).part == thought
+    assert ContextItem.reasoning(ThinkingBlock.model_validate(block)).part == thought
+    signed = ContextItem.reasoning({"thought_signature": b"sig"}).part
+    assert signed == Reasoning(content="", block={"thought_signature": "c2ln"})
+    with pytest.raises(InvalidInputError, match="a block of reasoning is text or an object"):
+        ContextItem.reasoning(7)  # type: ignore[arg-type]

@@ -324,6 +324,11 @@ def test_new_models_of_openai_take_cache_marks(model: str) -> None:
         (Uri(uri="https://example.com/a"), {"gemini": "image_type_unsupported"}),
         (Uri(uri="https://example.com/a", mime_type="image/png"), {}),
         (Uri(uri="data:image/png;base64,iVBORw0KGgo="), {}),
+        (Blob(mime_type="image/jpg", content=b"\xff\xd8\xff"), {}),
+        (
+            Uri(uri="http://example.com/a.png"),
+            dict.fromkeys(("anthropic", "gemini"), "image_url_unsupported"),
+        ),
         (
             Uri(uri="https://[example"),
             dict.fromkeys(PROVIDERS, "image_url_unsupported"),

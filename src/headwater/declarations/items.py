@@ -15,7 +15,7 @@ from headwater.core.templates import Template, parse_template
 from headwater.errors import InvalidInputError
 from headwater.messages.conversations import plan_conversation
 from headwater.messages.images import mime_type_of
-from headwater.messages.parsing import messages_of
+from headwater.messages.parsing import Dumpable, messages_of
 from headwater.messages.parts import (
     Blob,
     Message,
@@ -173,9 +173,15 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return cls._of(call, "assistant", options)
 
     @classmethod
-    def tool_result(cls, id: str, content: Any, **options: Unpack[ItemOptions]) -> Self:
-        """Return what a tool returned for the call with this id: text or a JSON value."""
-        return cls._of(ToolResult(id=_text(id, "id"), response=content), "tool", options)
+    def tool_result(
+        cls, id: str, content: Any, *, is_error: bool = False, **options: Unpack[ItemOptions]
+    ) -> Self:
+        """Return what a tool returned for the call with this id: text or a JSON value.
+
+        With ``is_error``, the tool has failed, and the content says why.
+        """
+        result = ToolResult(id=_text(id, "id"), response=content, is_error=is_error)
+        return cls._of(result, "tool", options)
 
     @classmethod
     def tool(
@@ -217,10 +223,18 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return cls._of(part, role, options, tokens)
 
     @classmethod
-    def reasoning(cls, block: str | Mapping[str, Any], **options: Unpack[ItemOptions]) -> Self:
+    def reasoning(
+        cls, block: str | Mapping[str, Any] | Dumpable, **options: Unpack[ItemOptions]
+    ) -> Self:
         """Return a block of reasoning: its text, or the provider's own object, sent unchanged."""
         if isinstance(block, str):
             return cls._of(Reasoning(content=block), "assistant", options)
+        if isinstance(block, Dumpable):
+            block = block.model_dump(exclude_none=True)
+        if not isinstance(block, Mapping):
+            raise InvalidInputError(
+                f"a block of reasoning is text or an object, not {type(block).__qualname__}"
+            )
         text = next((block[key] for key in ("thinking", "text") if key in block), "")
         part = Reasoning(content=text if isinstance(text, str) else "", block=dict(block))
         return cls._of(part, "assistant", options)
@@ -296,6 +310,10 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         cls, part: Part | Tool, role: Role | None, options: ItemOptions, tokens: int | None = None
     ) -> Self:
         try:
+            # What a provider is sent is what the record has, such as dates as texts.
+            if (field := _JSON_FIELDS.get(type(part))) is not None:
+                plain = msgspec.to_builtins(getattr(part, field), str_keys=True)
+                part = replace(part, **{field: plain})
             content = part_text(part)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(
@@ -317,6 +335,13 @@ class ItemOptions(TypedDict, total=False):
 
 
 _ROLES = get_args(Role)
+_JSON_FIELDS: dict[type, str] = {
+    ToolCall: "arguments",
+    ToolResult: "response",
+    Reasoning: "block",
+    Tool: "parameters",
+}
+"""The field of a part that may have any JSON value."""
 _LARGEST_IMAGE = 20_000_000
 """Providers take no larger ones, and the record holds a copy."""
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.messages.parts import (
     Blob,
@@ -243,6 +244,8 @@ def sendable_image(
             return None
         if image.mime_type is None:
             image = Uri(uri=image.uri, mime_type=guess_type(address.path)[0])
+    if image.mime_type == "image/jpg":
+        image = replace(image, mime_type="image/jpeg")
     if image.mime_type is not None and image.mime_type not in types:
         draft.lose("image_type_unsupported", placed)
         return None
