@@ -19,7 +19,7 @@ from headwater.core.models import Provider
 from headwater.declarations.contexts import Count
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.engine import Engine
-from headwater.errors import ConfigError, TokenCountError
+from headwater.errors import ConfigError, TokenBudgetError, TokenCountError
 from headwater.messages.parts import Blob, Message, ModelRequest, TextPart, Tool
 from headwater.model.outcomes import Usage
 from headwater.ports import StoredOutcome, TokenCounter
@@ -335,3 +335,19 @@ async def test_only_local_counts_of_messages_are_measured(
             engine: Engine = await runtime_of(store).open()
             pairs = await engine.backends.records.measured(model)
     assert len(pairs) == measured
+
+
+async def test_a_replay_of_the_past_has_the_margin_of_that_time(store: FeatureStore) -> None:
+    @context(store, model="my-own-model", max_tokens=120)
+    async def chat() -> list[ContextItem]:
+        words = ContextItem("word " * 60, role="user", required=True)
+        return [words, ContextItem("more", role="user", priority=1)]
+
+    first = await chat()
+    await bill(store, first.context_id, [180], predicted=100)
+    engine: Engine = await runtime_of(store).open()
+    await engine.assembler.counters.refresh("my-own-model")
+    then = await store.replay(first.context_id, "as_of")
+    assert then.matches is True
+    with pytest.raises(TokenBudgetError):
+        await store.replay(first.context_id, "live")

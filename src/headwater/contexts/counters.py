@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
+from copy import copy
 
 from msgspec.structs import replace
 
@@ -79,6 +81,13 @@ class ModelCounters:
             return counter
         tokenizer = self._with_margin(counter.tokenizer, model)
         return counter if tokenizer is counter.tokenizer else replace(counter, tokenizer=tokenizer)
+
+    def pinned(self, model: str | None, margin_percent: int) -> ModelCounters:
+        """Return counters whose margin of a model stays what it was, for a replay."""
+        pinned = copy(self)
+        if model is not None:
+            vars(pinned).update(_margins={model: margin_percent}, _read_at={model: math.inf})
+        return pinned
 
     def whole_counter(self, model: str | None, *, ask_provider: bool) -> TokenCounter | None:
         """Return what counts whole requests; without `ask_provider` nothing that uses the network.

@@ -280,7 +280,10 @@ class Replayer:
         call = _bind(definition, inputs)
         scratch = _ScratchLog(self._services.backends.records)
         clock = _StoppedClock(core.created_at) if mode == "as_of" else self._services.clock
-        assembler = self._assembler(scratch, clock)
+        counters = self._counters
+        if mode == "as_of":
+            counters = counters.pinned(core.policy.model, core.tokenizer.margin_percent)
+        assembler = self._assembler(scratch, clock, counters)
         overrides = _overrides(core, reference)
         past = _past_of(core, self._names_now(core)) if mode == "as_of" else nullcontext()
         replay, around = ReplayRun(assembler.run, []), current_reads()
@@ -334,7 +337,7 @@ class Replayer:
             for name, owner in owners.items()
         }
 
-    def _assembler(self, records: RecordLog, clock: Clock) -> Assembler:
+    def _assembler(self, records: RecordLog, clock: Clock, counters: ModelCounters) -> Assembler:
         """Return an assembler that leaves no trace: other records, no signature, no metrics."""
         services = self._services
         replayed = replace(
@@ -346,7 +349,7 @@ class Replayer:
             backends=replace(services.backends, records=records),
             interceptors=Interceptors(),
         )
-        return Assembler(replayed, self._reader, self._counters, counted=lambda context: None)
+        return Assembler(replayed, self._reader, counters, counted=lambda context: None)
 
 
 class _ScratchLog:
