@@ -65,8 +65,9 @@ def test_each_kind_has_a_keyword(given: dict[str, Any], facts: OutcomeFacts) -> 
         ({"answer": "Hello", "value": 4.0}, "value= does not belong to answer="),
         ({"score": Score(name="helpful", value=1.0), "value": 4.0}, "set it in the score itself"),
         ({"score": "helpful", "model": "gpt-4o"}, "use value, label, flag, text"),
-        ({"answer": 7}, "answer must be text, a list of messages or a Response, not int"),
-        ({"correction": [{"role": "user"}]}, "correction must be text"),
+        ({"answer": 7}, "answer must be text, a list of messages or a Response: .*not int"),
+        ({"correction": [{"role": "robot"}]}, "correction must be text"),
+        ({"answer": "Hello", "usage": {"input": "many"}}, "usage is not what was billed"),
     ],
 )
 def test_what_is_not_one_outcome_is_refused(given: dict[str, Any], problem: str) -> None:

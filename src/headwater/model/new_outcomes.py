@@ -150,7 +150,12 @@ def _response(kind: str, said: Any, given: Mapping[str, Any]) -> Response:
         return Response(error_type=said, **details)
     if isinstance(said, str):
         said = [Message(role="assistant", parts=(TextPart(content=said),))]
-    return Response(messages=tuple(messages_of(said)), **details)
+    try:
+        return Response(messages=tuple(messages_of(said)), **details)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{kind} must be text, a list of messages or a Response: {error}"
+        ) from error
 
 
 def _usage(usage: object) -> Usage:

@@ -230,11 +230,15 @@ def open_outcome(record: OutcomeRecord) -> OutcomeCore:
     return open_core(record, OutcomeCore)
 
 
-def outcome_view(record: OutcomeRecord) -> Outcome:
-    """Return an outcome as people read it; withheld values are None and listed."""
-    core, signature = open_outcome(record), record.signature
+def outcome_view(record: OutcomeRecord, sealed: OutcomeCore | None = None) -> Outcome:
+    """Return an outcome as people read it; withheld values are None and listed.
+
+    ``sealed`` is the core that was just sealed, which need not be opened.
+    """
+    core, signature = sealed or open_outcome(record), record.signature
+    tree = msgspec.json.decode(record.core) if sealed is None else None
     shown = {item.pointer for item in record.disclosures}
-    committed = (pointer for pointer, _ in commitments(msgspec.json.decode(record.core)))
+    committed = (pointer for pointer, _ in commitments(tree))
     return Outcome(
         outcome_id=core.outcome_id,
         context_id=core.context_id,

@@ -30,7 +30,13 @@ from headwater.model.new_outcomes import NewOutcome, facts_of
 from headwater.model.outcomes import Outcome, OutcomeFacts, Response, Score
 from headwater.ports import NO_DISCLOSURES, StoredOutcome, StoredRecord
 from headwater.records.ids import new_context_id, spelled
-from headwater.records.outcomes import OutcomeRecord, outcome_core, outcome_view, seal_outcome
+from headwater.records.outcomes import (
+    OutcomeCore,
+    OutcomeRecord,
+    outcome_core,
+    outcome_view,
+    seal_outcome,
+)
 from headwater.records.record import Record, core_fields, encode_disclosures, encode_redactions
 from headwater.records.redaction import copies_in, redact
 from headwater.settings.kinds import usage_rates_of
@@ -81,7 +87,8 @@ class Outcomes:
         context = await self._stored(ref)
         earlier = None if outcome_id is None else await self._records.outcome(spelled(outcome_id))
         if earlier is None:
-            sealed = await self._sealed(context, facts, _new_id(outcome_id), at)
+            core = await self._core(context, facts, _new_id(outcome_id), at)
+            sealed = self._recorder.signed(seal_outcome(core), now)
             row = await self._row(sealed, context, facts, at)
             try:
                 earlier = await self._append(row)
@@ -92,6 +99,8 @@ class Outcomes:
                     self._count(context, facts)
                     if row.predicted is not None and context.model is not None:
                         self._counters.refresh_later(context.model)
+                if earlier is row and self._settings.record.include_content:
+                    return outcome_view(sealed, core)
         if earlier is None or earlier.context_id != context.context_id:
             # What another context has is not for callers of this one.
             raise InvalidInputError(
@@ -99,10 +108,10 @@ class Outcomes:
             )
         return view_outcome(earlier)
 
-    async def _sealed(
+    async def _core(
         self, context: StoredRecord, facts: OutcomeFacts, outcome_id: str, at: datetime
-    ) -> OutcomeRecord:
-        core = outcome_core(
+    ) -> OutcomeCore:
+        return outcome_core(
             facts,
             outcome_id=outcome_id,
             context_id=context.context_id,
@@ -111,7 +120,6 @@ class Outcomes:
             predicted=None if _grade(context, facts) is None else context.tokens,
             cost_nano_usd=await self._cost(context, facts.response, at),
         )
-        return self._recorder.signed(seal_outcome(core), self._clock.now())
 
     async def _cost(
         self, context: StoredRecord, response: Response | None, at: datetime
