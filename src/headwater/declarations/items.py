@@ -229,14 +229,12 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         """Return a block of reasoning: its text, or the provider's own object, sent unchanged."""
         if isinstance(block, str):
             return cls._of(Reasoning(content=block), "assistant", options)
-        if isinstance(block, Dumpable):
-            block = block.model_dump(exclude_none=True)
-        if not isinstance(block, Mapping):
-            raise InvalidInputError(
-                f"a block of reasoning is text or an object, not {type(block).__qualname__}"
-            )
-        text = next((block[key] for key in ("thinking", "text") if key in block), "")
-        part = Reasoning(content=text if isinstance(text, str) else "", block=dict(block))
+        fields = block.model_dump(exclude_none=True) if isinstance(block, Dumpable) else block
+        if not isinstance(fields, Mapping):
+            kind = type(block).__qualname__
+            raise InvalidInputError(f"a block of reasoning is text or an object, not {kind}")
+        text = fields.get("thinking") or fields.get("text")
+        part = Reasoning(content=text if isinstance(text, str) else "", block=dict(fields))
         return cls._of(part, "assistant", options)
 
     @classmethod
@@ -335,12 +333,8 @@ class ItemOptions(TypedDict, total=False):
 
 
 _ROLES = get_args(Role)
-_JSON_FIELDS: dict[type, str] = {
-    ToolCall: "arguments",
-    ToolResult: "response",
-    Reasoning: "block",
-    Tool: "parameters",
-}
+_JSON_FIELDS: dict[type, str] = {ToolCall: "arguments", ToolResult: "response"}
+_JSON_FIELDS |= {Reasoning: "block", Tool: "parameters"}
 """The field of a part that may have any JSON value."""
 _LARGEST_IMAGE = 20_000_000
 """Providers take no larger ones, and the record holds a copy."""
