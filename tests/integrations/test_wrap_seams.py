@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 import headwater
 from headwater import Context, ContextItem, FeatureStore, ServiceEvent, create_app
 from headwater.client import AsyncClient
+from headwater.model.bound_contexts import Binding, bound
 from headwater.settings.schema import Settings
 from headwater.testing import ModelServer
 from tests.http.key_files import add_key
@@ -219,3 +222,56 @@ async def test_a_thread_without_the_context_records_nothing(
         await loop.run_in_executor(None, lambda: ask(**ctx.to_openai()))
         await loop.run_in_executor(None, lambda: ask(**ctx.to_openai(), context=ctx))
     await recorded(store, ctx, 1)
+
+
+async def test_handlers_record_the_answers_that_features_are_made_of(
+    store: FeatureStore, user: type, support: Support, gpt: Any, blocking_gpt: Any
+) -> None:
+    asked: list[Context] = []
+
+    @store.feature(user, trigger="asked", max_retries=0)
+    async def answer(user_id: str, event: ServiceEvent) -> str:
+        context = await support(user_id, QUESTION)
+        asked.append(context)
+        async with context:
+            answered = await gpt.chat.completions.create(**context.to_openai())
+        return str(answered.choices[0].message.content)
+
+    @store.feature(user, trigger="asked", max_retries=0)
+    def blocking_answer(user_id: str, event: ServiceEvent) -> str:
+        context = store.sync.run(support(user_id, QUESTION))
+        asked.append(context)
+        with context:
+            answered = blocking_gpt.chat.completions.create(**context.to_openai())
+        return str(answered.choices[0].message.content)
+
+    await store.publish("asked", "ada", {})
+    await store.drain()
+    names = ["answer", "blocking_answer"]
+    assert await store.get_features(names, ["ada"]) == {"ada": dict.fromkeys(names, ANSWER)}
+    assert len(asked) == 2
+    for context in asked:
+        assert text_of(await response_to(store, context)) == ANSWER
+
+
+async def test_calls_do_not_wait_for_a_server_that_does_not_answer(
+    ctx: Context, gpt: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        client = AsyncClient(url, settings=Settings(), timeout=3, retries=0)
+        binding = Binding(client.records, None, asyncio.get_running_loop())
+        bound(ctx, binding)
+        times = []
+        async with ctx:
+            for _ in range(5):
+                began = time.monotonic()
+                await gpt.chat.completions.create(**ctx.to_openai())
+                times.append(time.monotonic() - began)
+        assert times[0] >= 1
+        assert sum(times[1:]) < 4, "only the first call waited"
+        async with asyncio.timeout(30):
+            while NOT_RECORDED not in (log := capsys.readouterr().err):  # noqa: ASYNC110 - the log is a file
+                await asyncio.sleep(0.01)
+        assert log.count(NOT_RECORDED) == 1
+        await client.close()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 
 from headwater.core.logging import Outage, log
-from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.errors import ClosedError, HeadwaterError, InvalidInputError
 from headwater.features.call_scope import current_replay
 from headwater.integrations.answers import (
     CHAT,
@@ -60,8 +60,8 @@ _ITERATOR = "_iterator"
 _WRAPPED = "_headwater_wrapped"
 _PATIENCE_SECONDS = 1.0
 
-_outages: weakref.WeakKeyDictionary[object, Outage] = weakref.WeakKeyDictionary()
-"""The outage of each store and client, by its verbs."""
+_logs: weakref.WeakKeyDictionary[object, _Log] = weakref.WeakKeyDictionary()
+"""By the verbs of each store and client."""
 
 
 def wrap(client: C) -> C:
@@ -413,33 +413,51 @@ def _plain(value: Any) -> dict[str, Any]:
     return plain
 
 
+class _Log(Outage):
+    """The recordings of one store or client that have not ended, and their failures."""
+
+    def __init__(self) -> None:
+        super().__init__("recording answers")
+        self.running: set[Future[None]] = set()
+        self.is_slow = False
+        """Whether a caller waited in vain, and no recording has succeeded since."""
+
+    def add(self, recording: Future[None]) -> None:
+        self.running.add(recording)  # an event loop holds no strong reference to its tasks
+        recording.add_done_callback(self.running.discard)
+
+
 class _Recording(NamedTuple):
     """An outcome that is being recorded, for which its caller may wait."""
 
     future: Future[None] | None
+    log: _Log
 
     def wait(self) -> None:
         """Wait until it is recorded, but not for long."""
         if self.future is not None:
-            wait([self.future], _PATIENCE_SECONDS)
+            self.log.is_slow |= bool(wait([self.future], _PATIENCE_SECONDS).not_done)
 
     async def waited(self) -> None:
         """Wait until it is recorded, but not for long."""
         if self.future is not None:
-            await asyncio.wait([asyncio.wrap_future(self.future)], timeout=_PATIENCE_SECONDS)
+            waiting = [asyncio.wrap_future(self.future)]
+            _, running = await asyncio.wait(waiting, timeout=_PATIENCE_SECONDS)
+            self.log.is_slow |= bool(running)
 
 
 class _Recorder:
     """Records the outcome of one call, in the event loop and the context variables of its start.
 
     A stream may end in another thread, or while Python collects garbage. A caller waits for the
-    recording, unless the last one failed, or the waiting would stop the loop that records.
+    recording, unless those before it fail or are slow, or the waiting would stop the loop that
+    records.
     """
 
     def __init__(self, context: BoundContext, *, is_async: bool) -> None:
         self._context_id = context.context_id
         self._binding = binding_of(context)
-        self._outage = _outages.setdefault(self._binding.verbs, Outage("recording answers"))
+        self._log = _logs.setdefault(self._binding.verbs, _Log())
         self._variables = contextvars.copy_context()
         running = _running_loop()
         self._loop = (
@@ -455,21 +473,27 @@ class _Recorder:
         except RuntimeError as error:  # the event loop is closed
             recording.close()
             self._report(error)
-            return _Recording(None)
-        return _Recording(future if self._may_wait and not self._outage.is_ongoing else None)
+            return _Recording(None, self._log)
+        self._log.add(future)
+        is_waited_for = self._may_wait and not (self._log.is_slow or self._log.is_ongoing)
+        return _Recording(future if is_waited_for else None, self._log)
 
     async def _add(self, facts: Callable[[], NewOutcome]) -> None:
         try:
             await self._binding.verbs.add_outcome(self._context_id, **facts())
+        except asyncio.CancelledError:
+            self._report(ClosedError("the event loop was closed before that"))
+            raise
         except Exception as error:  # noqa: BLE001 - the call of the model has succeeded without it
             self._report(error)
         else:
-            self._outage.recovered("wrap")
+            self._log.is_slow = False
+            self._log.recovered("wrap")
 
     def _report(self, error: Exception) -> None:
         # The message of an unforeseen error may have parts of the answer.
         known = error if isinstance(error, HeadwaterError) else RuntimeError(type(error).__name__)
-        self._outage.report("warning", "answer of a model not recorded", known, "wrap")
+        self._log.report("warning", "answer of a model not recorded", known, "wrap")
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
