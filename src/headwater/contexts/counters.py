@@ -10,7 +10,6 @@ from copy import copy
 
 from msgspec.structs import replace
 
-from headwater.contexts.provider_counts import ProviderCounter, TemplateCounter, counter_of
 from headwater.core.clock import Clock
 from headwater.core.logging import log
 from headwater.core.models import ModelTable
@@ -67,7 +66,7 @@ class ModelCounters:
         self._margins: dict[str, int] = {}
         self._read_at: dict[str, float] = {}
         self._reading: set[asyncio.Task[None]] = set()
-        self._whole: dict[str | None, ProviderCounter | TemplateCounter | None] = {}
+        self._whole: dict[str | None, TokenCounter | None] = {}
 
     def tokenizer_for(self, model: str | None) -> Tokenizer:
         """Return the tokenizer of the text of a model."""
@@ -94,11 +93,14 @@ class ModelCounters:
 
         The first call for an open model reads its files: `load` does that in a thread.
         """
+        found = self._counters.models.find(model)
+        if found.folder is None and not ask_provider:
+            return None
         if model not in self._whole:
-            found = self._counters.models.find(model)
+            from headwater.contexts.provider_counts import counter_of  # noqa: PLC0415 - loads httpx
+
             self._whole[model] = counter_of(found, self._settings, self._clock)
-        counter = self._whole[model]
-        return counter if ask_provider or isinstance(counter, TemplateCounter) else None
+        return self._whole[model]
 
     def load(self, model: str | None) -> None:
         """Load what counts the tokens of a model, which takes up to half a second."""

@@ -17,8 +17,7 @@ from headwater.core.models import Model
 from headwater.core.models import Provider as ModelProvider
 from headwater.errors import TokenCountError
 from headwater.messages.chat_templates import load_chat_template
-from headwater.messages.counting import Grade
-from headwater.messages.parts import ModelRequest
+from headwater.messages.parts import Grade, ModelRequest
 from headwater.messages.rendering import render
 from headwater.messages.turns import Provider
 from headwater.settings.groups import TokenSettings

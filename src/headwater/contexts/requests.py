@@ -14,9 +14,10 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.items import ContextItem
 from headwater.errors import InvalidInputError
 from headwater.messages.composing import Composed, compose
-from headwater.messages.counting import Grade, RequestCounter
+from headwater.messages.counting import RequestCounter
 from headwater.messages.parts import (
     Blob,
+    Grade,
     ModelRequest,
     Part,
     Reasoning,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import Literal
 
 import msgspec
 
@@ -13,6 +12,7 @@ from headwater.core.tokens import Tokenizer, tokenizer_of
 from headwater.messages.images import image_tokens
 from headwater.messages.parts import (
     Blob,
+    Grade,
     Part,
     Reasoning,
     TextPart,
@@ -23,9 +23,6 @@ from headwater.messages.parts import (
 )
 from headwater.messages.texts import json_text, part_text
 from headwater.messages.tool_types import tool_type
-
-Grade = Literal["exact", "provider", "estimate"]
-"""How a count was made: by the model's own tokenizer, by the provider, or by an estimate."""
 
 _CACHED_MODELS = 256
 

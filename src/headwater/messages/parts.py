@@ -11,6 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 Role = Literal["system", "user", "assistant", "tool"]
+Grade = Literal["exact", "provider", "estimate"]
+"""How tokens were counted: by the model's own tokenizer, by the provider, or by an estimate."""
 
 
 class TextPart(

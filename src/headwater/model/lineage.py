@@ -15,9 +15,7 @@ import msgspec
 
 from headwater.core.short_repr import short_repr
 from headwater.errors import InvalidInputError
-from headwater.messages.chat_templates import load_chat_template
-from headwater.messages.counting import Grade
-from headwater.messages.parts import Message, ModelRequest, Role, TextPart
+from headwater.messages.parts import Grade, Message, ModelRequest, Role, TextPart
 from headwater.messages.rendering import body
 from headwater.messages.turns import Provider
 from headwater.model.bound_contexts import BoundContext
@@ -268,6 +266,10 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InvalidInputError: The template refuses these messages.
         """
+        from headwater.messages.chat_templates import (  # noqa: PLC0415 - loads a tokenizer
+            load_chat_template,
+        )
+
         return load_chat_template(str(folder)).render(self._request, self.created_at)
 
     def _body(self, provider: Provider) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headwater.messages.counting import Grade
-from headwater.messages.parts import ModelRequest
+from headwater.messages.parts import Grade, ModelRequest
 
 
 class TokenCounter(Protocol):
@@ -29,3 +28,6 @@ class TokenCounter(Protocol):
             InvalidInputError: The model cannot take these messages.
             TokenCountError: The count is not to be had at present; the estimate stays.
         """
+
+    async def close(self) -> None:
+        """Close the connections, if there are any."""

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from headwater.core.canonical_json import LARGEST
-from headwater.messages.counting import Grade
-from headwater.messages.parts import Role
+from headwater.messages.parts import Grade, Role
 from headwater.model.lineage import (
     Decision,
     FreshnessStatus,

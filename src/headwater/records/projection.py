@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.messages.composing import compose
-from headwater.messages.counting import Grade
-from headwater.messages.parts import ModelRequest, Part, Tool
+from headwater.messages.parts import Grade, ModelRequest, Part, Tool
 from headwater.messages.texts import Layout, Place, layout, part_of
 from headwater.model.lineage import (
     ChunkLineage,
