@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from headwater.model.outcomes import Usage as Usage
     from headwater.model.values import FeatureValue as FeatureValue
     from headwater.model.values import ServiceEvent as ServiceEvent
+    from headwater.records.outcomes import OutcomeRecord as OutcomeRecord
     from headwater.records.record import Record as Record
     from headwater.records.verify import verify_record as verify_record
     from headwater.settings.schema import Settings as Settings
@@ -152,6 +153,7 @@ _PUBLIC = {
     ),
     "model.outcomes": ("Outcome", "Response", "Score", "Usage"),
     "model.values": ("FeatureValue", "ServiceEvent"),
+    "records.outcomes": ("OutcomeRecord",),
     "records.record": ("Record",),
     "records.verify": ("verify_record",),
     "settings.schema": ("Settings",),

@@ -143,7 +143,6 @@ STORE_RULES: dict[type[BaseException], Rule] = {
     errors.ConfigError: Rule(500, "not-configured", "Server is not configured for this"),
     errors.SignatureError: Rule(500, "not-signed", "Record could not be signed"),
     errors.EmbeddingError: _EMBEDDING_FAILED,
-    errors.TokenCountError: Rule(502, "tokens-not-counted", "Provider did not count the tokens"),
     # Names the variables of the key, never the key.
     errors.MissingApiKeyError: _EMBEDDING_FAILED._replace(detail="{0}"),
     errors.RecordingError: Rule(
