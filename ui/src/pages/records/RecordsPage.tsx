@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { IconRefresh, IconX } from "@tabler/icons-react";
+import { IconFilter, IconRefresh, IconX } from "@tabler/icons-react";
 import { useMemo, useState } from "react";
 import { useSearchParams } from "wouter";
 
@@ -12,7 +12,10 @@ import {
   callOf,
   changed,
   filtersOf,
+  hasOutcomes,
   isNarrowed,
+  OUTCOMES,
+  problemOf,
   PROVENANCE,
   queryOf,
   RANGES,
@@ -99,7 +102,8 @@ function Bar({ filters, change }: { filters: Filters; change: Change }) {
   const declared = data?.contexts.map(({ name }) => name) ?? [];
   // Contexts that were recorded from elsewhere, or are declared no more, have a name too.
   const names = [...new Set([...(filters.name === undefined ? [] : [filters.name]), ...declared])];
-  const isExact = filters.start !== undefined || filters.end !== undefined;
+  const [isOpen, setOpen] = useState(false);
+  const hasAnswers = isOpen || hasOutcomes(filters);
   return (
     <div className={css.bar} role="search" aria-label="Filters">
       <div className={css.wide}>
@@ -146,15 +150,64 @@ function Bar({ filters, change }: { filters: Filters; change: Change }) {
         onChange={(caller) => change({ caller }, TYPING)}
       />
       <TimeChoice filters={filters} change={change} />
-      {(isNarrowed(filters) || isExact) && (
-        <Button
-          look="quiet"
-          icon={<IconX size={14} aria-hidden />}
-          onClick={() => change(NO_FILTERS)}
-        >
-          Clear
-        </Button>
-      )}
+      <div className={css.buttons}>
+        {!hasAnswers && (
+          <Button
+            look="quiet"
+            icon={<IconFilter size={14} aria-hidden />}
+            onClick={() => setOpen(true)}
+          >
+            Answers
+          </Button>
+        )}
+        <Clear
+          filters={filters}
+          change={(none) => {
+            setOpen(false);
+            change(none);
+          }}
+        />
+      </div>
+      {hasAnswers && <AnswerFilters filters={filters} change={change} isNew={isOpen} />}
+    </div>
+  );
+}
+
+/** Removes all filters, if there are any. */
+function Clear({ filters, change }: { filters: Filters; change: Change }) {
+  const isExact = filters.start !== undefined || filters.end !== undefined;
+  if (!isNarrowed(filters) && !isExact) return null;
+  return (
+    <Button look="quiet" icon={<IconX size={14} aria-hidden />} onClick={() => change(NO_FILTERS)}>
+      Clear
+    </Button>
+  );
+}
+
+const ANSWERS = [
+  ["score", "Score", "helpful=false, helpful<3"],
+  ["label", "Label of a score", "rude, tone=rude"],
+  ["answer_model", "Model that answered", "Any model"],
+  ["error", "Error of the call", "RateLimitError"],
+] as const;
+
+type AnswerProps = { filters: Filters; change: Change; isNew: boolean };
+
+/** Filters by what became of a context. */
+function AnswerFilters({ filters, change, isNew }: AnswerProps) {
+  return (
+    <div className={css.answers} role="group" aria-label="What became of it">
+      {ANSWERS.map(([name, label, placeholder], index) => (
+        <Typed
+          key={name}
+          label={label}
+          placeholder={placeholder}
+          value={filters[name]}
+          problemOf={(text) => problemOf(name, text)}
+          autoFocus={isNew && index === 0}
+          onChange={(text) => change({ [name]: text }, TYPING)}
+        />
+      ))}
     </div>
   );
 }
@@ -178,7 +231,7 @@ export function TimeChoice({ filters, change }: { filters: Filters; change: Chan
 const TYPING = { replace: true };
 
 const NO_FILTERS: Parameters<Change>[0] = {
-  ...Object.fromEntries(PROVENANCE.map((name) => [name, undefined])),
+  ...Object.fromEntries([...PROVENANCE, ...OUTCOMES].map((name) => [name, undefined])),
   prefix: undefined,
   name: undefined,
   freshness_status: undefined,
@@ -192,17 +245,28 @@ type TypedProps = {
   placeholder: string;
   value: string | undefined;
   onChange: (value: string | undefined) => void;
+  /** Why a text cannot be applied; it is then shown, and the filter stays as it was. */
+  problemOf?: (text: string) => string | null;
+  autoFocus?: boolean;
 };
 
 /** A field whose text is applied a moment after the last key. */
-function Typed({ label, placeholder, value = "", onChange }: TypedProps) {
-  const [text, setText] = useDebounced(value, (next) => onChange(next.trim() || undefined));
+function Typed({ label, placeholder, value = "", onChange, problemOf, autoFocus }: TypedProps) {
+  const problemIn = (typed: string) =>
+    typed.trim() === "" ? null : (problemOf?.(typed.trim()) ?? null);
+  const [text, setText] = useDebounced(value, (next) => {
+    const isValid = problemIn(next) === null;
+    if (isValid) onChange(next.trim() || undefined);
+    return isValid;
+  });
   return (
     <Field
       label={label}
       type="search"
       placeholder={placeholder}
       value={text}
+      problem={problemIn(text)}
+      autoFocus={autoFocus}
       onChange={(event) => setText(event.target.value)}
       onKeyDown={(event) => {
         if (event.key === "Escape") setText("");

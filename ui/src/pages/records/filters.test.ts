@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { callOf, changed, filtersOf, isNarrowed, queryOf } from "./filters";
+import { callOf, changed, filtersOf, hasOutcomes, isNarrowed, problemOf, queryOf } from "./filters";
 
 const read = (text: string) => filtersOf(new URLSearchParams(text), "7d");
 
@@ -12,6 +12,26 @@ describe("filters", () => {
       range: "24h",
     });
     expect(read("freshness_status=stale&start=yesterday&range=2y")).toEqual({ range: "7d" });
+  });
+
+  it("takes scores that the server takes, and leaves out what is being typed", () => {
+    for (const score of ["helpful", "helpful<3", "helpful >= -0.5", "a b!=1e3", "ok=TRUE"]) {
+      expect(problemOf("score", score)).toBeNull();
+    }
+    for (const score of ["helpful<", "=3", "helpful<many", "helpful<true", "a=1=2"]) {
+      expect(problemOf("score", score)).not.toBeNull();
+    }
+    expect(problemOf("label", "tone=")).not.toBeNull();
+    expect(read("score=helpful%3C&label=tone%3Drude&error=Timeout&answer_model=gpt")).toEqual({
+      label: "tone=rude",
+      error: "Timeout",
+      answer_model: "gpt",
+      range: "7d",
+    });
+    expect([hasOutcomes(read("error=Timeout")), hasOutcomes(read("name=a"))]).toEqual([
+      true,
+      false,
+    ]);
   });
 
   it("counts a range back from now, and prefers an exact one", () => {
@@ -53,5 +73,8 @@ describe("calls", () => {
     expect(call.python).toBe('records.find(feature="spend", entity_id="ada")');
     expect(callOf({ feature: "spend", name: "support" }).cli).toBeNull();
     expect(callOf({ prefix: "01a1" }).cli).toBeNull();
+    expect(callOf({ score: "helpful<3", answer_model: "gpt" }).cli).toEqual([
+      ...["context", "list", "--score", "helpful<3", "--answer-model", "gpt"],
+    ]);
   });
 });

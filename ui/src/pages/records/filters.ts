@@ -4,6 +4,8 @@ import type { paths } from "~/api/schema";
 /** The filters of lists of contexts. They live in the query string under the names of the API. */
 
 export const PROVENANCE = ["feature", "entity", "entity_id", "chunk", "document", "index"] as const;
+/** What an outcome of a context must match, each by one of them. */
+export const OUTCOMES = ["score", "label", "answer_model", "error"] as const;
 const COLUMNS = ["name", "caller", "prefix"] as const;
 export const STATUSES = ["guaranteed", "degraded", "refused"] as const;
 
@@ -19,7 +21,7 @@ export const RANGES = [
 ] as const;
 export type Range = (typeof RANGES)[number][0];
 
-type Text = Provenance | (typeof COLUMNS)[number];
+type Text = Provenance | (typeof OUTCOMES)[number] | (typeof COLUMNS)[number];
 export type Filters = Partial<Record<Text, string>> & {
   freshness_status?: Status;
   /** An exact time range; without one, `range` counts. */
@@ -42,9 +44,9 @@ export type ListQuery = NonNullable<paths["/v1/contexts/by-time"]["get"]["parame
 /** Read the filters from a query string; what is not valid is left out. */
 export function filtersOf(params: URLSearchParams, usual: Range): Filters {
   const filters: Filters = { range: usual };
-  for (const name of [...PROVENANCE, ...COLUMNS]) {
+  for (const name of [...PROVENANCE, ...OUTCOMES, ...COLUMNS]) {
     const text = params.get(name)?.trim();
-    if (text) filters[name] = text;
+    if (text && problemOf(name, text) === null) filters[name] = text;
   }
   const status = params.get("freshness_status");
   if (isStatus(status)) filters.freshness_status = status;
@@ -55,6 +57,24 @@ export function filtersOf(params: URLSearchParams, usual: Range): Filters {
   const range = RANGES.find(([key]) => key === params.get("range"));
   if (range) filters.range = range[0];
   return filters;
+}
+
+/** A name, alone or compared with a number or a flag. */
+const SCORE = /^[^<>=!]+(?:(?:[<>]=?|!?=)\s*[-+]?\d*\.?\d+(?:e[-+]?\d+)?|=\s*(?:true|false))?$/i;
+/** A label, alone or after the name of its score. */
+const LABEL = /^[^=]+(?:=.+)?$/;
+
+/** Return why a text cannot be a filter, or null if it can. A text that is being typed passes through
+ * states that the server refuses. */
+export function problemOf(name: Text, text: string): string | null {
+  if (name === "score" && !SCORE.test(text)) return "Such as helpful<3 or helpful=false";
+  if (name === "label" && !LABEL.test(text)) return "Such as rude or tone=rude";
+  return null;
+}
+
+/** Return whether contexts are sought by what became of them. */
+export function hasOutcomes(filters: Filters): boolean {
+  return OUTCOMES.some((name) => filters[name] !== undefined);
 }
 
 /** Return a query string with some parameters changed; undefined removes one. */
@@ -81,10 +101,12 @@ export function hasProvenance(query: ListQuery): boolean {
 
 /** Return whether anything besides time narrows the list. */
 export function isNarrowed(filters: Filters): boolean {
-  return [...PROVENANCE, ...COLUMNS, "freshness_status" as const].some(
+  return [...PROVENANCE, ...OUTCOMES, ...COLUMNS, "freshness_status" as const].some(
     (name) => filters[name] !== undefined,
   );
 }
+
+const IN_FIND: readonly string[] = [...PROVENANCE, ...OUTCOMES];
 
 /** Return a list as a request, a command and an expression. */
 export function callOf(query: ListQuery): Call {
@@ -97,7 +119,7 @@ export function callOf(query: ListQuery): Call {
     return [`--${option}`, value];
   });
   const inCommand = sought
-    ? entries.every(([name]) => (PROVENANCE as readonly string[]).includes(name))
+    ? entries.every(([name]) => IN_FIND.includes(name))
     : query.prefix === undefined;
   const named = entries.map(([name, value]) =>
     name === "start" || name === "end"
