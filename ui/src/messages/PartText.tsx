@@ -40,6 +40,7 @@ export function PartText({ part, limit = null }: Props) {
       return (
         <>
           <IconCornerDownRight size={14} className={css.arrow} aria-label="returned" />
+          {part.is_error && <b className={css.failed}>failed: </b>}
           <Cut text={jsonText(part.response)} limit={limit} />
         </>
       );

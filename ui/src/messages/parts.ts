@@ -5,7 +5,12 @@ export type Role = "system" | "user" | "assistant" | "tool";
 
 export type TextPart = { type: "text"; content: string };
 export type ToolCall = { type: "tool_call"; id: string; name: string; arguments: unknown };
-export type ToolResult = { type: "tool_call_response"; id: string; response: unknown };
+export type ToolResult = {
+  type: "tool_call_response";
+  id: string;
+  response: unknown;
+  is_error?: boolean;
+};
 /** An image; its bytes are base64, and absent where only their hash is known. */
 export type Blob = {
   type: "blob";

@@ -2,6 +2,7 @@ import { IconCheck, IconMinus, IconX } from "@tabler/icons-react";
 
 import type { Check, Report } from "@verifier/verify.mjs";
 import { Skeleton, StateWord } from "~/design";
+import { shortened } from "~/design/format";
 
 import { useKeys } from "./keys";
 import { standingOf } from "./standing";
@@ -27,19 +28,32 @@ export function ProofLadder({ answer }: { answer: Answer | null }) {
   return (
     <>
       <Steps report={answer.report} />
-      {outcomes.map((outcome, at) => (
-        <section key={at} aria-label={`Outcome ${outcome.outcome_id}`}>
-          <p className={css.outcome}>
-            Outcome <bdi>{outcome.outcome_id}</bdi>
-          </p>
-          <Steps report={outcome} />
-        </section>
-      ))}
+      {outcomes.length > 0 && (
+        <ul className={css.outcomes} aria-label="Outcomes">
+          {outcomes.map((outcome, at) => (
+            <li key={at}>
+              <OutcomeSteps outcome={outcome} />
+            </li>
+          ))}
+        </ul>
+      )}
       <p className={css.verdict} role="status">
         {answer.verdict}
       </p>
       {open !== null && <p className={css.open}>{open}</p>}
     </>
+  );
+}
+
+/** The steps of an outcome, collapsed unless one of them failed. */
+function OutcomeSteps({ outcome }: { outcome: Report }) {
+  return (
+    <details open={!outcome.ok}>
+      <summary>
+        <Mark ok={outcome.ok} /> Outcome <bdi>{shortened(outcome.outcome_id ?? "")}</bdi>
+      </summary>
+      <Steps report={outcome} />
+    </details>
   );
 }
 

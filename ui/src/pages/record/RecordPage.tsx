@@ -19,6 +19,7 @@ import {
   type Call,
 } from "~/design";
 import { duration, money } from "~/design/format";
+import { Answers } from "~/outcomes";
 import {
   DownloadButton,
   Proof,
@@ -60,7 +61,9 @@ export default function RecordPage() {
         trace={record.data}
         initial={item !== null && /^\d{1,6}$/.test(item) ? Number(item) : undefined}
         onSelect={remember}
-      />
+      >
+        <Answers key={id} contextId={id} known={record.data.outcomes} />
+      </Xray>
     </>
   );
 }

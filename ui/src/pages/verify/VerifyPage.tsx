@@ -134,6 +134,7 @@ function Result({ document, onRemove }: ResultProps) {
               ["Context", claims.name && <UserText>{claims.name}</UserText>],
               ["Id", <Id key="id" value={claims.contextId} />],
               ["Record hash", <Id key="hash" value={claims.recordHash} head={15} />],
+              ["Outcomes", claims.outcomes ? count(claims.outcomes) : null],
               ["Size", "size" in document ? `${count(document.size)} bytes` : null],
             ]}
           />

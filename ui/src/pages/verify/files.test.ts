@@ -66,7 +66,11 @@ describe("documentsOf", () => {
 it("reads what a document says about itself, and nothing from others", () => {
   const core = JSON.stringify({ context: { name: "support" } });
   const text = JSON.stringify({ context_id: "1", record_hash: "2", core });
-  expect(claimsOf(text)).toEqual({ contextId: "1", recordHash: "2", name: "support" });
+  const claims = { contextId: "1", recordHash: "2", name: "support", outcomes: 0 };
+  expect(claimsOf(text)).toEqual(claims);
+  const whole = JSON.parse(text) as object;
+  expect(claimsOf(JSON.stringify({ ...whole, outcomes: [{}, {}] }))?.outcomes).toBe(2);
+  expect(claimsOf(JSON.stringify({ ...whole, outcome_id: "3" }))?.outcomes).toBeNull();
   expect(
     claimsOf(JSON.stringify({ context_id: "1", record_hash: "2", core: "{" }))?.name,
   ).toBeNull();

@@ -44,14 +44,22 @@ function problemOf(error: unknown): string {
 }
 
 /** What a document says about itself, for people; nothing here is checked. */
-type Claims = { contextId: string; recordHash: string; name: string | null };
+type Claims = {
+  contextId: string;
+  recordHash: string;
+  name: string | null;
+  /** How many outcomes the document has; null if it is an outcome itself. */
+  outcomes: number | null;
+};
 
 export function claimsOf(text: string): Claims | null {
   try {
     const document = JSON.parse(text) as Record<string, unknown>;
     const { context_id: contextId, record_hash: recordHash, core } = document;
     if (typeof contextId !== "string" || typeof recordHash !== "string") return null;
-    return { contextId, recordHash, name: typeof core === "string" ? nameIn(core) : null };
+    const name = typeof core === "string" ? nameIn(core) : null;
+    const outcomes = Array.isArray(document.outcomes) ? document.outcomes.length : 0;
+    return { contextId, recordHash, name, outcomes: "outcome_id" in document ? null : outcomes };
   } catch {
     return null;
   }
