@@ -59,6 +59,7 @@ async def support(user_id: str, question: str) -> list[ContextItem]:
 
 EVENT = '{"event_type": "purchase", "entity_id": "ada", "payload": {"amount": 1}}\n'
 REFERENCE = str((DOCS / "reference" / "cli.md").relative_to(ROOT))
+OUTCOME_ID = "01a1de13-6731-767b-b9ee-76ce545fa0f0"
 RECORD_HASH = "sha256:76f754e21eb349382fad06c8dfc87210476e3b06ea1e4a02653d3b39084404d8"
 EXIT_STATUS_IS_A_RESULT = {"doctor"}
 RUNNING_UNTIL_CTRL_C = {"serve", "worker", "demo", "mcp", "ui"}
@@ -124,7 +125,11 @@ def _assemble(run: Run) -> Contexts:
     )
     document = run("context", "export", first["context_id"]).out
     Path("record.json").write_text(document)
+    outcome = run(
+        "context", "outcome", first["context_id"], "--answer", "On Friday.", "--json"
+    ).json
     references = {
+        OUTCOME_ID: outcome["outcome_id"],
         "01a1de13-6731": first["context_id"],
         "01a1de13-9f02": second["context_id"],
         RECORD_HASH: first["record_hash"],
@@ -139,7 +144,7 @@ def test_the_commands_of_the_reference_run(run: Run) -> None:
         if arguments[0] in RUNNING_UNTIL_CTRL_C or "--watch" in arguments:
             continue
         words = [contexts.references.get(argument, argument) for argument in arguments]
-        is_redaction = "redact" in words
+        is_redaction = bool({"redact", "redact-outcome"}.intersection(words))
         if (is_redaction or "drop" in words) and "--yes" not in words:
             words.append("--yes")  # there is no terminal to ask on
         ran = run(*words, stdin=contexts.document if arguments[0] == "context" else EVENT)

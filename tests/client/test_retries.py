@@ -90,6 +90,14 @@ async def test_an_event_whose_response_was_lost_is_published_once(
     assert await client.get_feature("total_spend", "ada") == 3.0
 
 
+async def test_an_outcome_whose_response_was_lost_is_stored_once(broken: Broken) -> None:
+    client, network, _ = broken(None, lost, GATEWAY)
+    ctx = await client.assemble("support", {"user_id": "ada"})
+    added = await ctx.add_outcome(answer="It arrives on Friday.")
+    assert len(network.requests) == 4
+    assert await client.records.outcomes(ctx.context_id) == [added]
+
+
 @pytest.mark.parametrize("fault", [lost, GATEWAY, UNAVAILABLE])
 async def test_an_assembly_that_may_have_begun_is_not_repeated(
     broken: Broken, fault: Fault

@@ -443,6 +443,45 @@ async def test_a_tenant_sees_only_records_of_its_own_entities(store: FeatureStor
         assert (await client.get(f"/v1/context/{own.context_id[:9]}")).status_code == 404
 
 
+async def test_a_tenant_adds_and_reads_outcomes_only_of_its_own_contexts(
+    store: FeatureStore,
+) -> None:
+    own = await store.assemble("greeting", {"user_id": "acme-1"})
+    other = await store.assemble("greeting", {"user_id": "bell-1"})
+    score = {"score": "helpful", "value": 4}
+    foreign = await other.add_outcome(answer="The parcel of bell.", source="a", source_id="1")
+    async with with_key(store, "outcomes", "records", tenant="acme-") as client:
+        added = await client.post(f"/v1/context/{own.context_id}/outcomes", json=score)
+        assert (added.status_code, added.json()["actor"]) == (201, "limited")
+        listed = (await client.get(f"/v1/context/{own.context_id}/outcomes")).json()["outcomes"]
+        assert listed == [added.json()]
+        hidden = f"/v1/context/{other.context_id}/outcomes"
+        assert (await client.post(hidden, json=score)).status_code == 404
+        assert (await client.get(hidden)).status_code == 404
+        assert (await client.get(f"/v1/outcomes/{foreign.outcome_id}")).status_code == 404
+        for taken in ({"outcome_id": foreign.outcome_id}, {"source": "a", "source_id": "1"}):
+            refused = await client.post(
+                f"/v1/context/{own.context_id}/outcomes", json=score | taken
+            )
+            assert refused.status_code == 422
+            assert "bell" not in refused.text
+        path = f"/v1/outcomes/{added.json()['outcome_id']}/redact"
+        body = {"pointers": ["/actor"], "reason": "asked"}
+        assert (await client.post(path, json=body)).status_code == 403
+    assert await store.records.outcomes(other.context_id) == [foreign]
+
+
+async def test_adding_outcomes_needs_their_scope(store: FeatureStore, path: Path) -> None:
+    ctx = await store.assemble("literal", {"text": "Hi"})
+    route, body = f"/v1/context/{ctx.context_id}/outcomes", {"correction": "Hello"}
+    async with client_of(store, key=add_key(path, "writer", "outcomes")) as client:
+        assert (await client.post(route, json=body)).status_code == 201
+        assert (await client.get(route)).status_code == 403
+    async with client_of(store, key=add_key(path, "reader", "records")) as client:
+        assert (await client.post(route, json=body)).status_code == 403
+        assert len((await client.get(route)).json()["outcomes"]) == 1
+
+
 async def test_a_key_of_a_context_sees_only_its_records(store: FeatureStore) -> None:
     own = await store.assemble("greeting", {"user_id": "u"})
     other = await store.assemble("literal", {"text": "hello"})
