@@ -170,7 +170,9 @@ def _count_violations(
         CONTEXT_VIOLATIONS.labels(name if is_declared(name) else EXTERNAL).inc()
 
 
-def count_outcome(kind: OutcomeKind, model: str | None, predicted: int, billed: int | None) -> None:
+def count_outcome(
+    kind: OutcomeKind, model: str | None, predicted: int | None, billed: int | None
+) -> None:
     """Count an outcome, and how far the billed tokens are from those of its context.
 
     ``model`` is that of the context, or None if no declared context is for it.

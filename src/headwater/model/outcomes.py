@@ -15,7 +15,9 @@ Judge = Literal["human", "model", "code"]
 ImportFormat = Literal["langfuse", "otlp", "csv"]
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Billed tokens; ``input`` includes the cached ones, ``output`` those of reasoning.
 
     ``raw`` is the provider's own object.
@@ -29,7 +31,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     raw: Any = None
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Response(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """An answer of a model; a correction is what it should have answered.
 
     ``error_type`` is that of a call which failed, such as ``RateLimitError``.
@@ -47,7 +51,9 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error_type: str | None = None
 
 
-class Score(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Score(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """A judgement: exactly one of ``value``, ``label``, ``flag`` and ``text``.
 
     ``identifier`` is the judge's own, such as the version of a rubric.

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from prometheus_client import REGISTRY
 
-from headwater import ContextItem, Message, Response, Score, Usage, context
+from headwater import Context, ContextItem, Message, Response, Score, Usage, context
 from headwater.errors import (
     InvalidInputError,
     OutcomeError,
@@ -30,9 +30,19 @@ ANSWER = "It arrives on Friday."
 RATES = {"prices": {"gpt-4o": {"input": 2_000_000, "output": 8_000_000, "cache_read": 1_000_000}}}
 
 
+async def chat(shop: Shop) -> Context:
+    """A context of messages, whose request is counted as a whole."""
+
+    @context(shop.store, model="gpt-4o")
+    async def chat() -> list[ContextItem]:
+        return [ContextItem("Be brief.", role="system"), ContextItem("Where is it?", role="user")]
+
+    return await chat()
+
+
 async def test_all_kinds_of_outcomes_are_read_with_their_context(opens: Opens) -> None:
     shop = opens(**RATES)
-    ctx = await shop.asks()
+    ctx = await chat(shop)
     usage = Usage(input=50, output=10, cache_read=20, raw={"prompt_tokens": 50})
     answer = await ctx.add_outcome(answer=ANSWER, model="gpt-4o", usage=usage)
     score = await ctx.add_outcome(score="helpful", value=4, judge="human", actor="ada")
@@ -46,7 +56,7 @@ async def test_all_kinds_of_outcomes_are_read_with_their_context(opens: Opens) -
     assert answer.response is not None
     assert answer.response.messages[0].text == ANSWER
     assert answer.response.usage == usage
-    assert answer.predicted is None  # what is sent around a text is not known
+    assert answer.predicted == ctx.tokens
     # 30 uncached, 20 cached and 10 of output, in nano-USD per million.
     assert answer.cost_nano_usd == 60 + 20 + 80
     assert score.predicted is None
@@ -85,6 +95,8 @@ async def test_an_outcome_needs_a_recorded_context(shop: Shop) -> None:
     [
         ({}, InvalidInputError, "exactly one"),
         ({"score": "helpful"}, OutcomeError, "value, label, flag, text"),
+        ({"answer": Response(usage=Usage(input="5"))}, OutcomeError, "number of tokens"),  # type: ignore[arg-type]
+        ({"answer": ANSWER, "usage": {"prompt_tokens": 5}}, InvalidInputError, "prompt_tokens"),
         ({"score": "helpful", "value": float("nan")}, OutcomeError, "finite"),
         ({"answer": ANSWER, "source_id": "7"}, OutcomeError, "source"),
         ({"answer": ANSWER, "outcome_id": "seven"}, InvalidInputError, "give a UUID"),
@@ -217,17 +229,16 @@ async def test_outcomes_are_counted_by_kind_and_by_declared_model(shop: Shop) ->
     def scores() -> float:
         return REGISTRY.get_sample_value("headwater_outcomes_total", {"kind": "score"}) or 0.0
 
-    ctx = await shop.asks()
-    external = await shop.store.record_external(name="other", content="Hi", model="anything")
-    before, known, unknown = scores(), billed("gpt-4o"), billed("(external)")
+    ctx, text = await chat(shop), await shop.asks()
+    before, known = scores(), billed("gpt-4o")
     await ctx.add_outcome(score="helpful", value=1, source="a", source_id="1")
     await ctx.add_outcome(score="helpful", value=1, source="a", source_id="1")
     await ctx.add_outcome(answer=ANSWER, model="chosen", usage=Usage(input=2 * ctx.tokens))
-    await external.add_outcome(answer=ANSWER, usage=Usage(input=external.tokens))
+    # The tokens of a text are not those of the request that it becomes.
+    await text.add_outcome(answer=ANSWER, usage=Usage(input=text.tokens))
     await ctx.add_outcome(answer=ANSWER)
     assert scores() == before + 1
     assert billed("gpt-4o") == (known[0] + 1, known[1] + 2.0)
-    assert billed("(external)") == (unknown[0] + 1, unknown[1] + 1.0)
     assert billed("chosen") == (0.0, 0.0)
 
 

@@ -33,6 +33,7 @@ from headwater.records.ids import new_context_id, spelled
 from headwater.records.outcomes import (
     OutcomeCore,
     OutcomeRecord,
+    check_facts,
     outcome_core,
     outcome_view,
     seal_outcome,
@@ -73,7 +74,7 @@ class Outcomes:
         self._recorder = recorder
         self._registry = services.registry
         self._rates = usage_rates_of(services.settings.prices)
-        self._priced: set[str] = set()
+        self._has_prices = False
         self._stored = stored
         self._counters = counters
 
@@ -81,22 +82,32 @@ class Outcomes:
         """Seal and store an outcome of a context; one that is stored already is returned."""
         check_allowed_in_handler("add_outcome")
         facts, now = facts_of(given), self._clock.now()
+        check_facts(facts)
         at, outcome_id = _checked(given.get("at"), now), given.get("outcome_id")
         if facts.actor is None:
             facts = msgspec.structs.replace(facts, actor=caller_name())
         context = await self._stored(ref)
         earlier = None if outcome_id is None else await self._records.outcome(spelled(outcome_id))
         if earlier is None:
-            core = await self._core(context, facts, _new_id(outcome_id), at)
+            grade = _grade(context, facts)
+            core = outcome_core(
+                facts,
+                outcome_id=_new_id(outcome_id),
+                context_id=context.context_id,
+                record_hash=context.record_hash,
+                at=at,
+                predicted=None if grade is None else context.tokens,
+                cost_nano_usd=await self._cost(context, facts.response, at),
+            )
             sealed = self._recorder.signed(seal_outcome(core), now)
-            row = await self._row(sealed, context, facts, at)
+            row = await self._row(sealed, core, facts, grade)
             try:
                 earlier = await self._append(row)
             except ImmutableRecordError:  # the same request, sent twice at the same time
-                earlier = await self._records.outcome(sealed.outcome_id)
+                earlier = await self._records.outcome(row.outcome_id)
             else:
-                if earlier.outcome_hash == sealed.outcome_hash:
-                    self._count(context, facts)
+                if earlier.outcome_hash == row.outcome_hash:
+                    self._count(context, row)
                     if row.predicted is not None and context.model is not None:
                         self._counters.refresh_later(context.model)
                 if earlier is row and self._settings.record.include_content:
@@ -108,19 +119,6 @@ class Outcomes:
             )
         return view_outcome(earlier)
 
-    async def _core(
-        self, context: StoredRecord, facts: OutcomeFacts, outcome_id: str, at: datetime
-    ) -> OutcomeCore:
-        return outcome_core(
-            facts,
-            outcome_id=outcome_id,
-            context_id=context.context_id,
-            record_hash=context.record_hash,
-            at=at,
-            predicted=None if _grade(context, facts) is None else context.tokens,
-            cost_nano_usd=await self._cost(context, facts.response, at),
-        )
-
     async def _cost(
         self, context: StoredRecord, response: Response | None, at: datetime
     ) -> int | None:
@@ -129,15 +127,15 @@ class Outcomes:
         if response is None or usage is None or usage.input is None:
             return None
         model = response.model or response.model_asked or context.model
-        if model is not None and model not in self._priced:
+        if model is not None and not self._has_prices:
             await asyncio.to_thread(load_prices, model)
-            self._priced.add(model)
+            self._has_prices = True
         counts = (usage.input, usage.output, usage.cache_read, usage.cache_write)
         billed = BilledTokens(*(count or 0 for count in counts))
         return usage_cost_nano_usd(model, billed, at, self._rates)
 
     async def _row(
-        self, sealed: OutcomeRecord, context: StoredRecord, facts: OutcomeFacts, at: datetime
+        self, sealed: OutcomeRecord, core: OutcomeCore, facts: OutcomeFacts, grade: str | None
     ) -> StoredOutcome:
         """Return an outcome as it is stored: with the columns that it is found by."""
         index = await self._recorder.index()
@@ -150,7 +148,7 @@ class Outcomes:
             record_hash=sealed.record_hash,
             outcome_hash=sealed.outcome_hash,
             kind=facts.kind,
-            at=at,
+            at=core.at,
             name=score.name or None,
             value=None if score.value is None else float(score.value),
             flag=score.flag,
@@ -158,7 +156,7 @@ class Outcomes:
             model=response.model or response.model_asked,
             error_type=response.error_type,
             # The provider's own count says nothing about the error of ours.
-            predicted=context.tokens if _grade(context, facts) in _LOCAL_GRADES else None,
+            predicted=core.predicted if grade in _LOCAL_GRADES else None,
             billed=_billed(facts),
             source_key=index.key(_SOURCE, str(facts.source), str(facts.source_id))
             if is_foreign
@@ -169,10 +167,10 @@ class Outcomes:
             signature=None if sealed.signature is None else msgspec.json.encode(sealed.signature),
         )
 
-    def _count(self, context: StoredRecord, facts: OutcomeFacts) -> None:
+    def _count(self, context: StoredRecord, row: StoredOutcome) -> None:
         declared = {declared.model for declared in self._registry.contexts.values()}
         model = context.model if context.model in declared else None
-        count_outcome(facts.kind, model, context.tokens, _billed(facts))
+        count_outcome(row.kind, model, row.predicted, row.billed)
 
     async def of(self, ref: str, limit: int = MOST_OUTCOMES) -> list[Outcome]:
         """Return the outcomes of a context, the oldest first."""
