@@ -157,10 +157,16 @@ class World:
             assert user_id not in text
 
     async def _texts(self) -> list[str]:
-        """Return every value that a record discloses."""
+        """Return every value that a record or an outcome discloses."""
         page = await self.store.list_contexts(limit=1_000)
         records = [await self.store.get_record(each.context_id) for each in page.contexts]
-        return [repr(each.value) for record in records for each in record.disclosures]
+        texts = [repr(each.value) for record in records for each in record.disclosures]
+        for each in page.contexts:
+            texts += [
+                repr(outcome.response or outcome.score)
+                for outcome in await self.store.records.outcomes(each.context_id)
+            ]
+        return texts
 
     async def prune(self, part: Part, seconds: int) -> None:
         """Remove what is older than some seconds, and half a second: nothing is of that moment."""
@@ -209,6 +215,7 @@ class World:
         values = {key: row[name].value for key, name in names.items()}
         items = described(values, await self._search())
         assert context.content == "\n\n".join(items)
+        await context.add_outcome(answer=f"answer to {user_id}", model="gpt-4o")
         self._keep(user_id, now, context)
         self.wait(1)
 
@@ -220,6 +227,7 @@ class World:
         violations = {(each.name, each.reason) for each in card.freshness_violations}
         assert violations == self.model.violations(user_id, now)
         assert card.freshness_status == ("degraded" if violations else "guaranteed")
+        await card.add_outcome(score="helpful", text=f"said by {user_id}")
         self._keep(user_id, now, card)
 
     def _keep(self, user_id: str, now: datetime, made: Context) -> None:
@@ -271,6 +279,9 @@ class World:
             assert (await self.store.records.verify(each.context_id)).ok
 
     async def _check_verified(self, record: Assembled) -> None:
+        (outcome,) = await self.store.records.outcomes(record.context_id)
+        is_erased = self.model.is_erased(record.user_id)
+        assert is_erased or record.user_id in repr(outcome.response or outcome.score)
         report = await self.store.records.verify(record.context_id, expect=record.record_hash)
         assert report.ok, report
 
