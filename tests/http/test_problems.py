@@ -186,7 +186,6 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "not-signed": 500,
         "not-configured": 500,
         "embedding-failed": 503,
-        "tokens-not-counted": 502,
         "backlog": 503,
         "not-recorded": 503,
         "backend": 503,

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,9 +18,6 @@ from headwater.errors import HeadwaterError
 from headwater.messages.counting import Counters, RequestCounter
 from headwater.ports import RecordLog, TokenCounter
 from headwater.settings.schema import Settings
-
-if TYPE_CHECKING:
-    from headwater.contexts.provider_counts import ProviderCounter, TemplateCounter
 
 ENOUGH = 100
 """Measurements from which on their error replaces the margin of the table."""
