@@ -148,6 +148,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "not-found": 404,
         "unknown-name": 404,
         "unknown-record": 404,
+        "unknown-outcome": 404,
         "unknown-document": 404,
         "unknown-dead-letter": 404,
         "unknown-group": 404,
