@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import ContextItem, FeatureStore, context
-from headwater.contexts.counters import ENOUGH, ModelCounters, measured_margin
+from headwater.contexts.counters import ENOUGH, FEWEST, ModelCounters, measured_margin
 from headwater.core.models import Provider
 from headwater.declarations.contexts import Count
 from headwater.declarations.runtime import runtime_of
@@ -245,16 +245,17 @@ def test_a_margin_is_the_error_that_99_of_100_requests_stay_within() -> None:
 
 def test_few_measurements_can_only_raise_the_margin_of_the_table() -> None:
     assert measured_margin([(100, 100)] * (ENOUGH - 1), 30) == 30
-    assert measured_margin([(100, 145)], 30) == 45
+    assert measured_margin([(100, 145)] * FEWEST, 30) == 45
+    assert measured_margin([(100, 145)] * (FEWEST - 1), 30) == 30
     assert measured_margin([(0, 5)], 30) == 30
 
 
 def test_an_answer_to_much_more_than_the_context_is_no_measurement() -> None:
     assert measured_margin([(100, 201)] * 200, 30) == 30
-    assert measured_margin([(100, 200)], 30) == 100
+    assert measured_margin([(100, 200)] * FEWEST, 30) == 100
 
 
-@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 200)), min_size=1))
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 200)), min_size=FEWEST))
 def test_a_margin_is_never_below_the_error_of_99_of_100(shares: list[tuple[int, int]]) -> None:
     measured = [(predicted, -(-predicted * percent // 100)) for predicted, percent in shares]
     margin = measured_margin(measured, 30)
@@ -290,7 +291,7 @@ async def test_the_margin_of_a_model_follows_what_was_billed(store: FeatureStore
 
     first = await chat()
     assert (await recorded(store, first)).tokenizer.margin_percent == 30
-    await bill(store, first.context_id, [150], predicted=100)
+    await bill(store, first.context_id, [150] * FEWEST, predicted=100)
     engine: Engine = await runtime_of(store).open()
     await engine.assembler.counters.refresh("my-own-model")
     second = await chat()
@@ -344,7 +345,7 @@ async def test_a_replay_of_the_past_has_the_margin_of_that_time(store: FeatureSt
         return [words, ContextItem("more", role="user", priority=1)]
 
     first = await chat()
-    await bill(store, first.context_id, [180], predicted=100)
+    await bill(store, first.context_id, [180] * FEWEST, predicted=100)
     engine: Engine = await runtime_of(store).open()
     await engine.assembler.counters.refresh("my-own-model")
     then = await store.replay(first.context_id, "as_of")

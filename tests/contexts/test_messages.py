@@ -120,6 +120,34 @@ async def test_the_budget_counts_the_envelope_and_drops_a_call_with_its_result(
     assert tight.tokens <= 80
 
 
+async def test_a_tool_is_worth_as_much_as_its_calls(store: FeatureStore) -> None:
+    items = [
+        ContextItem.tool("track", SCHEMA),
+        ContextItem.tool("other", SCHEMA),
+        ContextItem.tool_call("track", id="c-1", required=True),
+        ContextItem.tool_result("c-1", "lost"),
+        ContextItem("word " * 100, role="user", priority=3),
+    ]
+    made = await desk(store, items, max_tokens=150)()
+    assert made.request is not None
+    assert [tool.name for tool in made.request.tools] == ["track"]
+    assert (await store.replay(made.context_id, "reassemble")).matches
+
+
+async def test_the_body_of_a_context_without_roles_has_its_model_and_its_reserve(
+    store: FeatureStore,
+) -> None:
+    @context(store, model="gpt-4o", max_output=100)
+    async def plain() -> str:
+        return "Hello"
+
+    made = await plain()
+    for source in (made, await store.get_context_at(made.context_id)):
+        body = source.to_openai()
+        assert (body["model"], body["max_completion_tokens"]) == ("gpt-4o", 100)
+        assert source.to_anthropic()["max_tokens"] == 100
+
+
 async def test_required_messages_that_do_not_fit_are_refused_with_the_budget_they_need(
     store: FeatureStore,
 ) -> None:

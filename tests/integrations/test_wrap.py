@@ -205,6 +205,18 @@ async def test_a_tool_call_of_a_stream_is_put_together(
     assert call.id
 
 
+async def test_what_was_predicted_is_not_compared_with_another_request(
+    store: FeatureStore, ctx: Context, gpt: Any
+) -> None:
+    body = ctx.to_openai()
+    async with ctx:
+        await gpt.chat.completions.create(**body)
+        more = [*body["messages"], {"role": "user", "content": "And by train? " * 20}]
+        await gpt.chat.completions.create(**body | {"messages": more})
+    predicted = [outcome.predicted for outcome in await store.records.outcomes(ctx.context_id)]
+    assert predicted == [ctx.tokens, None]
+
+
 async def test_the_billed_tokens_are_stored_beside_the_predicted_ones(
     store: FeatureStore, ctx: Context, gpt: Any
 ) -> None:

@@ -22,6 +22,7 @@ from headwater.messages.parts import (
     ModelRequest,
     Reasoning,
     TextPart,
+    Tool,
     ToolCall,
     ToolResult,
     Uri,
@@ -186,7 +187,9 @@ SHAPES: list[tuple[Provider, str, str, list[dict[str, Any]]]] = [
 def test_a_providers_messages_come_back_as_they_were(
     provider: Provider, model: str, field: str, shape: list[dict[str, Any]]
 ) -> None:
-    rendered = render(ModelRequest(messages=messages_of(shape), model=model), provider)
+    tools = (Tool(name="find_order"),)
+    request = ModelRequest(messages=messages_of(shape), tools=tools, model=model)
+    rendered = render(request, provider)
     assert rendered.losses == ()
     assert rendered.body[field] == shape
 

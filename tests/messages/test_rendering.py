@@ -184,6 +184,7 @@ def test_a_result_follows_its_call_and_half_a_pair_is_left_out(provider: Provide
         message("user", "So?"),
     )
     assert render(late, provider).body == render(moved, provider).body
+    late = msgspec.structs.replace(late, tools=(Tool(name="find_order"),))
     assert {(loss.name, loss.message, loss.part) for loss in losses(late, provider)} == {
         ("tool_result_moved", 3, 0),
         ("tool_result_without_call", 3, 1),
@@ -194,9 +195,36 @@ def test_a_result_follows_its_call_and_half_a_pair_is_left_out(provider: Provide
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_last_call_stays_because_its_result_may_be_added(provider: Provider) -> None:
     open_call = request(message("user", "Where?"), message("assistant", call()))
+    open_call = msgspec.structs.replace(open_call, tools=(Tool(name="find_order"),))
     rendered = render(open_call, provider)
     assert "find_order" in str(rendered.body)
     assert [loss.name for loss in rendered.losses] == ["tool_call_without_result"]
+
+
+def test_anthropic_gets_tools_of_calls_whose_definition_was_dropped() -> None:
+    called = request(
+        message("user", "Where?"), message("assistant", call()), message("tool", result())
+    )
+    rendered = render(called, "anthropic")
+    assert [tool["name"] for tool in rendered.body["tools"]] == ["find_order"]
+    assert [loss.name for loss in rendered.losses] == ["tool_not_defined"]
+    assert losses(called, "anthropic") == rendered.losses
+
+
+@pytest.mark.parametrize("provider", ["openai", "openai_responses", "gemini"])
+def test_an_image_in_a_result_is_not_sent_as_text(provider: Provider) -> None:
+    blocks = [
+        {"type": "text", "text": "A picture:"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}},
+    ]
+    seen = request(
+        message("user", "Where?"),
+        message("assistant", call()),
+        message("tool", ToolResult(id="call_1", response=blocks)),
+    )
+    rendered = render(seen, provider)
+    assert "QUJD" not in str(rendered.body)
+    assert "image_role_unsupported" in [loss.name for loss in rendered.losses]
 
 
 def test_calls_with_one_id_are_paired_in_order() -> None:

@@ -44,8 +44,8 @@ def create(
 
     Args:
         name: Name of the key, shown in logs and records.
-        scope: What the key allows: ingest, read, assemble, records, metrics or admin. Repeat it for
-            several.
+        scope: What the key allows: ingest, read, assemble, records, outcomes, metrics or admin.
+            Repeat it for several.
         entity: Only this entity. Repeat it for several.
         context: Only this context. Repeat it for several.
         index: Only this index. Repeat it for several.

@@ -24,7 +24,7 @@ from headwater.model.contexts import (
     VerificationReport,
 )
 from headwater.model.lineage import Context, PastContext
-from headwater.model.new_outcomes import NewOutcome
+from headwater.model.new_outcomes import NewOutcome, sendable
 from headwater.model.outcomes import Outcome
 from headwater.records.diff import diff
 from headwater.records.document import load
@@ -90,9 +90,8 @@ class RecordCalls(ServerVerbs, RecordVerbs):
 
     @sending(RecordVerbs.add_outcome)
     async def add_outcome(self, ref: str, given: NewOutcome | None = None) -> Outcome:
-        said = {name: value for name, value in (given or {}).items() if value is not None}
         # With an id a request whose answer was lost is sent again and stored once.
-        body = {"outcome_id": new_context_id(), **said}
+        body = {"outcome_id": new_context_id(), **sendable(given or {})}
         path = "/v1/context/{}/outcomes"
         return await self._server.post(Outcome, path, ref, body=body, is_repeatable=True)
 

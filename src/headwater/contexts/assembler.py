@@ -19,6 +19,7 @@ from headwater.contexts.fitting import ItemFitter
 from headwater.contexts.freshness import judge
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
 from headwater.contexts.recorder import Recorder
+from headwater.contexts.requests import with_called_tools
 from headwater.core.clock import to_micros
 from headwater.core.prices import cost_nano_usd, custom_rate, load_prices
 from headwater.declarations.contexts import ContextDef, Limit, reference
@@ -209,6 +210,7 @@ class Assembler:
         if limited is not None:
             # Nothing that the function has read reaches the caller, also not by an error below.
             limited.check_provenance(reads.provenance)
+        items = with_called_tools(items)
         kept = await self._fitter.fit(items, request.policy, definition)
         fitted = kept.fitted.without(missing)
         now = self._clock.now()

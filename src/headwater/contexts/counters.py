@@ -19,6 +19,8 @@ from headwater.messages.counting import Counters, RequestCounter
 from headwater.ports import RecordLog, TokenCounter
 from headwater.settings.schema import Settings
 
+FEWEST = 10
+"""Measurements from which on they count: a single answer may be to another request."""
 ENOUGH = 100
 """Measurements from which on their error replaces the margin of the table."""
 
@@ -26,27 +28,35 @@ _REFRESH_SECONDS = 60.0
 _MOST_MODELS = 1_024
 
 
+def comparable(measured: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the measurements of requests that were sent as they were counted.
+
+    Where more than twice the predicted tokens were billed, something else was sent.
+    """
+    return [pair for pair in measured if 0 < pair[1] <= 2 * pair[0]]
+
+
 def measured_margin(measured: Sequence[tuple[int, int]], margin_percent: int) -> int:
     """Return the margin of a model by predicted and billed tokens of its newest requests.
 
     It is the error that 99 of 100 requests stay within, rounded up, and never below it. Few
-    measurements can only raise the margin of the table. Where more than twice the predicted tokens
-    were billed, something else was sent, which says nothing about the count.
+    measurements can only raise the margin of the table, and very few do not count.
 
     >>> measured_margin([(100, 100)] * 989 + [(100, 107)] * 11, 30)
     7
-    >>> measured_margin([(100, 150)], 30)
+    >>> measured_margin([(100, 150)] * 10, 30)
     50
+    >>> measured_margin([(100, 150)], 30)
+    30
     >>> measured_margin([(100, 90)] * 10, 30)
     30
     """
     # The error in percent, rounded up; a request that needed less than predicted has none.
     errors = sorted(
         max(0, -(-(billed - predicted) * 100 // predicted))
-        for predicted, billed in measured
-        if 0 < billed <= 2 * predicted
+        for predicted, billed in comparable(measured)
     )
-    if not errors:
+    if len(errors) < FEWEST:
         return margin_percent
     at = -(-len(errors) * 99 // 100) - 1
     return errors[at] if len(errors) >= ENOUGH else max(margin_percent, errors[at])

@@ -95,8 +95,9 @@ class ItemFitter:
         limit = None if policy.max_tokens is None else tokenizer.usable(policy.max_tokens)
         attempt = await self._attempt(items, drafted, policy, definition, limit)
         fitted, request, losses = attempt
-        if whole is not None:
-            losses += (crs.Loss(name=crs.NOT_COUNTED, provider=whole.source, item=None),)
+        if whole is not None or definition.count == "provider":
+            asked = str(model) if whole is None else whole.source
+            losses += (crs.Loss(name=crs.NOT_COUNTED, provider=asked, item=None),)
         grade = worst_grade(items, drafted, fitted)
         info = drafted.recorded(grade, counter.source, limit)
         return FittedItems(policy, tokenizer, fitted, Sent(drafted, info, request, losses))

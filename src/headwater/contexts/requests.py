@@ -85,6 +85,31 @@ def has_messages(items: Sequence[ContextItem]) -> bool:
     return any(item.role is not None or item.part is not None for item in items)
 
 
+def with_called_tools(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
+    """Return the items, with tools that are worth as much as the calls of them.
+
+    A provider may refuse a call whose tool is not in the request.
+    """
+    called: dict[str, tuple[bool, int]] = {}
+    for item in items:
+        if isinstance(item.part, ToolCall):
+            name, worth = item.part.name, (item.required, item.priority)
+            called[name] = max(worth, called.get(name, worth))
+    if not called:
+        return items
+    return [
+        _raised(item, called[item.part.name])
+        if isinstance(item.part, Tool) and item.part.name in called
+        else item
+        for item in items
+    ]
+
+
+def _raised(tool: ContextItem, worth: tuple[bool, int]) -> ContextItem:
+    required, priority = worth
+    return replace(tool, required=tool.required or required, priority=max(tool.priority, priority))
+
+
 def draft(items: Sequence[ContextItem], counter: RequestCounter) -> Draft:
     """Return the candidates of items; raise InvalidInputError if a result has no call."""
     groups = _groups(items)

@@ -21,7 +21,7 @@ from headwater.errors import InvalidInputError
 Provider = Literal["openai", "anthropic", "gemini"]
 EncodingName = Literal["o200k_base", "cl100k_base"]
 
-_UNKNOWN = "unknown"
+UNKNOWN = "unknown"
 _CACHED_NAMES = 1_024
 # Amazon's names have a region and the provider before them.
 _HOST = re.compile(r"((us|eu|apac|jp|au|ca|global)\.)?(openai|anthropic|google)\.")
@@ -41,7 +41,7 @@ class ImageRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a model; `encoding` is None if its tokens can only be estimated."""
 
-    family: str = _UNKNOWN
+    family: str = UNKNOWN
     provider: Provider | None = None
     encoding: EncodingName | None = None
     margin_percent: int = msgspec.field(default=0, name="margin")
@@ -93,7 +93,7 @@ class ModelTable:
     def _find(self, model: str | None) -> Model:
         """Return a model by its name, which may be ``provider/model`` or fine-tuned."""
         name = plain_name(model or "")
-        found = self._families[_UNKNOWN]
+        found = self._families[UNKNOWN]
         for pattern, listed in self._rows:
             if pattern.fullmatch(name):
                 found = listed
@@ -119,7 +119,7 @@ class ModelTable:
             "folder": override.folder,
         }
         if override.encoding == "estimate":
-            margin = model.margin_percent or self._families[_UNKNOWN].margin_percent
+            margin = model.margin_percent or self._families[UNKNOWN].margin_percent
             model = msgspec.structs.replace(model, encoding=None, margin_percent=margin)
         elif override.encoding is not None:
             changes |= {"encoding": override.encoding, "margin_percent": 0}

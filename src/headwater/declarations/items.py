@@ -138,6 +138,7 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         truncate: bool = False,
         section: str | None = None,
         role: Role | None = None,
+        group: str | None = None,
         cache: bool = False,
         when_missing: WhenMissing = "empty",
     ) -> Self:
@@ -160,6 +161,7 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
             section,
             parse_template(text),
             role=role,
+            group=group,
             cache=cache,
             when_missing=when_missing,
         )
@@ -180,6 +182,10 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
         With ``is_error``, the tool has failed, and the content says why.
         """
+        if type(is_error) is not bool:
+            raise InvalidInputError(
+                f"is_error of a tool's result is true or false, not {is_error!r}"
+            )
         result = ToolResult(id=_text(id, "id"), response=content, is_error=is_error)
         return cls._of(result, "tool", options)
 
@@ -192,6 +198,11 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         **options: Unpack[ItemOptions],
     ) -> Self:
         """Return the definition of a tool; ``schema`` is the JSON schema of its arguments."""
+        if type(description) is not str or not isinstance(schema, Mapping | None):
+            raise InvalidInputError(
+                "a tool has a name, a JSON schema of its arguments as a mapping, and a description "
+                f"as text, not {type(schema).__qualname__} and {type(description).__qualname__}"
+            )
         parameters = {"type": "object", "properties": {}} if schema is None else dict(schema)
         tool = Tool(name=_text(name, "name"), description=description, parameters=parameters)
         return cls._of(tool, None, options)

@@ -26,13 +26,22 @@ from headwater.integrations.answers import (
     ended,
     response_of,
 )
+from headwater.messages.rendering import render
+from headwater.messages.turns import Provider
 from headwater.model.bound_contexts import Binding, BoundContext, binding_of, current_context
+from headwater.model.lineage import Context, PastContext
 from headwater.model.new_outcomes import NewOutcome
 from headwater.model.outcomes import Response
 
 C = TypeVar("C")
 
 _APIS = {"/chat/completions": CHAT, "/responses": RESPONSES, "/v1/messages": MESSAGES}
+_SHAPES: dict[str, tuple[Provider, str]] = {
+    "/chat/completions": ("openai", "messages"),
+    "/responses": ("openai_responses", "input"),
+    "/v1/messages": ("anthropic", "messages"),
+}
+"""The shape of the requests of each API, and the field of their messages."""
 _RESOURCES = {
     "openai": (("chat", "completions"), ("responses",)),
     "anthropic": (("messages",), ("beta", "messages")),
@@ -223,11 +232,14 @@ class _Calls:
         else:
             options.pop("extra_json")
             request["options"] = {**options, "extra_json": extra} if extra else options
-        api = _APIS.get(path.partition("?")[0])
+        path = path.partition("?")[0]
+        api = _APIS.get(path)
         if api is None or context is None or current_replay() is not None:
             return None
         try:
-            return _Call(api, self._provider, context, request, is_async=is_async)
+            call = _Call(api, self._provider, context, request, is_async=is_async)
+            call.as_sent = _is_as_sent(context, request.get("body"), *_SHAPES[path])
+            return call
         except InvalidInputError as error:  # the context is a copy and does not know its store
             log.warning("answer of a model not recorded", error=str(error))
             return None
@@ -253,6 +265,8 @@ class _Call:
         self._api = api
         self._provider = provider
         self._asked = asked.get("model") if isinstance(asked, Mapping) else None
+        self.as_sent = True
+        """Whether the messages are those of the context, and none besides."""
         self._events: list[tuple[float, Any]] = []
         self.is_reading = False
         self._recording: _Recording | None = None
@@ -297,6 +311,8 @@ class _Call:
         self, close: Callable[[], Awaitable[None]], events: Any
     ) -> Callable[[], Awaitable[None]]:
         async def closed() -> None:
+            if not self.is_reading and not events.ag_running:
+                await events.aclose()
             await close()
             if not self.is_reading:
                 recording = self.end(reason="abandoned")
@@ -357,7 +373,16 @@ class _Call:
             first_token_ms=first_ms if first_ms is None else round(first_ms, 3),
             error_type=None if error is None else type(error).__name__,
         )
-        return {"answer": response} if error is None else {"error": response}
+        if error is not None:
+            return {"error": response}
+        return {"answer": response, "as_sent": self.as_sent}
+
+
+def _is_as_sent(context: Context | PastContext, body: object, shape: Provider, field: str) -> bool:
+    """Return whether a request has the messages of its context; one without messages has none."""
+    if context.request is None or not isinstance(body, Mapping):
+        return False
+    return bool(render(context.request, shape).body.get(field) == body.get(field))
 
 
 class _Events:

@@ -70,6 +70,13 @@ def render_anthropic(request: ModelRequest) -> Rendered:
         for turn in _merged(others)
         if (blocks := _blocks(draft, turn))
     ]
+    if not tools:
+        # The API refuses calls in a request without tools.
+        calls = [each for turn in others for each in turn.parts if isinstance(each.part, ToolCall)]
+        called = dict.fromkeys(each.part.name for each in calls)
+        tools = [{"name": name, "input_schema": _SCHEMA} for name in called]
+        if calls:
+            draft.lose("tool_not_defined", calls[0])
     body: Block = {
         "system": _content(system) if system else None,
         "messages": messages,

@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 
 import msgspec
 
-from headwater.core.models import Model, ModelTable, default_models
+from headwater.core.models import UNKNOWN, Model, ModelTable, default_models
 from headwater.core.prices import context_window
 from headwater.core.tokens import Tokenizer, tokenizer_of
 from headwater.messages.images import image_tokens
@@ -21,7 +21,7 @@ from headwater.messages.parts import (
     ToolResult,
     Uri,
 )
-from headwater.messages.texts import json_text, part_text
+from headwater.messages.texts import is_image_block, json_text, part_text
 from headwater.messages.tool_types import tool_type
 
 _CACHED_MODELS = 256
@@ -59,14 +59,24 @@ class RequestCounter(msgspec.Struct, frozen=True, kw_only=True):
                 # The provider names the tool again where its result is.
                 return model.call_tokens + 2 * count(part.name) + count(json_text(part.arguments))
             case ToolResult():
-                response = part.response
-                return count(response if isinstance(response, str) else json_text(response))
+                return self._result_tokens(part.response)
             case Blob() | Uri():
                 return image_tokens(part, model.image)
             case Reasoning():
                 return count(part.content or part_text(part))
             case TextPart():
                 return count(part.content)
+
+    def _result_tokens(self, response: object) -> int:
+        """Return the tokens of a tool's result; an image in it costs what its address would."""
+        count = self.tokenizer.count
+        if isinstance(response, str):
+            return count(response)
+        if not isinstance(response, list):
+            return count(json_text(response))
+        images = [block for block in response if is_image_block(block)]
+        others = [block for block in response if not is_image_block(block)]
+        return count(json_text(others)) + len(images) * image_tokens(Uri(uri=""), self.model.image)
 
     def part_grade(self, part: Part | Tool) -> Grade:
         """Return the grade of the count of a part; that of a request is the worst of its parts."""
@@ -89,7 +99,7 @@ class Counters:
             tokenizer = msgspec.structs.replace(tokenizer, margin_percent=found.margin_percent)
         return RequestCounter(
             tokenizer=tokenizer,
-            grade="exact" if tokenizer.exact else "estimate",
+            grade="exact" if tokenizer.exact and found.family != UNKNOWN else "estimate",
             source=f"{tokenizer.name}, models of {self.models.as_of}",
             request_tokens=found.request_tokens,
             message_tokens=found.message_tokens,

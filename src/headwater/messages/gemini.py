@@ -26,6 +26,7 @@ from headwater.messages.turns import (
     model_name,
     object_arguments,
     sendable_image,
+    without_images,
 )
 
 # As documented in November 2026: models that refuse a call without the signature of its thought,
@@ -136,7 +137,8 @@ def _part(draft: Draft, placed: Placed, names: dict[str, str]) -> Block | None:
             names[id] = name
             args = object_arguments(draft, placed)
             return {"function_call": {"id": id, "name": name, "args": args}}
-        case ToolResult(id=id, response=response):
+        case ToolResult(id=id):
+            response = without_images(draft, placed)
             if placed.part.is_error:
                 response = {"error": response}
             elif not isinstance(response, dict):

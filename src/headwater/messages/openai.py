@@ -26,6 +26,7 @@ from headwater.messages.turns import (
     json_text,
     model_name,
     sendable_image,
+    without_images,
 )
 
 # As documented in November 2026. Of four marks that a request may write, OpenAI sets one itself.
@@ -135,6 +136,7 @@ def _chat_result(draft: Draft, placed: Placed) -> Block:
         draft.lose("tool_error_unmarked", placed)
     content: Any = result.response
     if not is_blocks(content, _CHAT_BLOCKS):
+        content = without_images(draft, placed)
         content = [draft.mark({"type": "text", "text": json_text(content)}, placed)]
     else:
         content = [*content[:-1], draft.mark(dict(content[-1]), placed)]
@@ -182,6 +184,7 @@ def _output(draft: Draft, placed: Placed) -> Block:
     if is_blocks(output, _INPUT_BLOCKS):
         output = [*output[:-1], draft.mark(dict(output[-1]), placed)]
     else:
+        output = without_images(draft, placed)
         output = [draft.mark({"type": "input_text", "text": json_text(output)}, placed)]
     content = _content(output, "input_text")
     return {"type": "function_call_output", "call_id": result.id, "output": content}

@@ -70,6 +70,10 @@ def messages_of(raw: object) -> tuple[Message, ...]:
     return tuple(reader.messages)
 
 
+_SAYING = frozenset({"content", "parts", "tool_calls", "reasoning_content", "refusal"})
+"""Fields of a message, of which each has one; its text may be None or empty."""
+
+
 class _Reader:
     """Collects messages; calls of Gemini that have no id get one."""
 
@@ -137,6 +141,10 @@ class _Reader:
 
     def _read_message(self, fields: Block, at: str, reason: object = None) -> None:
         role = _role(fields, at)
+        if not _SAYING.intersection(fields):
+            raise _invalid(
+                at, f"has none of {', '.join(sorted(_SAYING))}; write its text as content"
+            )
         if role == "tool":
             id, content = _text(fields, "tool_call_id", at), fields.get("content")
             self._add_result(id, content, f"{at}.content")

@@ -60,6 +60,7 @@ def _is_plain(request: ModelRequest, *, calls: bool) -> bool:
     """
     started = False
     unanswered: set[str] = set()
+    calls = calls and bool(request.tools)
     for message in request.messages:
         role = message.role
         if (role == "system" and started) or (role != "tool" and unanswered):
@@ -82,7 +83,7 @@ def _is_usual(part: Part, role: Role, unanswered: set[str]) -> bool:
         return is_new and role == "assistant" and type(part.arguments) is dict
     if type(part) is ToolResult and role == "tool" and part.id in unanswered:
         unanswered.remove(part.id)
-        return not part.is_error
+        return not part.is_error and not isinstance(part.response, list)
     return False
 
 

@@ -51,6 +51,11 @@ def part_of(kind: str, content: str, data: bytes | None) -> Part | Tool:
     return _decode_part(content)
 
 
+def is_image_block(block: object) -> bool:
+    """Return True if a block of a tool's result, in a provider's own shape, is an image."""
+    return isinstance(block, dict) and block.get("type") in ("image", "image_url", "input_image")
+
+
 class Place(NamedTuple):
     """Where an item stands: the role is None for a tool; `turn` divides items of one role."""
 

@@ -25,6 +25,7 @@ from headwater.messages.parts import (
     ToolResult,
     Uri,
 )
+from headwater.messages.texts import is_image_block
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -47,6 +48,7 @@ LOSSES = {
     "too_many_cache_marks": "a cache mark was left out: the provider takes only the last ones",
     "tool_call_without_result": "a call has no result, which the provider refuses",
     "tool_error_unmarked": "a failed tool's result was sent like that of a successful one",
+    "tool_not_defined": "tools of calls are not in the request and were sent without a schema",
     "tool_result_moved": "a result was moved directly behind its call",
     "tool_result_without_call": "a result was left out: its call is not in the request",
 }
@@ -219,6 +221,17 @@ def object_arguments(draft: Draft, placed: Placed) -> Block:
 def json_text(value: Any) -> str:
     """Return arguments or a result as text: JSON if it is not text, as in a record."""
     return value if isinstance(value, str) else _encode(value).decode()
+
+
+def without_images(draft: Draft, placed: Placed) -> Any:
+    """Return the result of a tool without images, which only some APIs take there."""
+    response = placed.part.response
+    if not isinstance(response, list):
+        return response
+    others = [block for block in response if not is_image_block(block)]
+    if len(others) < len(response):
+        draft.lose("image_role_unsupported", placed)
+    return others
 
 
 def is_blocks(response: Any, kinds: frozenset[str]) -> bool:

@@ -187,6 +187,9 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
     freshness_violations: Sequence[FreshnessViolation]
     freshness_sla_ms: int | None
     interaction_ref: Mapping[str, Any] | None
+    model: str | None = None
+    max_output: int | None = None
+    """The tokens that are reserved for the answer."""
     request: ModelRequest | None = None
     """What a model is sent, if the context is messages and the record withholds none of them."""
 
@@ -205,7 +208,10 @@ class ContextFacts(msgspec.Struct, frozen=True, kw_only=True):
                 "stored"
             )
         return ModelRequest(
-            messages=(Message(role="user", parts=(TextPart(content=self.content),)),)
+            messages=(Message(role="user", parts=(TextPart(content=self.content),)),),
+            model=self.model,
+            max_output=self.max_output,
+            cache_key=self.name,
         )
 
     def to_openai(self) -> dict[str, Any]:
@@ -291,7 +297,6 @@ class RecordFacts(ContextFacts, frozen=True, kw_only=True):
     version: str | None
     environment: str
     caller: str | None
-    model: str | None
     inputs: Mapping[str, Any]
     signed_by: str | None
     withheld: Sequence[str]
@@ -442,7 +447,6 @@ class ContextTrace(RecordFacts, frozen=True, kw_only=True):
     exact: bool
     margin_percent: int
     count: CountTrace
-    max_output: int | None
     losses: Sequence[LossTrace]
     freshness_strict: bool
     stalest_ms: int | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, get_args
 
 import msgspec
 from msgspec import Meta
@@ -72,6 +72,14 @@ class NewOutcome(TypedDict, total=False):
         Usage | None,
         Meta(description="The billed tokens.", examples=[{"input": 120, "output": 30}]),
     ]
+    as_sent: Annotated[
+        bool,
+        Meta(
+            description="False if something else than the context was sent, so that the billed "
+            "tokens say nothing about the predicted ones.",
+            examples=[True],
+        ),
+    ]
     judge: Annotated[Judge, Meta(description="What judged.", examples=["human"])] | None
     actor: (
         Annotated[
@@ -116,6 +124,7 @@ _KINDS: dict[str, OutcomeKind] = {
     "correction": "correction",
     "error": "error",
 }
+_JUDGES = get_args(Judge)
 _VALUES = ("value", "label", "flag", "text")
 _OF_SCORES = (*_VALUES, "explanation", "identifier")
 _OF_ANSWERS = ("model", "usage")
@@ -135,11 +144,22 @@ def facts_of(given: Mapping[str, Any]) -> OutcomeFacts:
     said = given[kind]
     _check_details(kind, said, given)
     shared = {name: given[name] for name in _SHARED if name in given}
+    if (judge := given.get("judge")) is not None and judge not in _JUDGES:
+        raise InvalidInputError(f"judge is one of {', '.join(_JUDGES)}, not {judge!r}")
     if kind == "score":
         score = said if isinstance(said, Score) else Score(name=said, **_only(_OF_SCORES, given))
         return OutcomeFacts(kind="score", score=score, **shared)
     response = said if isinstance(said, Response) else _response(kind, said, given)
     return OutcomeFacts(kind=_KINDS[kind], response=response, **shared)
+
+
+def sendable(given: NewOutcome) -> dict[str, Any]:
+    """Return what a client sends: messages in any shape as neutral ones."""
+    said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    for kind in ("answer", "correction"):
+        if kind in said and not isinstance(said[kind], str | Response):
+            said[kind] = _response(kind, said[kind], {}).messages
+    return said
 
 
 def _response(kind: str, said: Any, given: Mapping[str, Any]) -> Response:

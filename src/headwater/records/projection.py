@@ -117,7 +117,6 @@ def explain(
         exact=core.tokenizer.exact,
         margin_percent=core.tokenizer.margin_percent,
         count=_count(core, counted.widths),
-        max_output=None if policy.max_output is msgspec.UNSET else policy.max_output,
         losses=[LossTrace(**msgspec.structs.asdict(loss)) for loss in _losses(core)],
         freshness_strict=policy.freshness_strict,
         stalest_ms=core.freshness.stalest_ms,
@@ -214,7 +213,7 @@ def withheld(record: Record) -> list[str]:
 
 def _context_facts(record: Record, core: Core) -> dict[str, Any]:
     """Return the fields of `ContextFacts`."""
-    reference = disclosed(core.interaction_ref)
+    reference, reserve = disclosed(core.interaction_ref), core.policy.max_output
     return {
         "content": disclosed(core.output.content),
         "context_id": core.context_id,
@@ -228,6 +227,8 @@ def _context_facts(record: Record, core: Core) -> dict[str, Any]:
         "freshness_violations": violations_of(core),
         "freshness_sla_ms": core.freshness.sla_ms,
         "interaction_ref": None if reference is None else _disclosed_values(reference),
+        "model": core.policy.model,
+        "max_output": None if reserve is msgspec.UNSET else reserve,
     }
 
 
@@ -238,7 +239,6 @@ def _record_facts(record: Record, core: Core) -> dict[str, Any]:
         "version": core.context.version,
         "environment": core.environment,
         "caller": core.caller,
-        "model": core.policy.model,
         "inputs": _disclosed_values(core.inputs),
         "signed_by": None if signature is None else statement_of(signature).key_id,
         "withheld": withheld(record),

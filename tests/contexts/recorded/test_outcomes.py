@@ -233,7 +233,12 @@ async def test_outcomes_are_counted_by_kind_and_by_declared_model(shop: Shop) ->
     before, known = scores(), billed("gpt-4o")
     await ctx.add_outcome(score="helpful", value=1, source="a", source_id="1")
     await ctx.add_outcome(score="helpful", value=1, source="a", source_id="1")
-    await ctx.add_outcome(answer=ANSWER, model="chosen", usage=Usage(input=2 * ctx.tokens))
+    await ctx.add_outcome(
+        answer=ANSWER, model="gpt-4o-2026-08-01", usage=Usage(input=2 * ctx.tokens)
+    )
+    # Neither are those of another model, or of another request.
+    await ctx.add_outcome(answer=ANSWER, model="chosen", usage=Usage(input=ctx.tokens))
+    await ctx.add_outcome(answer=ANSWER, as_sent=False, usage=Usage(input=3 * ctx.tokens))
     # The tokens of a text are not those of the request that it becomes.
     await text.add_outcome(answer=ANSWER, usage=Usage(input=text.tokens))
     await ctx.add_outcome(answer=ANSWER)

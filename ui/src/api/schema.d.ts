@@ -1675,6 +1675,8 @@ export interface components {
             /** @default null */
             answer: (string | components["schemas"]["Message"][] | components["schemas"]["Response"]) | null;
             /** @default null */
+            as_sent: boolean | null;
+            /** @default null */
             at: string | null;
             /** @default null */
             correction: (string | components["schemas"]["Message"][] | components["schemas"]["Response"]) | null;
@@ -1753,7 +1755,11 @@ export interface components {
             freshness_violations: components["schemas"]["FreshnessViolation"][];
             interaction_ref: Record<string, never> | null;
             lineage: components["schemas"]["ContextLineage"];
+            /** @default null */
+            max_output: number | null;
             meta: Record<string, never>;
+            /** @default null */
+            model: string | null;
             name: string;
             record_hash: string;
             /** @default null */
@@ -2188,7 +2194,11 @@ export interface components {
             freshness_violations: components["schemas"]["FreshnessViolation"][];
             interaction_ref: Record<string, never> | null;
             lineage: components["schemas"]["ContextLineage"];
+            /** @default null */
+            max_output: number | null;
             meta: Record<string, never>;
+            /** @default null */
+            model: string | null;
             name: string;
             record_hash: string;
             /** @default null */
@@ -2343,8 +2353,10 @@ export interface components {
             items: components["schemas"]["ItemTrace"][];
             losses: components["schemas"]["LossTrace"][];
             margin_percent: number;
+            /** @default null */
             max_output: number | null;
             max_tokens: number | null;
+            /** @default null */
             model: string | null;
             name: string;
             on_overflow: string;
@@ -3735,7 +3747,10 @@ export interface components {
             inputs: Record<string, never>;
             interaction_ref: Record<string, never> | null;
             lineage: components["schemas"]["ContextLineage"];
+            /** @default null */
+            max_output: number | null;
             meta: Record<string, never>;
+            /** @default null */
             model: string | null;
             name: string;
             /** @default [] */

@@ -160,7 +160,7 @@ def _otlp(text: str) -> Read:
                     contexts.setdefault(each.trace_id, each.context_id)
                 else:
                     found.append((line, each))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             yield Unreadable(line, f"not an outcome of the GenAI conventions: {error}")
     for line, each in found:
         context_id = each.context_id or contexts.get(each.trace_id) or each.trace_id
@@ -217,7 +217,10 @@ _COLUMNS: Mapping[str, Callable[[str], Any]] = {
 
 def _csv(text: str) -> Read:
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header = _columns(next(rows, []))
+    try:
+        header = _columns(next(rows, []))
+    except csv.Error as error:
+        raise InvalidInputError(f"the first line of the table cannot be read: {error}") from error
     while True:
         line = rows.line_num + 1
         try:

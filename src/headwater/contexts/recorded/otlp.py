@@ -251,6 +251,7 @@ class Entry(msgspec.Struct, rename="camel"):
     start_time_unix_nano: int | str = 0
     end_time_unix_nano: int | str = 0
     time_unix_nano: int | str = 0
+    observed_time_unix_nano: int | str = 0
     status: _Status = msgspec.field(default_factory=_Status)
     events: list[msgspec.Raw] = []
 
@@ -325,7 +326,8 @@ def read_entry(raw: msgspec.Raw, inside: Entry | None = None) -> Iterator[Found 
 
 
 def _found(entry: Entry, attributes: Mapping[str, Any], said: dict[str, Any]) -> Found:
-    nanoseconds = int(entry.time_unix_nano) or int(entry.end_time_unix_nano)
+    times = (entry.time_unix_nano, entry.end_time_unix_nano, entry.observed_time_unix_nano)
+    nanoseconds = next((moment for moment in map(int, times) if moment), 0)
     given = said | {field: attributes[name] for field, name in _FACTS.items() if name in attributes}
     if nanoseconds:
         given["at"] = from_micros(nanoseconds // 1000)
@@ -354,8 +356,8 @@ def _score(attributes: Mapping[str, Any]) -> Score:
     if said.get(kind) is None:
         kind = "text"  # only an explanation
     facts = {field: attributes.get(name) for field, name in _SCORE.items()}
-    if kind == "value" and label is not None:
-        facts["explanation"] = facts["explanation"] or label
+    if kind == "value" and label is not None:  # a score has one of them
+        facts["explanation"] = ": ".join(filter(None, (label, facts["explanation"])))
     name = attributes.get(names.EVALUATION_NAME)
     return msgspec.convert({"name": name, kind: said[kind], **facts}, Score)
 

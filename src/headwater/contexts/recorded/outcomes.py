@@ -89,7 +89,7 @@ class Outcomes:
         context = await self._stored(ref)
         earlier = None if outcome_id is None else await self._records.outcome(spelled(outcome_id))
         if earlier is None:
-            grade = _grade(context, facts)
+            grade = _grade(context, facts) if given.get("as_sent", True) else None
             core = outcome_core(
                 facts,
                 outcome_id=_new_id(outcome_id),
@@ -312,10 +312,24 @@ class _Counted(msgspec.Struct, frozen=True):
 
 
 def _grade(context: StoredRecord, facts: OutcomeFacts) -> str | None:
-    """Return how a record counted the request that was answered; None if it counted a text."""
-    core = core_fields(context.core, _Counted) if facts.kind == "response" else None
+    """Return how a record counted the request that was answered; None if it counted none.
+
+    It counted a text then, or for another model than the one that answered.
+    """
+    response = facts.response if facts.kind == "response" else None
+    if response is None or not _is_of(context.model, response.model or response.model_asked):
+        return None
+    core = core_fields(context.core, _Counted)
     counter = None if core is None else core.tokenizer.counter
     return None if counter is None else counter["grade"]
+
+
+def _is_of(declared: str | None, answered: str | None) -> bool:
+    """Return whether a model is the declared one; providers add a date to its name."""
+    if declared is None or answered is None:
+        return declared is answered or answered is None
+    one, two = (name.lower().rpartition("/")[2] for name in (declared, answered))
+    return two.startswith(one)
 
 
 def _billed(facts: OutcomeFacts) -> int | None:
