@@ -14,8 +14,8 @@ from headwater.backends.sqlite import home as sqlite
 @pytest.mark.parametrize(
     ("schema", "version", "of"),
     [
-        (sqlite.SCHEMA, sqlite.SCHEMA_VERSION, (17, "332f7270aedab1e0")),
-        (postgres.SCHEMA, postgres.VERSION, (10, "e81822fb0d54bd40")),
+        (sqlite.SCHEMA, sqlite.SCHEMA_VERSION, (18, "4522480e2b53235c")),
+        (postgres.SCHEMA, postgres.VERSION, (11, "e2863205ed2f0abd")),
     ],
     ids=["sqlite", "postgres"],
 )

@@ -113,7 +113,7 @@ def test_a_context_as_json_equals_the_http_response(folder: Path, run: Run) -> N
         *("content", "context_id", "record_hash", "content_hash", "name", "created_at"),
         *("tokens", "cost", "cost_nano_usd", "freshness_status", "freshness_violations"),
         "freshness_sla_ms",
-        *("interaction_ref", "lineage", "meta"),
+        *("interaction_ref", "model", "max_output", "request", "lineage", "meta"),
     }
 
 

@@ -28,9 +28,16 @@ ARGUMENTS = {
     "context declared": "",
     "context diff": "01a1de13 01a1de14",
     "context export": "01a1de13",
+    "context export-outcomes": "01a1de13",
     "context find": "--entity-id 7",
+    "context import-outcomes": "scores.csv --format csv",
     "context list": "",
+    "context outcome": "01a1de13 --score helpful=4",
+    "context outcomes": "01a1de13",
     "context redact": "01a1de13 /inputs/question --reason asked --yes",
+    "context redact-outcome": (
+        "01a1de13-6731-767b-b9ee-76ce545fa0ef /score/label --reason asked --yes"
+    ),
     "context replay": "01a1de13",
     "context show": "01a1de13",
     "context verify": "01a1de13",
@@ -93,6 +100,7 @@ def once(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run commands that try once to reach a server, in a folder without a features file."""
     (folder / "features.py").unlink()
     (folder / "page.md").write_text("Parcels take two days.")
+    (folder / "scores.csv").write_text("context_id,score,value\n01a1de13,helpful,4\n")
     (folder / "table.csv").write_text("user_id,timestamp,total_spend\nada,2026-05-01T00:00:00Z,1\n")
     monkeypatch.setenv("HEADWATER_CLIENT_RETRIES", "0")
     return run

@@ -55,6 +55,7 @@ READS = [
 READS_WITH_A_BODY = {
     "audit",
     "compare_versions",
+    "export_outcomes",
     "find_copies",
     "replay_context",
     "search_index",
@@ -94,7 +95,10 @@ def test_no_two_verbs_have_one_route_or_one_name_in_the_api() -> None:
 
 
 # As long as there are declarations, partitions or groups of workers, or one of them has versions.
-LISTS_WITHOUT_A_LIMIT = {"list_catalog", "list_indexes", "list_versions", "read_lag", "list_groups"}
+LISTS_WITHOUT_A_LIMIT = {
+    *("list_catalog", "list_indexes", "list_versions", "read_lag", "list_groups"),
+    "read_outcome_documents",
+}
 
 
 def schema_of(field: Field) -> dict[str, Any]:
@@ -270,6 +274,7 @@ async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
     """Return the arguments of the reading verbs that require some, by their names in the API."""
     await store.index("docs", "parcels", "Parcels arrive within 3 days.", {"lang": "en"})
     made = await store.assemble("support", {"user_id": "ada", "question": "Where?"})
+    scored = await made.add_outcome(score="helpful", value=4)
     await store.backfills.run("total_spend")
     return {
         "read_dead_letter": Given(letter),
@@ -285,6 +290,10 @@ async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
         "search_index": Given("docs", "When do parcels arrive?", as_of=store.clock.now()),
         "replay_context": Given(made.context_id, "reassemble"),
         "find_copies": Given(made.context_id, "/inputs/question"),
+        "list_outcomes": Given(made.context_id),
+        "read_outcome": Given(scored.outcome_id),
+        "read_outcome_documents": Given(made.context_id),
+        "export_outcomes": Given(made.context_id),
     }
 
 

@@ -145,7 +145,7 @@ async def test_a_record_under_the_id_of_another_is_named(shop: Shop, database: D
             continue
         sql = f"UPDATE {{records}} SET {column} = $1 WHERE context_id = $2"
         await database.run(sql, theirs, one.context_id)
-    assert f"the core is of {two.context_id}" in (await broken(shop, one.context_id))["hash"]
+    assert f"but the core says {two.context_id}" in (await broken(shop, one.context_id))["hash"]
 
 
 async def test_a_removed_signature_fails_where_a_key_is_configured(

@@ -524,9 +524,7 @@ class RecordVerbs(Verbs):
         raises=RECORDED,
         applies_limits=True,
     )
-    async def export_outcomes(
-        self, *refs: Annotated[str, Sent(ContextIds, list, name="contexts")]
-    ) -> str:
+    async def export_outcomes(self, *refs: Annotated[str, Sent(ContextIds, list)]) -> str:
         """Return the outcomes of contexts as lines of OTLP in JSON, by the GenAI conventions.
 
         An answer is a span, a score an event ``gen_ai.evaluation.result``; the trace has the digits
