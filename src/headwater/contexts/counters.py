@@ -51,15 +51,19 @@ def measured_margin(measured: Sequence[tuple[int, int]], margin_percent: int) ->
     >>> measured_margin([(100, 90)] * 10, 30)
     30
     """
-    # The error in percent, rounded up; a request that needed less than predicted has none.
-    errors = sorted(
-        max(0, -(-(billed - predicted) * 100 // predicted))
-        for predicted, billed in comparable(measured)
-    )
-    if len(errors) < FEWEST:
+    pairs = comparable(measured)
+    if len(pairs) < FEWEST:
         return margin_percent
-    at = -(-len(errors) * 99 // 100) - 1
-    return errors[at] if len(errors) >= ENOUGH else max(margin_percent, errors[at])
+    error = error_percent(pairs)
+    return error if len(pairs) >= ENOUGH else max(margin_percent, error)
+
+
+def error_percent(measured: Sequence[tuple[int, int]]) -> int:
+    """Return the error that 99 of 100 requests stay within, rounded up; less has no error."""
+    errors = sorted(
+        max(0, -(-(billed - predicted) * 100 // predicted)) for predicted, billed in measured
+    )
+    return errors[-(-len(errors) * 99 // 100) - 1]
 
 
 class ModelCounters:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-from headwater.contexts.counters import comparable, measured_margin
+from headwater.contexts.counters import comparable, error_percent
 from headwater.core.models import ModelTable
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
@@ -72,7 +72,7 @@ async def measured(store: FeatureStore) -> list[Finding]:
             report.warning(
                 "billed tokens",
                 f"{model}: more than predicted for {more} of {len(pairs)} answers, by up to "
-                f"{measured_margin(pairs, 0)} % for 99 of 100",
+                f"{error_percent(pairs)} % for 99 of 100",
                 "its margin follows by itself; set tokens.models if the model is of another "
                 'family, or declare count="provider"',
                 model,
