@@ -89,7 +89,8 @@ class Outcomes:
         context = await self._stored(ref)
         earlier = None if outcome_id is None else await self._records.outcome(spelled(outcome_id))
         if earlier is None:
-            grade = _grade(context, facts) if given.get("as_sent", True) else None
+            is_sent = given.get("as_sent") is not False
+            grade = _grade(context, facts) if is_sent else None
             core = outcome_core(
                 facts,
                 outcome_id=_new_id(outcome_id),
