@@ -49,9 +49,11 @@ class EventPagesConformance(Suite):
         await store.publish([click()])
         start = await end_of(store)
         await store.publish([click(number=1)])
+        await store.publish([click(number=2)])
+        found = await follow(store, start, 2, limit=10)
         # The first one may be there: it was published in the same moment.
-        found = await follow(store, start, 1, limit=10)
-        assert found[-1].logged.event.payload == {"number": 1}
+        numbers = [each.logged.event.payload["number"] for each in found]
+        assert numbers[-2:] in ([0, 1], [1, 2])
 
     async def test_events_are_followed_by_type_and_by_entity_id(self, store: Opened) -> None:
         start = await end_of(store)
