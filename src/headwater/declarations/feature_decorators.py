@@ -39,6 +39,7 @@ from headwater.declarations.checks import (
 from headwater.declarations.contexts import sla_of
 from headwater.declarations.definitions import remember_source
 from headwater.declarations.feature_handles import (
+    Feature,
     FeatureAccess,
     FeatureDecorator,
     FeatureFunction,
@@ -52,6 +53,13 @@ from headwater.declarations.features import (
 )
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import HasRuntime, runtime_of
+from headwater.declarations.windows import (
+    Family,
+    WindowOptions,
+    contribution_type,
+    declared_windows,
+    defaults_of,
+)
 from headwater.errors import DeclarationError, FeatureValueError, InvalidInputError
 from headwater.errors.hints import Location
 from headwater.model.declarations import Mode
@@ -167,6 +175,13 @@ def feature(
     derived: bool = False,
     repeatable: bool = False,
     convert: Callable[[Any], Any] | None = None,
+    window: Duration | Iterable[Duration] | None = None,
+    aggregate: str | Iterable[str] | None = None,
+    hop: Duration | None = None,
+    where: Mapping[str, Any] | None = None,
+    by: str | None = None,
+    value: str | None = None,
+    max_keys: int | None = None,
     **unknown: Never,
 ) -> FeatureDecorator:
     """Declare the decorated function as a feature of an entity and return its handle.
@@ -191,6 +206,13 @@ def feature(
 
     After a change of the return annotation, ``convert`` makes a value of the new type from the
     plain JSON value of one that was stored with the old type.
+
+    With ``window`` and ``aggregate`` the function returns what one event contributes, and each
+    aggregate of each window is a feature, such as ``spend_sum_1h``: ``count``, ``sum``, ``avg``,
+    ``min``, ``max``, ``stddev``, ``distinct``, ``first``, ``last``, ``last(n)``, ``rate`` and
+    ``p1`` to ``p99``. A window moves in steps of ``hop``. Of contributions with fields, ``value``
+    names the one that is aggregated, ``where`` selects some, and ``by`` makes each value a dict by
+    the values of a field, of which at most ``max_keys`` are kept apart.
 
     >>> @feature(entity=User, trigger="purchase")
     ... def purchases(user_id: str, event: ServiceEvent) -> int:
@@ -219,8 +241,13 @@ def _declare_feature(
         raise checks.error(problem)
     triggers = _triggers(checks, options.trigger)
     _check_arity(checks, function, 2 if triggers else 1, declared.entity)
-    codec = _codec(checks, function, caller, options.convert)
-    _check_value(checks, codec, options.default, is_triggered=bool(triggers))
+    codec = _codec(checks, function, caller, options.convert, is_family=options.window is not None)
+    family: Family | None = None
+    defaults: dict[str, Any] = {}
+    if options.window is not None:
+        family, defaults = _family(checks, codec, options)
+    else:
+        _check_value(checks, codec, options.default, is_triggered=bool(triggers))
     definition = FeatureDef(
         name=checks.name,
         entity=declared.entity,
@@ -237,11 +264,47 @@ def _declare_feature(
         freshness_sla=checks.span("freshness_sla", options.freshness_sla, sla_of),
         mode=_mode(options),
         stored=bool(triggers) or options.materialize or options.sql is not None,
+        default=None if family else options.default,
+        windows=family and family[0],
         **{option: getattr(options, option) for option in _UNCHANGED},
     )
     remember_source(function)
-    runtime_of(declared.store).registry.add_feature(definition)
-    return FeatureFunction(declared.store, definition)
+    registry = runtime_of(declared.store).registry
+    registry.add_feature(definition)
+    handle: FeatureFunction[Any, ..., Any] = FeatureFunction(declared.store, definition)
+    for name, (member, member_codec) in family[1].items() if family else ():
+        check_identifier("feature", name, checks.location)
+        feature_of = msgspec.structs.replace(
+            definition,
+            name=name,
+            series=definition.series,
+            codec=member_codec,
+            triggers=(),
+            windows=None,
+            window=member,
+            default=defaults.get(name),
+            mode="window",
+            stored=False,
+        )
+        registry.add_feature(feature_of)
+        handle.members[member.aggregate.text, member.window.name] = Feature(
+            declared.store, feature_of
+        )
+    return handle
+
+
+def _family(
+    checks: Checks, codec: Codec, options: SimpleNamespace
+) -> tuple[Family, dict[str, Any]]:
+    """Return the windows that a function declares, and the defaults of its features."""
+    given = WindowOptions(*(getattr(options, name) for name in WindowOptions.__struct_fields__))
+    try:
+        family = declared_windows(checks.name, codec.annotation, given)
+        return family, defaults_of(family[1], options.default)
+    except FeatureValueError as error:
+        raise DeclarationError(f"default: {error}", checks.location) from error
+    except InvalidInputError as error:
+        raise checks.error(str(error)) from error
 
 
 def _on_store(
@@ -267,7 +330,7 @@ def _on_store(
 store_feature = _on_store(feature)
 
 _UNCHANGED = (
-    *("materialize", "sql", "default", "order", "freshness"),
+    *("materialize", "sql", "order", "freshness"),
     *("log", "derived", "repeatable"),
 )
 """Options that a definition has as they were passed."""
@@ -284,6 +347,11 @@ _EXCLUSIVE = (
         for option in ("log", "derived")
         for other in ("trigger", "refresh", "template")
     ),
+    *(
+        (option, "window", "a window is computed from the contributions of events")
+        for option in ("ttl", "convert", "log", "derived", "materialize", "sql", "template")
+    ),
+    ("order", "window", "contributions are ordered by the time of their events"),
     ("log", "ttl", "values with a ttl are in history already"),
     ("log", "derived", "choose whether history keeps the values or computes them again"),
 )
@@ -293,6 +361,12 @@ _NEEDS = {
     "max_retries": ("trigger", "only handlers of events are retried"),
     "order": ("trigger", "only events arrive out of order"),
     "repeatable": ("trigger", "only handlers of events are run again by a backfill"),
+    "window": ("trigger", "windows are over events"),
+    "aggregate": ("window", "the span of time, such as '1h'"),
+    **{
+        option: ("window", "it is an option of windows")
+        for option in ("hop", "where", "by", "value", "max_keys")
+    },
 }
 
 
@@ -305,6 +379,8 @@ def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
     for option, (needed, why) in _NEEDS.items():
         if option in passed and needed not in passed:
             yield f"{option} needs {needed}: {why}"
+    if "window" in passed and "aggregate" not in passed:
+        yield "window needs aggregate: what is computed of it, such as 'sum' or ['count', 'p95']"
     if {"ttl", "template"} <= passed:
         yield "ttl does not apply to a template, which is composed at every read"
     for option, choices in (("order", get_args(Order)), ("freshness", get_args(FreshnessBy))):
@@ -375,6 +451,8 @@ def _codec(
     function: Callable[..., Any],
     caller: FrameType | None,
     convert: Callable[[Any], Any] | None,
+    *,
+    is_family: bool,
 ) -> Codec:
     if convert is not None:
         _check_convert(checks, convert)
@@ -383,8 +461,11 @@ def _codec(
         hints = get_type_hints(inspect.unwrap(function), localns=local_names)
     except (NameError, TypeError) as error:
         raise checks.error(f"its annotations cannot be used: {error}") from error
+    annotation = hints.get("return", Any)
+    if is_family:
+        annotation = contribution_type(annotation)
     try:
-        return Codec(checks.name, hints.get("return", Any), convert)
+        return Codec(checks.name, annotation, convert)
     except TypeError as error:
         raise checks.error(f"its return annotation cannot be used: {error}") from error
 

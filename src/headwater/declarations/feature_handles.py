@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
@@ -78,6 +78,33 @@ class FeatureFunction(Feature[T], Generic[T, P, R]):
         update_wrapper(self, definition.function)
         super().__init__(store, definition)
         self.function: Callable[P, R] = definition.function
+        self.members: dict[tuple[str, str], Feature[Any]] = {}
+        """The features of a family of windows, by aggregate and window."""
+
+    @overload
+    def __getitem__(self, key: tuple[Literal["count", "distinct"], str]) -> Feature[int]: ...
+
+    @overload
+    def __getitem__(self, key: tuple[Literal["avg", "stddev", "rate"], str]) -> Feature[float]: ...
+
+    @overload
+    def __getitem__(self, key: tuple[Literal["sum", "min", "max"], str]) -> Feature[T]: ...
+
+    @overload
+    def __getitem__(self, key: tuple[str, str]) -> Feature[Any]: ...
+
+    def __getitem__(self, key: tuple[str, str]) -> Feature[Any]:
+        """Return a feature of a family of windows, by its aggregate and its window.
+
+        >>> spend["sum", "1h"].name
+        'spend_sum_1h'
+        """
+        if key in self.members:
+            return self.members[key]
+        if not self.members:
+            raise InvalidInputError(f"feature {self.name!r} has no windows; declare window=")
+        keys = ", ".join(f"[{aggregate!r}, {window!r}]" for aggregate, window in self.members)
+        raise InvalidInputError(f"{self.name!r} has no {list(key)!r}; it has {keys}")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function; nothing is stored."""

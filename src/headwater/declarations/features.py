@@ -15,6 +15,7 @@ from headwater.core.clock import MICROSECOND
 from headwater.core.codec import Codec
 from headwater.core.short_repr import is_printable
 from headwater.core.templates import Template
+from headwater.declarations.windows import WindowDef, WindowMember
 from headwater.errors import (
     EntityChangedError,
     FeatureValueError,
@@ -116,6 +117,10 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     """The series that its values are in, the last one first, and whether they are converted."""
     foreign: tuple[str, str] | None = None
     """A series of it with the values of another entity, and that entity."""
+    windows: WindowDef | None = None
+    """The windows of a family: its values in history are contributions, online it is a state."""
+    window: WindowMember | None = None
+    """The aggregate and the window of a feature of a family, whose series it has."""
     mode: Mode
     """When the value is computed."""
     stored: bool

@@ -42,10 +42,20 @@ def check(features: Mapping[str, FeatureDef]) -> None:
         for name in dependencies(feature):
             other = features.get(name)
             if other is None:
-                usable = [f.name for f in features.values() if f.entity.name == entity]
+                usable = [
+                    f.name
+                    for f in features.values()
+                    if f.entity.name == entity and f.windows is None
+                ]
                 usable.remove(feature.name)
                 owner = f"feature {feature.name!r}"
                 raise UnknownReferenceError(owner, "feature", name, usable, feature.location)
+            if other.windows is not None:
+                raise DeclarationError(
+                    f"feature {feature.name!r} refers to {name!r}, which is a family of windows; "
+                    f"refer to one of {', '.join(other.windows.members)}",
+                    feature.location,
+                )
             if other.entity.name != entity:
                 raise DeclarationError(
                     f"feature {feature.name!r} of entity {entity!r} refers to {name!r}, a feature "
@@ -135,7 +145,9 @@ def _edges(registry: Registry) -> Iterator[Edge]:
         yield from (Edge(f"event:{trigger}", node) for trigger in feature.triggers)
         yield from (Edge(f"source:{source}", node) for source in _sources(feature, registry))
         yield from (Edge(f"feature:{dependency}", node) for dependency in dependencies(feature))
-        if feature.template is None and feature.sql is None:
+        if feature.window is not None:
+            yield Edge(f"feature:{feature.window.family}", node)
+        elif feature.template is None and feature.sql is None:
             yield from _found_in_code(node, feature.function)
     for retriever in registry.retrievers.values():
         yield from _edges_of_retriever(retriever)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from datetime import datetime
 from hashlib import sha256
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -93,19 +93,28 @@ class Registry:
         """
         self._catalog, self._changes = catalog, None
         for name, feature in self.features.items():
-            entry = self._entry(name)
-            lineage = lineage_of(catalog, entry, feature)
-            series = lineage[0][0] if lineage else served_series(catalog, name, self.features)
-            served = {
-                "series": series,
-                "lineage": lineage,
-                "foreign": foreign_series(entry, feature),
-                "earlier_ttls": earlier_ttls(entry, feature),
-            }
+            if feature.window is not None:  # its family was declared before it
+                family = self.features[feature.window.family]
+                served: dict[str, Any] = {"series": family.series, "foreign": family.foreign}
+            else:
+                entry = self._entry(name)
+                lineage = lineage_of(catalog, entry, feature)
+                served = {
+                    "series": lineage[0][0]
+                    if lineage
+                    else served_series(catalog, name, self.features),
+                    "lineage": lineage,
+                    "foreign": foreign_series(entry, feature),
+                    "earlier_ttls": earlier_ttls(entry, feature),
+                }
             if any(getattr(feature, field) != value for field, value in served.items()):
                 self.features[name] = msgspec.structs.replace(feature, **served)
                 self.revision += 1
-        self._names = {f.series: f.name for f in self.features.values() if f.series != f.name}
+        self._names = {
+            feature.series: feature.name
+            for feature in self.features.values()
+            if feature.series != feature.name and feature.window is None
+        }
 
     def _entry(self, name: str) -> CatalogEntry | None:
         return declared_entry(self._catalog, name, self.features)

@@ -23,8 +23,11 @@ class TypeShape(NamedTuple):
 
 
 def shape_of(feature: FeatureDef) -> TypeShape:
-    """Return the type that a feature declares."""
-    return _shape_of(feature.codec)
+    """Return the type that a feature declares; a contribution is none of its plain values."""
+    shape = _shape_of(feature.codec)
+    if feature.windows is None:
+        return shape
+    return TypeShape(f"contribution of {shape.type}", f"contribution {shape.structure}")
 
 
 @lru_cache(1_024)  # a worker that starts compares all types, and tests start one for each drain

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Mode = Literal["triggered", "scheduled", "on_demand", "template"]
+Mode = Literal["triggered", "scheduled", "on_demand", "template", "window"]
 NodeKind = Literal["event", "source", "index", "retriever", "context"] | Mode
 FoundIn = Literal["declaration", "code"]
 

@@ -26,6 +26,8 @@ _PLAIN = frozenset(
 )
 NUMERIC = frozenset({"sum", "avg", "stddev", "percentile"})
 """The kinds of aggregates that need numbers."""
+ZERO = frozenset({"count", "sum", "distinct", "rate"})
+"""The kinds of aggregates that are 0 where nothing contributed; the others have no value then."""
 ORDERED = frozenset({"min", "max"})
 """The kinds of aggregates that need numbers or texts."""
 
