@@ -147,6 +147,17 @@ class ErasuresConformance(Suite):
         assert sorted(await _values(store, "u2")) == ["clicks", "rank"]
         assert await other.offline.append([old, new]) == int(may_return)
 
+    @pytest.mark.parametrize("may_return", [False, True])
+    async def test_replacing_values_of_an_erased_entity_are_left_out(
+        self, store: Opened, other: Opened, *, may_return: bool
+    ) -> None:
+        await _erase(store, may_return=may_return)
+        for new in (change(1, as_of=_BEFORE), change(2, feature="rank", as_of=_AFTER)):
+            cells = {"u1": (None, new.cell), "u2": (None, new.cell)}
+            assert not await other.online.replace("User", new.feature, cells)
+        assert sorted(await _values(store)) == (["rank"] if may_return else [])
+        assert sorted(await _values(store, "u2")) == ["clicks", "rank"]
+
     async def test_a_record_is_refused_if_an_entity_was_erased_since_its_check(
         self, store: Opened, other: Opened
     ) -> None:

@@ -308,6 +308,59 @@ class OnlineStoreConformance(Suite):
             "clicks": change(5).cell
         }
 
+    async def test_replace_writes_where_the_value_is_the_expected_one_and_returns_the_others(
+        self, store: Opened, other: Opened
+    ) -> None:
+        old, new = change(1).cell, change(2, as_of=after(-5), written_at=after(-5)).cell
+        await store.online.put([change(1), change(1, feature="other"), change(1, entity_id="u2")])
+        before = await store.history_rows()
+        cells = {"u1": (old, new), "u2": (None, new), "u3": (None, new), "u4": (old, new)}
+        assert list(await other.online.replace("User", "clicks", cells)) == ["u2", "u4"]
+        assert await store.online.get("User", ["u1", "u2", "u3", "u4"]) == [
+            {"other": old, "clicks": new},
+            {"clicks": old},
+            {"clicks": new},
+            {},
+        ]
+        assert await store.history_rows() == before
+
+    async def test_replace_removes_a_value(self, store: Opened) -> None:
+        await store.online.put([change(1), change(1, feature="other")])
+        cells = {"u1": (change(1).cell, None), "u2": (None, None)}
+        assert not await store.online.replace("User", "clicks", cells)
+        assert await store.online.get("User", ["u1", "u2"]) == [{"other": change(1).cell}, {}]
+
+    async def test_replace_compares_values_of_the_same_times(self, store: Opened) -> None:
+        await store.online.put([change(1)])
+        cells = {"u1": (change(2).cell, change(3).cell)}
+        assert list(await store.online.replace("User", "clicks", cells)) == ["u1"]
+        assert await store.value_online() == 1
+
+    async def test_of_two_replacements_of_one_value_only_one_is_written(
+        self, store: Opened, other: Opened
+    ) -> None:
+        await store.online.put([change(0)])
+        answers = await asyncio.gather(
+            *(
+                writer.online.replace(
+                    "User", "clicks", {"u1": (change(0).cell, change(number).cell)}
+                )
+                for number, writer in enumerate([store, other] * 5, start=1)
+            )
+        )
+        written = [number for number, changed in enumerate(answers, start=1) if not changed]
+        assert written == [await store.value_online()]
+
+    async def test_replace_makes_a_running_batch_conflict_if_it_writes(self, store: Opened) -> None:
+        leases, stale = await store.take_clicks(1)
+        await store.online.replace("User", "clicks", {"u1": (None, change(5).cell)})
+        with pytest.raises(VersionConflictError):
+            await store.bus.commit(outcome(stale, [change(1)]))
+        batch = await store.only_batch(leases)
+        assert list(await store.online.replace("User", "clicks", {"u1": (None, None)})) == ["u1"]
+        await store.bus.commit(outcome(batch, [change(6, as_of=after(9))]))
+        assert await store.value_online() == 6
+
     async def test_restoring_no_values_does_nothing(self, store: Opened) -> None:
         await store.online.restore("User", {})
         assert await store.online.entity_ids("User", after="", limit=10) == []

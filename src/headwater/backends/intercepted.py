@@ -40,6 +40,7 @@ class InterceptedOnlineStore:
         self.get_state = around.call("online.get_state", inner.get_state)
         self.put, self.restore, self.entity_ids = inner.put, inner.restore, inner.entity_ids
         self.count, self.drop, self.forget = inner.count, inner.drop, inner.forget
+        self.replace = inner.replace
 
 
 class InterceptedOfflineStore:

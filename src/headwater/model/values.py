@@ -266,6 +266,12 @@ def restore_cells(before: Cells, past: Cells) -> Cells:
     }
 
 
+def with_cell(before: Cells, series: str, cell: Cell | None) -> Cells:
+    """Return the values with another one of a series, or without one of it."""
+    others = {name: other for name, other in before.items() if name != series}
+    return others if cell is None else others | {series: cell}
+
+
 encode_cells = msgspec.json.Encoder().encode
 decode_cells = msgspec.json.Decoder(Cells).decode
 

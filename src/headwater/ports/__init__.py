@@ -105,6 +105,7 @@ from headwater.ports.values import (
     Change,
     EntityState,
     OnlineStore,
+    Replacement,
     Standing,
     by_entity,
     history_rows,

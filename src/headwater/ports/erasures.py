@@ -92,6 +92,11 @@ class Ledger:
             return cells
         return {series: cell for series, cell in cells.items() if tombstone.admits(cell)}
 
+    def admits(self, key: EntityKey, cell: Cell | None) -> bool:
+        """Return whether a value of an entity may be written; None is the removal of one."""
+        tombstone = self.find(*key)
+        return tombstone is None or cell is None or tombstone.admits(cell)
+
     def erased_since(self, revision: int, read: Collection[Part]) -> Tombstone | None:
         """Return a later erasure of an entity that was read, or may have been, or None."""
         entities = {(part[1], part[-1]) for part in read if part[0] in ("feature", "entity")}

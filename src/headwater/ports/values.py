@@ -85,6 +85,10 @@ class Standing(NamedTuple):
     """The series that could not handle an event of the entity, which is a dead letter since."""
 
 
+Replacement = tuple[Cell | None, Cell | None]
+"""The value that is expected online, and the one to write in its place; None for no value."""
+
+
 class OnlineStore(Protocol):
     """The current values of every entity.
 
@@ -129,6 +133,17 @@ class OnlineStore(Protocol):
         A current value stays if its ``as_of`` is later, or equal and it was written no earlier.
         Entities without a change do not make running batches conflict. Values of an erased entity
         are left out, unless it may return and they are of after the erasure.
+        """
+
+    async def replace(
+        self, entity: str, series: str, cells: Mapping[str, Replacement]
+    ) -> Sequence[str]:
+        """Write one value of each entity where the current one is still the expected one.
+
+        ``cells`` has the expected value and the new one by entity id; None stands for no value.
+        Return the ids of the entities that had another value than the expected one and keep it.
+        History does not change. Running batches of the entities that were written to conflict.
+        Values of an erased entity are left out as by ``restore``.
         """
 
     async def entity_ids(

@@ -30,8 +30,18 @@ from headwater.model.values import (
     encode_cells,
     merge_cells,
     restore_cells,
+    with_cell,
 )
-from headwater.ports import Change, EntityState, Ledger, Standing, Tombstone, by_entity, newest
+from headwater.ports import (
+    Change,
+    EntityState,
+    Ledger,
+    Replacement,
+    Standing,
+    Tombstone,
+    by_entity,
+    newest,
+)
 
 
 class Sender(NamedTuple):
@@ -146,6 +156,34 @@ class RedisOnlineStore:
             write.steps.add((entity, entity_id))
         await self._write_all(writes, restore_cells, _admitted_values)
 
+    async def replace(
+        self, entity: str, series: str, cells: Mapping[str, Replacement]
+    ) -> Sequence[str]:
+        changed: set[str] = set()
+
+        def unchanged(
+            write: _Write, ledger: Ledger, before: _States
+        ) -> tuple[_Write, Mapping[Tombstone, int]]:
+            values: dict[EntityKey, Cells] = {}
+            for key in write.values:
+                (expected, new), current = cells[key[1]], decode_cells(read_cells(before[key]))
+                if key[1] in changed or current.get(series) != expected:
+                    changed.add(key[1])
+                elif ledger.admits(key, new):
+                    values[key] = {} if new is None else {series: new}
+            return write._replace(values=values), _NONE
+
+        def combine(before: Cells, new: Cells) -> Cells:
+            return with_cell(before, series, new.get(series))
+
+        writes: dict[int, _Write] = {}
+        for entity_id in cells:
+            write = self._write_for(writes, entity_id, Sender())
+            write.values[entity, entity_id] = {}
+            write.steps.add((entity, entity_id))
+        await self._write_all(writes, combine, unchanged)
+        return [entity_id for entity_id in cells if entity_id in changed]
+
     def _write_for(self, writes: dict[int, _Write], entity_id: str, sender: Sender) -> _Write:
         partition = partition_of(entity_id, self._keys.partitions)
         if partition not in writes:
@@ -170,7 +208,7 @@ class RedisOnlineStore:
                 }
             before = dict(zip(keys, await self._states(keys), strict=True))
             admitted = [
-                (write, _NONE) if admit is None or not checked else admit(write, ledger, before)
+                (write, _NONE) if admit is None else admit(write, ledger, before)
                 for write in writes.values()
             ]
             answers = await self._redis.calls(

@@ -23,10 +23,12 @@ from headwater.model.values import (
     encode_cells,
     merge_cells,
     restore_cells,
+    with_cell,
 )
 from headwater.ports import (
     Change,
     EntityState,
+    Replacement,
     Standing,
     Tombstone,
     by_entity,
@@ -144,6 +146,22 @@ class SqliteOnlineStore:
                     self._write(db, (entity, entity_id), cells, step=True)
 
         await self._writer.run(job)
+
+    async def replace(
+        self, entity: str, series: str, cells: Mapping[str, Replacement]
+    ) -> Sequence[str]:
+        def job(db: sqlite3.Connection) -> list[str]:
+            ledger, changed = self._erasures.current(db), []
+            for entity_id, (expected, new) in cells.items():
+                key = (entity, entity_id)
+                before = self._cells(db, key)
+                if before.get(series) != expected:
+                    changed.append(entity_id)
+                elif new != expected and ledger.admits(key, new):
+                    self._write(db, key, with_cell(before, series, new), step=True)
+            return changed
+
+        return await self._writer.run(job)
 
     def _cells(self, db: sqlite3.Connection, key: EntityKey) -> Cells:
         row = db.execute(_ONE, key).fetchone()
