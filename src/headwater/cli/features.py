@@ -224,6 +224,8 @@ def recomputed(feature: FeatureListing) -> str:
         return f"on {', '.join(feature.triggers)}"
     if feature.refresh_ms:
         return f"every {format_duration(feature.refresh_ms)}"
+    if feature.window is not None:
+        return f"from {feature.window.family}, when read; covers {feature.window.covers}"
     if feature.template:
         return f"from {', '.join(feature.needs)}, when read"
     return "when read"

@@ -58,6 +58,8 @@ class WindowDef(msgspec.Struct, frozen=True):
     by: str | None = None
     where: Filter | None = None
     is_float: bool = False
+    filters: Mapping[str, Any] | None = None
+    """``where`` as it was declared."""
 
     def taken(self, contribution: Any) -> tuple[Any, str | None] | None:
         """Return the value of a contribution, in plain JSON types, and its key; None if none."""
@@ -136,7 +138,13 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
                 Codec(member_name, type_),
             )
     definition = WindowDef(
-        plan, tuple(features), options.value, options.by, where, is_float=kind is float
+        plan,
+        tuple(features),
+        options.value,
+        options.by,
+        where,
+        is_float=kind is float,
+        filters=options.where or None,
     )
     return definition, features
 

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from headwater.model.windows import FamilyListing, MemberListing
+
 Mode = Literal["triggered", "scheduled", "on_demand", "template", "window"]
 NodeKind = Literal["event", "source", "index", "retriever", "context"] | Mode
 FoundIn = Literal["declaration", "code"]
@@ -39,6 +41,7 @@ _SHAPES = {
     "index": ("[(", ")]"),
     "retriever": ("{{", "}}"),
     "context": ("[[", "]]"),
+    "window": ("[/", "/]"),
 }
 
 
@@ -98,6 +101,10 @@ class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
     sql: str | None
     template: str | None
     default: Any
+    windows: FamilyListing | None
+    """Of a family of windows."""
+    window: MemberListing | None
+    """Of a feature of such a family."""
 
 
 class ParameterListing(msgspec.Struct, frozen=True, kw_only=True):

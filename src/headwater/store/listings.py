@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from headwater.core.durations import format_duration
 from headwater.core.json_values import plain
 from headwater.core.sql_sources import mentioned
 from headwater.declarations.contexts import ContextDef
@@ -18,6 +19,7 @@ from headwater.declarations.indexes import IndexDef
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import RetrieverDef
 from headwater.declarations.runtime import runtime_of
+from headwater.declarations.windows import WindowDef, WindowMember
 from headwater.model.callers import AccessScope, Caller, CallerLimits
 from headwater.model.declarations import (
     ContextListing,
@@ -29,7 +31,9 @@ from headwater.model.declarations import (
     RetrieverListing,
     StoreListing,
 )
+from headwater.model.windows import FamilyListing, MemberListing, WindowListing
 from headwater.store.feature_store import FeatureStore
+from headwater.windows.plan import Window
 
 DeclarationKind = Literal["entity", "feature", "index", "retriever", "context", "event", "source"]
 VisibleNames = dict[DeclarationKind, list[str]]
@@ -46,6 +50,11 @@ _SEEN_WITH: dict[DeclarationKind, tuple[AccessScope, ...]] = {
 }
 _EVERYTHING = CallerLimits()
 _MILLISECOND = timedelta(milliseconds=1)
+_SKETCHED = {
+    "distinct": "about 4.6 % where a tile has more than 128 different values, else none",
+    "percentile": "1 % of the value",
+}
+"""The errors of the kinds of aggregates that are computed of sketches."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -120,6 +129,8 @@ def declared_feature(feature: FeatureDef) -> FeatureListing:
     """Return the listing of a feature."""
     template = feature.template
     references = template.references if template else ()
+    if feature.window is not None:
+        references = (feature.window.family,)
     return _listing(
         FeatureListing,
         feature,
@@ -127,7 +138,46 @@ def declared_feature(feature: FeatureDef) -> FeatureListing:
         type=feature.codec.expected,
         needs=list(dict.fromkeys(references)),
         template=template and template.text,
+        windows=None if feature.windows is None else declared_family(feature.windows),
+        window=None if feature.window is None else declared_member(feature.window),
     )
+
+
+def declared_family(windows: WindowDef) -> FamilyListing:
+    """Return the listing of the windows of a family."""
+    plan = windows.plan
+    return FamilyListing(
+        members=windows.members,
+        windows=[WindowListing(**_described(window)) for window in plan.windows],
+        aggregates=[aggregate.text for aggregate in plan.aggregates],
+        value=windows.value,
+        by=windows.by,
+        max_keys=plan.max_keys or None,
+        where=windows.filters,
+        plan=plan.digest,
+    )
+
+
+def declared_member(member: WindowMember) -> MemberListing:
+    """Return the listing of a feature of a family."""
+    return MemberListing(
+        **_described(member.window),
+        family=member.family,
+        aggregate=member.aggregate.text,
+        error=_SKETCHED.get(member.aggregate.kind),
+    )
+
+
+def _described(window: Window) -> dict[str, Any]:
+    shortest, longest = (
+        format_duration(micros // 1_000) for micros in (window.span, window.span + window.hop)
+    )
+    return {
+        "window": window.name,
+        "span_us": window.span,
+        "hop_us": window.hop,
+        "covers": f"between {shortest} and {longest}",
+    }
 
 
 def declared_index(index: IndexDef) -> IndexListing:

@@ -2755,6 +2755,22 @@ export interface components {
             refs: string[];
         };
         /**
+         * FamilyListing
+         * @description The windows and the features of a family, and which part of a contribution counts.
+         *
+         *         ``plan`` changes with anything that decides what is kept online.
+         */
+        FamilyListing: {
+            aggregates: string[];
+            by: string | null;
+            max_keys: number | null;
+            members: string[];
+            plan: string;
+            value: string | null;
+            where: Record<string, never> | null;
+            windows: components["schemas"]["WindowListing"][];
+        };
+        /**
          * FeatureDiff
          * @description A feature of one entity in both contexts, or in one of them.
          */
@@ -2804,7 +2820,7 @@ export interface components {
             log: boolean;
             materialize: boolean;
             /** @enum {unknown} */
-            mode: "on_demand" | "scheduled" | "template" | "triggered";
+            mode: "on_demand" | "scheduled" | "template" | "triggered" | "window";
             name: string;
             needs: string[];
             refresh_ms: number | null;
@@ -2813,6 +2829,8 @@ export interface components {
             triggers: string[];
             ttl_ms: number | null;
             type: string;
+            window: components["schemas"]["MemberListing"] | null;
+            windows: components["schemas"]["FamilyListing"] | null;
         };
         /**
          * FeaturesBody
@@ -3476,6 +3494,19 @@ export interface components {
             version: number | null;
         };
         /**
+         * MemberListing
+         * @description What a feature of a family is; ``error`` is how far the value of a sketch may be off.
+         */
+        MemberListing: {
+            aggregate: string;
+            covers: string;
+            error: string | null;
+            family: string;
+            hop_us: number;
+            span_us: number;
+            window: string;
+        };
+        /**
          * Message
          * @description One message; ``finish_reason`` is that of an answer of a model.
          */
@@ -3583,7 +3614,7 @@ export interface components {
             /** @default null */
             entity: string | null;
             id: string;
-            kind: ("context" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "template" | "triggered");
+            kind: ("context" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "template" | "triggered" | "window");
             name: string;
         };
         /**
@@ -4768,6 +4799,16 @@ export interface components {
             state: "active" | "building" | "joining" | "ready" | "retired";
             type: string;
             version: number;
+        };
+        /**
+         * WindowListing
+         * @description A window, by its duration; it moves in hops, so it covers up to one hop more.
+         */
+        WindowListing: {
+            covers: string;
+            hop_us: number;
+            span_us: number;
+            window: string;
         };
         /**
          * WorkerState
