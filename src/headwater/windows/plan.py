@@ -92,6 +92,23 @@ class WindowPlan(msgspec.Struct, frozen=True, dict=True):
         return sha256(repr((_FORM, parts)).encode()).hexdigest()[:12]
 
     @cached_property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """The hop of each level, and the longest span of its windows."""
+        return tuple(
+            (hop, max(window.span for window in self.windows if window.hop == hop))
+            for hop in self.levels
+        )
+
+    @cached_property
+    def kept(self) -> tuple[str, ...]:
+        """What a tile keeps for its aggregates, by the names of `windows.state`."""
+        names = {name for kind in self.kinds for name in _KEPT[kind]}
+        if self.is_int:
+            names = {_OF_INTS.get(name, name) for name in names}
+        # Without keys, the last values of all tiles are in one list.
+        return tuple(sorted(names if self.is_keyed else names - {"lasts"}))
+
+    @cached_property
     def levels(self) -> tuple[int, ...]:
         """The different hops of its windows, in ascending order: each has tiles of its own."""
         return tuple(sorted({window.hop for window in self.windows}))
@@ -117,6 +134,21 @@ class WindowPlan(msgspec.Struct, frozen=True, dict=True):
         return min(w.first_tile(moment) for w in self.windows if w.hop == hop)
 
 
+_KEPT = {
+    "count": ("count",),
+    "rate": ("count",),
+    "sum": ("sum",),
+    "avg": ("count", "sum"),
+    "stddev": ("count", "sum", "squares"),
+    "min": ("min",),
+    "max": ("max",),
+    "distinct": ("distinct",),
+    "percentile": ("bins",),
+    "first": ("first",),
+    "last": ("lasts",),
+    "lasts": ("lasts",),
+}
+_OF_INTS = {"sum": "int_sum", "squares": "int_squares"}
 _FORM = 1
 """The version of the form in which states are stored."""
 

@@ -1,0 +1,1 @@
+"""Tests of windows: their state, exact sums and sketches."""
