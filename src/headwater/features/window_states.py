@@ -1,0 +1,143 @@
+"""States of windows made again from the contributions in history, also while workers fold."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from headwater.core.batching import batched
+from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.windows import WindowDef
+from headwater.model.values import Cell
+from headwater.ports import Backends, HistoryRow
+from headwater.windows.state import WindowState, encode_state, fold, new_state
+
+_ENTITIES = 100
+_ROWS = 2_000
+_decode = msgspec.json.decode
+
+Contributions = AsyncIterator[tuple[str, Sequence[HistoryRow]]]
+"""Some of the contributions of an entity at a time, in any order."""
+
+
+class WindowStates:
+    """Makes the states of families again, as workers would have folded them."""
+
+    def __init__(self, backends: Backends) -> None:
+        self._offline = backends.offline
+        self._online = backends.online
+        self._erasures = backends.erasures
+
+    async def rebuild(self, family: FeatureDef, entity_ids: Sequence[str], clock: Clock) -> int:
+        """Make the online states of some entities again; return how many were written.
+
+        A contribution is in history as soon as its commit has returned. One that is folded after
+        history was read changes the online state, so that the replacement is tried again.
+        """
+        written = 0
+        for batch in batched(entity_ids, _ENTITIES):
+            ids = list(batch)
+            while ids:
+                stored = await self._online.get(family.entity.name, ids)
+                expected = {
+                    i: cells.get(family.series) for i, cells in zip(ids, stored, strict=True)
+                }
+                made = await self.made_again(family, ids, clock.micros())
+                ids = list(
+                    await self._online.replace(
+                        family.entity.name, family.series, {i: (expected[i], made[i]) for i in made}
+                    )
+                )
+                written += len(made) - len(ids)
+        return written
+
+    async def made_again(
+        self, family: FeatureDef, entity_ids: Sequence[str], now: int
+    ) -> Mapping[str, Cell | None]:
+        """Return the states of some entities at a moment; None if nothing contributed to one."""
+        windows = _windows_of(family)
+        folding = {entity_id: _Folding(windows, now) for entity_id in entity_ids}
+        start = from_micros(now - windows.plan.reach)
+        for batch in batched(entity_ids, _ENTITIES):
+            async for entity_id, rows in self._contributions(family, list(batch), start):
+                folding[entity_id].add(rows)
+        return {entity_id: one.cell() for entity_id, one in folding.items()}
+
+    async def _contributions(
+        self, family: FeatureDef, entity_ids: Sequence[str], start: datetime
+    ) -> Contributions:
+        """Yield the contributions of some entities since a moment, but none of before an erasure.
+
+        The rows of an erased entity may still be there, and its first one of after it as well.
+        """
+        pages = await self._offline.rows(family.series, entity_ids, start=start, limit=_ROWS)
+        ledger = await self._erasures.refresh()
+        for entity_id, page in zip(entity_ids, pages, strict=True):
+            tombstone = ledger.find(family.entity.name, entity_id)
+            async for rows in self._all_pages(family, entity_id, start, page):
+                yield (
+                    entity_id,
+                    rows
+                    if tombstone is None
+                    else [row for row in rows if tombstone.admits(_cell_of(row))],
+                )
+
+    async def _all_pages(
+        self, family: FeatureDef, entity_id: str, start: datetime, page: Sequence[HistoryRow]
+    ) -> AsyncIterator[Sequence[HistoryRow]]:
+        """Yield a page of an entity's newest contributions, and those that are older."""
+        limit = _ROWS
+        while len(page) == limit:
+            # Of the page's oldest moment there may be more, so the next page begins with it.
+            oldest = page[-1].as_of
+            newer = [row for row in page if row.as_of > oldest]
+            yield newer
+            if not newer:
+                limit *= 2
+            (page,) = await self._offline.rows(
+                family.series, [entity_id], start=start, end=oldest + MICROSECOND, limit=limit
+            )
+        yield page
+
+
+class _Folding:
+    """The state of one entity while its contributions are folded, in any order."""
+
+    def __init__(self, windows: WindowDef, now: int) -> None:
+        self._windows = windows
+        self._now = now
+        self._state: WindowState | None = None
+        self._as_of = self._written_at = 0
+
+    def add(self, rows: Sequence[HistoryRow]) -> None:
+        plan, now = self._windows.plan, self._now
+        for row in rows:
+            taken = self._windows.taken(_decode(row.value))
+            if taken is None:
+                continue
+            if self._state is None:
+                self._state = new_state(plan, now)
+            at, written_at = to_micros(row.as_of), to_micros(row.written_at)
+            if fold(plan, self._state, *taken, at, written_at, now):
+                self._as_of = max(self._as_of, at)
+                self._written_at = max(self._written_at, written_at)
+
+    def cell(self) -> Cell | None:
+        """Return the state; None if nothing was folded."""
+        if self._state is None or not self._written_at:
+            return None
+        state = encode_state(self._windows.plan, self._state)
+        return Cell(msgspec.Raw(state), self._as_of, self._written_at, None, derived=False)
+
+
+def _windows_of(family: FeatureDef) -> WindowDef:
+    if family.windows is None:
+        raise TypeError(f"{family.name} has no windows")
+    return family.windows
+
+
+def _cell_of(row: HistoryRow) -> Cell:
+    return Cell(msgspec.Raw(row.value), to_micros(row.as_of), to_micros(row.written_at))
