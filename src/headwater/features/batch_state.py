@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from headwater.declarations.features import FeatureDef
@@ -15,6 +16,10 @@ from headwater.errors import ClosedError
 from headwater.features.cells import make_cell
 from headwater.model.values import Cell, Cells, EntityKey
 from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger, Tombstone
+from headwater.windows.state import decode_state, encode_state, fold, new_state
+
+Contributed = Literal["done", "late", "other plan"]
+"""What became of a contribution: one that is late is in history only."""
 
 
 class LoadedEntity:
@@ -121,7 +126,7 @@ class BatchState:
                 self.dropped[tombstone] = self.dropped.get(tombstone, 0) + 1
                 continue
             if change.online:
-                entity.cells = {**entity.cells, series: change.cell}
+                entity.cells = {**entity.cells, series: change.current}
                 entity.is_written = True
             self.changes.append(change)
 
@@ -197,7 +202,7 @@ class HandlerTransaction:
         if not self._staged:
             return cells
         written = {
-            series: change.cell
+            series: change.current
             # A copy: a sync handler reads in its thread, and other threads of its may write.
             for (changed, series), change in tuple(self._staged.items())
             if changed is entity and change.online
@@ -235,13 +240,16 @@ class HandlerTransaction:
         await self.cells((feature.entity.name, entity_id))
         self.stage(feature, entity_id, value)
 
-    def stage(self, feature: FeatureDef, entity_id: str, value: object) -> None:
-        """Stage a value of an entity that is loaded."""
+    def _check_open(self, feature: FeatureDef) -> None:
         if not self._is_open:
             raise ClosedError(
                 f"a handler set {feature.name!r} after its run had ended; await the tasks that it "
                 "starts"
             )
+
+    def stage(self, feature: FeatureDef, entity_id: str, value: object) -> None:
+        """Stage a value of an entity that is loaded."""
+        self._check_open(feature)
         series, kind = feature.series, feature.entity.name
         key = (kind, entity_id)
         entity = self._state.entities[key]
@@ -258,6 +266,52 @@ class HandlerTransaction:
         self._staged[entity, series] = Change(
             series, kind, entity_id, feature.codec.kind, cell, self.cause, online
         )
+
+    def contribute(
+        self,
+        feature: FeatureDef,
+        entity_id: str,
+        value: object,
+        made_again: Cell | msgspec.UnsetType | None = msgspec.UNSET,
+    ) -> Contributed:
+        """Stage a contribution, and the state of its windows with it.
+
+        A state of another plan is not folded into; the one to use in its place is made again from
+        history.
+        """
+        self._check_open(feature)
+        windows = feature.windows
+        assert windows is not None, "only families have contributions"
+        entity = self._state.entities[feature.entity.name, entity_id]
+        cells = self._seen.setdefault(entity, entity.cells)
+        stored = cells.get(feature.series)
+        before = stored if made_again is msgspec.UNSET else made_again
+        # The times at which contributions were written are their order.
+        written_at = self.now if stored is None else max(self.now, stored.written_at + 1)
+        text, plan, at = feature.codec.encode(value), windows.plan, self._moment
+        taken, folded = windows.taken(msgspec.json.decode(text)), None
+        if taken is not None:
+            state = (
+                new_state(plan, self.now) if before is None else decode_state(plan, before.value)
+            )
+            if state is None:
+                return "other plan"
+            if fold(plan, state, *taken, at, written_at, self.now):
+                latest = at if before is None else max(at, before.as_of)
+                encoded = msgspec.Raw(encode_state(plan, state))
+                folded = Cell(encoded, latest, written_at, None, derived=False)
+        cell = Cell(msgspec.Raw(text), at, written_at, None, derived=False)
+        self._staged[entity, feature.series] = Change(
+            feature.series,
+            feature.entity.name,
+            entity_id,
+            feature.codec.kind,
+            cell,
+            self.cause,
+            online=folded is not None,
+            state=folded,
+        )
+        return "late" if taken is not None and folded is None else "done"
 
     async def add_to_history(self, change: Change) -> None:
         """Stage a row of history that is not a current value."""

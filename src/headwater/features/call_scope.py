@@ -178,7 +178,7 @@ def loaded_value(feature: FeatureDef, entity_id: object) -> Any:
     """
     scope = _scope.get()
     transaction, reads = scope.transaction, scope.reads
-    if transaction is None or not feature.stored:
+    if transaction is None or not feature.stored or feature.windows is not None:
         return msgspec.UNSET
     if reads is not None and (reads.moments is None or not _is_as_now(transaction, feature)):
         return msgspec.UNSET

@@ -13,6 +13,7 @@ from prometheus_client import Gauge
 from headwater.core.clock import to_micros
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
+from headwater.core.metrics import TallyCounter
 from headwater.core.retrying import backoff
 from headwater.declarations.features import FeatureDef
 from headwater.errors import (
@@ -27,10 +28,11 @@ from headwater.errors import (
     RetrieverFailedError,
     UnknownNameError,
 )
-from headwater.features.batch_state import BatchState, StagedChanges
+from headwater.features.batch_state import BatchState, HandlerTransaction, StagedChanges
 from headwater.features.call_scope import CallScope
 from headwater.features.services import Services
 from headwater.features.user_calls import FailureTexts, own_error
+from headwater.features.window_states import WindowStates
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.values import with_own_payload
 from headwater.ports import Delivery, Failure, Handled
@@ -48,6 +50,13 @@ BREAKER_OPEN = Gauge(
 )
 
 
+LATE = TallyCounter(
+    "headwater_window_late_total",
+    "Contributions that were older than every window of their feature: they are in history only.",
+    ["feature"],
+)
+
+
 class EventHandlers:
     """Runs the handlers of events on the state of a batch."""
 
@@ -59,6 +68,7 @@ class EventHandlers:
         self._breakers = CircuitBreakers(worker.breaker_threshold)
         self._budget_micros = round(worker.retry_budget * _MICROS)
         self._budgets: dict[int, RetryBudget] = {}
+        self._states = WindowStates(services.backends)
         self._texts = FailureTexts(private=services.settings.record.is_private)
         self.handle = services.interceptors.call("event", self._handle)
 
@@ -166,7 +176,9 @@ class EventHandlers:
                     # Handlers may change the payload, also of a run that fails.
                     own = with_own_payload(event)
                     value = await self._calls.call(slot, scope, feature, event.entity_id, own)
-                    if feature.codec.kind != "none":
+                    if feature.windows is not None:
+                        await self._contribute(transaction, feature, event.entity_id, value)
+                    elif feature.codec.kind != "none":
                         transaction.stage(feature, event.entity_id, value)
                 except HeadwaterError as error:
                     return _handler_error(feature, error)
@@ -183,6 +195,19 @@ class EventHandlers:
         finally:
             if turn is not None:
                 turn.release()
+
+    async def _contribute(
+        self, transaction: HandlerTransaction, feature: FeatureDef, entity_id: str, value: object
+    ) -> None:
+        """Fold what an event contributes into the windows of its entity; None is nothing."""
+        if value is None:
+            return
+        contributed = transaction.contribute(feature, entity_id, value)
+        if contributed == "other plan":
+            states = await self._states.made_again(feature, [entity_id], transaction.now)
+            contributed = transaction.contribute(feature, entity_id, value, states[entity_id])
+        if contributed == "late":
+            LATE.add(feature.name)
 
 
 def _handler_error(feature: FeatureDef, error: HeadwaterError) -> Exception:

@@ -9,12 +9,15 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.core.codec import decode_custom
 from headwater.declarations import graph
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.registry import Registry
+from headwater.errors import InvalidInputError
+from headwater.features.window_reads import FamilyRead, family_reads
 from headwater.model.values import Cell, Cells, decode_cells
 
 _CELL_FIELDS: list[tuple[str, Any] | tuple[str, Any, Any]] = [
@@ -33,11 +36,22 @@ def live_cell(feature: FeatureDef, cells: Cells, now: int) -> Cell | None:
     return None if cell is None or cell.expired(now) else cell
 
 
+def check_readable(feature: FeatureDef) -> None:
+    """Raise InvalidInputError for a family of windows, which has no value of its own."""
+    if feature.windows is not None:
+        raise InvalidInputError(
+            f"{feature.name!r} is a family of windows and has no value of its own; read one of "
+            f"{', '.join(feature.windows.members)}"
+        )
+
+
 class View:
     """A typed decoder of some features in an entity's packed state; it skips all others."""
 
-    def __init__(self, features: Sequence[FeatureDef]) -> None:
-        self._features = features
+    def __init__(self, plain: Sequence[FeatureDef], families: Sequence[FamilyRead] = ()) -> None:
+        features = (*plain, *(read.family for read in families))
+        self._features = plain
+        self._families = families
         self._is_converted = any(feature.lineage for feature in features)
         # A feature may have any name, and a field of a struct may not.
         names = [f"f{number}" for number in range(len(features))]
@@ -50,8 +64,9 @@ class View:
         # With a second name the getter returns a tuple even for a single feature.
         self._cells = attrgetter(*names, "__class__")
 
-    def values(self, packed: bytes | msgspec.Raw, now: int) -> dict[str, Any]:
-        """Return the bare values in an entity's packed state."""
+    def values(self, packed: bytes | msgspec.Raw, now: int) -> dict[str, Any] | None:
+        """Return the bare values in an entity's packed state; None if a state is not readable."""
+        cells: Sequence[Any] | None
         try:
             cells = None if self._is_converted else self._cells(self._decode(packed))
         except msgspec.ValidationError:
@@ -59,24 +74,34 @@ class View:
         if cells is None:
             # A stored value does not fit an edited annotation; this way the error names it.
             stored = decode_cells(packed)
+            cells = [stored.get(read.family.series) for read in self._families]
             live = [(feature, live_cell(feature, stored, now)) for feature in self._features]
-            return {
+            values = {
                 feature.name: feature.codec.decode(cell.value) if cell else feature.fallback()
                 for feature, cell in live
             }
-        # Most cells have no time to live, and a call for each costs a tenth of a large read.
-        return {
-            feature.name: feature.fallback()
-            if cell is None or (cell.expires_at is not None and cell.expired(now))
-            else cell.value
-            for feature, cell in zip(self._features, cells, strict=False)
-        }
+        else:
+            # Most cells have no time to live, and a call for each costs a tenth of a large read.
+            values = {
+                feature.name: feature.fallback()
+                if cell is None or (cell.expires_at is not None and cell.expired(now))
+                else cell.value
+                for feature, cell in zip(self._features, cells, strict=False)
+            }
+            cells = cells[len(self._features) :]
+        for read, cell in zip(self._families, cells, strict=False):
+            found = read.values(None if cell is None else cell.value, now)
+            if found is None:
+                return None
+            values |= found
+        return values
 
 
 def _typed_cell(feature: FeatureDef) -> Any:
+    kind = feature.codec.annotation if feature.windows is None else msgspec.Raw
     return msgspec.defstruct(
         "TypedCell",
-        [("value", feature.codec.annotation), *_CELL_FIELDS],
+        [("value", kind), *_CELL_FIELDS],
         namespace={"expired": Cell.expired},
         array_like=True,
         gc=False,
@@ -92,6 +117,8 @@ class Plan(msgspec.Struct, frozen=True):
     computed: tuple[tuple[FeatureDef, ...], ...]
     """By level: each level is computed from the ones before it."""
     kept: tuple[FeatureDef, ...]
+    families: tuple[FamilyRead, ...]
+    """The features of families, which are read from the states of these."""
     view: View
     caught_up: tuple[FeatureDef, ...]
     """The stored features whose freshness does not depend on their age."""
@@ -147,19 +174,34 @@ class Plans:
         levels = graph.levels(features, names)
         needed = [features[name] for level in levels for name in level]
         for feature in needed:
+            check_readable(feature)
             feature.check_stored()
         computed = [
-            tuple(features[name] for name in level if not features[name].stored) for level in levels
+            tuple(
+                features[name]
+                for name in level
+                if not features[name].stored and features[name].window is None
+            )
+            for level in levels
         ]
         stored = tuple(feature for feature in needed if feature.stored)
-        caught_up = tuple(feature for feature in stored if feature.freshness == "caught_up")
+        families = family_reads(needed, features)
+        # The events of a family are those of its features.
+        windowed = [
+            replace(feature, triggers=read.family.triggers)
+            for read in families
+            for feature in read.features
+        ]
+        caught_up = tuple(f for f in (*stored, *windowed) if f.freshness == "caught_up")
+        kept = [feature for feature in needed if feature.has_history]
         return Plan(
             entity,
             requested=tuple(features[name] for name in dict.fromkeys(names)),
             stored=stored,
             computed=tuple(level for level in computed if level),
-            kept=tuple(feature for feature in needed if feature.has_history),
-            view=View(stored),
+            kept=(*kept, *(read.family for read in families)),
+            families=families,
+            view=View(stored, families),
             caught_up=caught_up,
             is_waited_for=any(feature.triggers for feature in caught_up),
         )

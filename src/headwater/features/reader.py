@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -57,6 +57,8 @@ from headwater.features.running_calls import RunningCall, UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.features.value_freshness import Evidence, apply_rules, derivation_of, missed_events
+from headwater.features.window_reads import MISSING, absent
+from headwater.features.window_states import WindowStates
 from headwater.model.features import FeatureRow
 from headwater.model.values import (
     UNDATED,
@@ -76,7 +78,6 @@ CACHE = TallyCounter(
     "Reads of computed features that are cached; `outcome` is `hit` or `miss`.",
     ["feature", "outcome"],
 )
-_MISSING = FeatureValue(None, None, "missing")
 _ASK_SECONDS = 1.0
 S = TypeVar("S")
 
@@ -96,6 +97,7 @@ class Reader:
         self._derivations = DerivationCache(services.backends, services.registry)
         self._outcomes = RefreshOutcomes(services.backends.notes, services.clock)
         self._plans = Plans(services.registry)
+        self._states = WindowStates(services.backends)
         self._flights: SingleFlight[FeatureValue] = SingleFlight()
         self._unreadable: set[str] = set()
 
@@ -137,11 +139,15 @@ class Reader:
         if self.loss.known is not None:
             packed = self.loss.filter(ids, packed, b"{}")
         try:
-            return [plan.view.values(state, now) for state in packed]
+            values = [plan.view.values(state, now) for state in packed]
         except FeatureValueError:
             if len(ids) == 1:
                 raise
-        rows = self._stored_rows(plan, ids, map(decode_cells, packed), now)
+            values = [None]
+        if None not in values:
+            return cast("list[dict[str, Any]]", values)
+        cells = await self._readable_cells(plan, ids, [*map(decode_cells, packed)], now)
+        rows = self._stored_rows(plan, ids, cells, now)
         return [{name: value.value for name, value in row.items()} for row in rows]
 
     def slot(self) -> AbstractContextManager[Slot]:
@@ -212,6 +218,8 @@ class Reader:
         ids = list(map(plan.entity.text_id, entity_ids))
         past = scope.past
         cells, now, evidence = await self._cells(plan, ids, scope)
+        if plan.families:
+            cells = await self._readable_cells(plan, ids, cells, now)
         rows = self._stored_rows(plan, ids, cells, now)
         if plan.caught_up and scope.is_judged:
             if past is None:  # the past has it recorded
@@ -267,6 +275,29 @@ class Reader:
             cells = self.loss.filter(ids, cells, {})
         return cells, self._clock.micros(), evidence
 
+    async def _readable_cells(
+        self, plan: Plan, ids: Sequence[str], cells: Sequence[Cells], now: int
+    ) -> list[Cells]:
+        """Return the cells with states from which the windows of a plan can be read.
+
+        Those of other plans, and of moments whose tiles were dropped, are made again from history.
+        """
+        readable = [*cells]
+        for read in plan.families:
+            series = read.family.series
+            places = {
+                entity_id: place
+                for place, (entity_id, held) in enumerate(zip(ids, cells, strict=True))
+                if series in held and read.values(held[series].value, now) is None
+            }
+            if places:
+                states = await self._states.made_again(read.family, list(places), now)
+                for entity_id, place in places.items():
+                    state = states[entity_id]
+                    others = {k: v for k, v in readable[place].items() if k != series}
+                    readable[place] = others if state is None else {**others, series: state}
+        return readable
+
     async def _evidence(
         self, plan: Plan, rows: Sequence[FeatureRow], waiting: Evidence
     ) -> Evidence:
@@ -306,7 +337,7 @@ class Reader:
         rows: list[FeatureRow] = []
         for entity_id, state in zip(ids, cells, strict=True):
             try:
-                rows.append({f.name: _stored(f, state, now) for f in plan.stored})
+                row = {f.name: _stored(f, state, now) for f in plan.stored}
             except FeatureValueError as error:
                 if len(ids) == 1:
                     raise
@@ -318,7 +349,10 @@ class Reader:
                         entity_id=entity_id,
                         error=str(error),
                     )
-                rows.append({f.name: _readable(f, state, now) for f in plan.stored})
+                row = {f.name: _readable(f, state, now) for f in plan.stored}
+            for read in plan.families:
+                row |= read.row(state.get(read.family.series), now) or {}
+            rows.append(row)
         return rows
 
     async def _compute_row(
@@ -368,10 +402,10 @@ class Reader:
         """
         transaction = current_scope().transaction
         if transaction is not None and not transaction.is_computable(feature):
-            return _absent(feature)
+            return absent(feature)
         call = UserCall(feature, {feature.entity.id_field: entity_id})
         compute = partial(self._call, feature, entity_id, earliest)
-        failed = tracked_feature(feature, entity_id, _MISSING)
+        failed = tracked_feature(feature, entity_id, MISSING)
         with OnFailure(lambda: current_reads().track_failure(failed)):
             try:
                 if current_scope().is_shareable:
@@ -484,7 +518,7 @@ async def _ready(value: FeatureValue) -> FeatureValue:
 
 def _stored(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
     cell = live_cell(feature, cells, now)
-    return _absent(feature) if cell is None else _from_cell(feature, cell)
+    return absent(feature) if cell is None else _from_cell(feature, cell)
 
 
 def _readable(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
@@ -492,7 +526,7 @@ def _readable(feature: FeatureDef, cells: Cells, now: int) -> FeatureValue:
         return _stored(feature, cells, now)
     except FeatureValueError:
         # Not the default: a value was computed, so the default would look like a fact.
-        return _MISSING
+        return MISSING
 
 
 def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
@@ -502,18 +536,12 @@ def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
     return FeatureValue(value, as_of, "online", written_at)
 
 
-def _absent(feature: FeatureDef) -> FeatureValue:
-    return (
-        _MISSING if feature.default is None else FeatureValue(feature.fallback(), None, "default")
-    )
-
-
 def _rendered(
     feature: FeatureDef, entity_id: str, row: FeatureRow, features: Mapping[str, FeatureDef]
 ) -> FeatureValue:
     """Return a template's text, as old as its oldest input; missing if one without fallback is."""
     if feature.template is None:
-        return _MISSING
+        return MISSING
     inputs = {name: row[name] for name in feature.template.references}
     kind = feature.entity.name
     provenance = frozenset(("feature", kind, name, entity_id) for name in inputs).union(
@@ -532,7 +560,7 @@ def _rendered(
     values = {name: value.value for name, value in inputs.items()}
     if feature.template.is_missing(values):
         return msgspec.structs.replace(
-            _absent(feature), provenance=provenance, rule=rule, inputs=tracked
+            absent(feature), provenance=provenance, rule=rule, inputs=tracked
         )
     try:
         text = feature.template.render(values)

@@ -70,11 +70,7 @@ from headwater.ports.history import (
     Point,
     Pruned,
     Rows,
-    SeriesFile,
-    SeriesQuery,
-    bucket_ranges,
     misfit_error,
-    series_ranges,
 )
 from headwater.ports.outbox import (
     CommittedWrites,

@@ -33,10 +33,17 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     authoritative: bool = True
     begins: bool = True
     """Whether it may be the first value of an erased entity that may return."""
+    state: Cell | None = None
+    """The state that a contribution was folded into, which is the current value in its place."""
 
     @property
     def key(self) -> EntityKey:
         return (self.entity, self.entity_id)
+
+    @property
+    def current(self) -> Cell:
+        """The current value if it is ``online``."""
+        return self.cell if self.state is None else self.state
 
 
 def by_entity(changes: Iterable[Change]) -> dict[EntityKey, list[Change]]:

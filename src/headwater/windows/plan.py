@@ -115,8 +115,11 @@ class WindowPlan(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def reach(self) -> int:
-        """How long before a moment the oldest contribution can be that counts at that moment."""
-        return max(window.span + window.hop for window in self.windows)
+        """How long before a moment the oldest contribution can be that a state of it has.
+
+        That is one hop more than counts, for readers whose clocks are behind.
+        """
+        return max(window.span + 2 * window.hop for window in self.windows)
 
     @cached_property
     def kinds(self) -> frozenset[str]:
