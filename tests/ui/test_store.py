@@ -60,6 +60,33 @@ def large_file() -> str:
     return "".join(parts)
 
 
+FAMILY = """
+from headwater import FeatureStore, ServiceEvent, context, entity, feature
+store = FeatureStore()
+
+@entity(store)
+class User:
+    user_id: str
+
+@feature(
+    entity=User,
+    trigger="purchase",
+    window=["5m", "1h", "24h", "7d"],
+    aggregate=["count", "sum", "avg", "min", "max", "stddev", "distinct", "p95", "last(5)"],
+)
+def spend(user_id: str, event: ServiceEvent) -> float:
+    '''What a customer spends.'''
+    return float(event.payload["amount"])
+
+@feature(entity=User, trigger="visit", default=0)
+async def visits(user_id: str, event: ServiceEvent) -> int:
+    return await store.get_feature("visits", user_id) + 1
+
+@context(store)
+async def support(user_id: str) -> str:
+    return str(await store.get_feature("spend_sum_7d", user_id))
+"""
+
 ServeFile = Callable[[str], Site]
 
 
@@ -211,3 +238,28 @@ def test_an_empty_store_teaches_to_declare(serve_file: ServeFile, open_tab: Open
     page = open_store(open_tab(site))
     expect(page.get_by_role("heading", name="Nothing is declared")).to_be_visible()
     check_sizes(page, "store-empty")
+
+
+def test_thirty_six_windows_of_a_function_are_one_node_and_one_row(
+    serve_file: ServeFile, open_tab: OpenTab
+) -> None:
+    page = open_store(open_tab(serve_file(FAMILY)))
+    expect(page.get_by_text("37 features of 1 entity, 1 context")).to_be_visible()
+    expect(page.locator("[data-node]")).to_have_count(5)
+    expect(node(page, "feature:spend")).to_contain_text("36 windows · User")
+    check_sizes(page, "store-family")
+    page.goto(f"{STORE}?view=list")
+    rows = page.get_by_role("table", name="Declarations").locator("tbody tr")
+    expect(rows).to_have_count(6)
+    page.get_by_role("button", name="Show the windows of spend").click()
+    expect(rows).to_have_count(42)
+    check_sizes(page, "store-family-list")
+    page.get_by_role("button", name="Hide the windows of spend").click()
+    page.get_by_label("Filter by name or words").fill("sum_7d")
+    expect(rows).to_have_count(1)
+    rows.first.click()
+    expect(page.get_by_role("region", name="feature spend_sum_7d")).to_be_visible()
+    page.get_by_label("Filter by name or words").fill("")
+    expect(rows).to_have_count(42)
+    page.goto(f"{STORE}?card=feature:spend_sum_7d")
+    expect(node(page, "feature:spend")).to_have_attribute("aria-pressed", "true")

@@ -9,6 +9,7 @@ export { Confirm } from "./Confirm";
 export { CopyAs } from "./CopyAs";
 export { DataTable, type Column } from "./DataTable";
 export { Choice, Field, TextArea } from "./Field";
+export { FeatureName } from "./FeatureName";
 export { Id } from "./Id";
 export { KeyValues } from "./KeyValues";
 export { Loaded } from "./Loaded";

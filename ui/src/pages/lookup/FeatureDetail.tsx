@@ -11,6 +11,7 @@ import {
   Code,
   CopyAs,
   Dim,
+  FeatureName,
   KeyValues,
   StateBadge,
   Time,
@@ -20,7 +21,6 @@ import {
 import { duration } from "~/design/format";
 
 import { AgeBar } from "./AgeBar";
-import { FeatureName } from "./FeatureName";
 import { HistoryCard } from "./HistoryCard";
 import css from "./Lookup.module.css";
 import { valueAt, type EntityValue } from "./queries";

@@ -1,8 +1,16 @@
-import { DataTable, Dim, StateWord, Time, UserText, useNow, type Column } from "~/design";
+import {
+  DataTable,
+  Dim,
+  FeatureName,
+  StateWord,
+  Time,
+  UserText,
+  useNow,
+  type Column,
+} from "~/design";
 
 import { duration } from "~/design/format";
 
-import { FeatureName } from "./FeatureName";
 import css from "./Lookup.module.css";
 import type { EntityValue } from "./queries";
 import { brief } from "./steps";

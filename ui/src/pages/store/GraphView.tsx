@@ -262,7 +262,7 @@ function DeclarationNode({ id, data }: NodeProps<FlowNode<Data>>) {
         title={item.name}
       >
         <span className={css.icon}>
-          <KindIcon kind={item.kind} mode={item.mode} size={16} />
+          <KindIcon kind={item.kind} mode={item.members > 0 ? "window" : item.mode} size={16} />
         </span>
         <span className={css.words}>
           <bdi className={css.name}>{shortened(item.name, 11, 9)}</bdi>

@@ -1,27 +1,20 @@
-import type { KeyboardEvent } from "react";
+import { IconChevronDown, IconChevronRight } from "@tabler/icons-react";
+import { useState, type KeyboardEvent } from "react";
 
-import { DataTable, Dim, Mono, UserText, type Column } from "~/design";
+import { DataTable, Dim, FeatureName, IconButton, Mono, type Column } from "~/design";
+import { plural } from "~/design/format";
 
 import { KindIcon, kindWord, modeWord } from "./kinds";
-import type { Item } from "./model";
+import { rowsOf, type Item } from "./model";
 import css from "./StorePage.module.css";
 
 const COLUMNS: readonly Column<Item>[] = [
   {
-    head: "Name",
-    cell: (item) => (
-      <span className={css.named}>
-        <KindIcon kind={item.kind} mode={item.mode} />
-        <Mono>
-          <UserText>{item.name}</UserText>
-        </Mono>
-      </span>
-    ),
-    width: "16rem",
-  },
-  {
     head: "Kind",
-    cell: (item) => (item.kind === "feature" ? modeWord(item.mode) : kindWord(item.kind)),
+    cell: (item) => {
+      if (item.members > 0) return plural(item.members, "window");
+      return item.kind === "feature" ? modeWord(item.mode) : kindWord(item.kind);
+    },
     width: "7rem",
   },
   {
@@ -59,7 +52,6 @@ const COLUMNS: readonly Column<Item>[] = [
     width: "6rem",
   },
 ];
-const NAME_AND_KIND = COLUMNS.slice(0, 2);
 
 type Props = {
   items: readonly Item[];
@@ -69,19 +61,56 @@ type Props = {
   isNarrow: boolean;
 };
 
-/** The same as the graph, as a table. */
+/** The same as the graph, as a table; the windows of a family are shown when it is opened. */
 export function ListView({ items, selected, onOpen, isNarrow }: Props) {
+  const [opened, setOpened] = useState<ReadonlySet<string>>(new Set());
+  const family = items.find(({ id }) => id === selected)?.family ?? null;
+  const shown = family === null ? opened : new Set([...opened, family]);
+  const toggle = (id: string) => {
+    const others = new Set(shown);
+    if (!others.delete(id)) others.add(id);
+    setOpened(others);
+  };
+  const name: Column<Item> = {
+    head: "Name",
+    cell: (item) => <Named item={item} isOpened={shown.has(item.id)} onToggle={toggle} />,
+    width: "16rem",
+  };
   return (
     <div onKeyDown={moveInRows}>
       <DataTable
         label="Declarations"
-        columns={isNarrow ? NAME_AND_KIND : COLUMNS}
-        rows={items}
+        columns={[name, ...(isNarrow ? COLUMNS.slice(0, 1) : COLUMNS)]}
+        rows={rowsOf(items, shown)}
         rowKey={({ id }) => id}
         onOpen={({ id }) => onOpen(id)}
         isSelected={({ id }) => id === selected}
       />
     </div>
+  );
+}
+
+type NamedProps = { item: Item; isOpened: boolean; onToggle: (id: string) => void };
+
+function Named({ item, isOpened, onToggle }: NamedProps) {
+  const Chevron = isOpened ? IconChevronDown : IconChevronRight;
+  return (
+    <span className={item.family === null ? css.named : `${css.named} ${css.member}`}>
+      <KindIcon kind={item.kind} mode={item.members > 0 ? "window" : item.mode} />
+      <FeatureName name={item.name} />
+      {item.members > 0 && (
+        <IconButton
+          label={`${isOpened ? "Hide" : "Show"} the windows of ${item.name}`}
+          aria-expanded={isOpened}
+          onClick={(event) => {
+            event.stopPropagation();
+            onToggle(item.id);
+          }}
+        >
+          <Chevron size={15} />
+        </IconButton>
+      )}
+    </span>
   );
 }
 

@@ -14,7 +14,15 @@ import { loadable } from "~/design/loadable";
 import { DeclarationPanel } from "./DeclarationPanel";
 import { KIND_WORDS } from "./kinds";
 import { ListView } from "./ListView";
-import { itemsOf, matches, touchedBy, withNeighbours, type Item } from "./model";
+import {
+  familiesOf,
+  folded,
+  itemsOf,
+  matches,
+  touchedBy,
+  withNeighbours,
+  type Item,
+} from "./model";
 import css from "./StorePage.module.css";
 
 const { component: GraphView } = loadable(
@@ -176,11 +184,15 @@ function Declarations({ listing, items, address, onOpen }: DeclarationsProps) {
     const touched = entity === "" ? new Set<string>() : touchedBy(items, listing.graph, entity);
     return items.filter((item) => matches(item, { kind, entity, text }, touched));
   }, [items, listing.graph, kind, entity, text]);
-  const matching = useMemo(() => new Set(found.map(({ id }) => id)), [found]);
+  // The picture has one node for a family, however many windows it has.
+  const matching = useMemo(() => new Set(found.map(({ id, family }) => family ?? id)), [found]);
+  const graph = useMemo(() => folded(listing.graph), [listing.graph]);
   const drawn = useMemo(() => {
-    const shown = withNeighbours(matching, listing.graph);
-    return items.filter((item) => item.kind !== "entity" && shown.has(item.id));
-  }, [items, matching, listing.graph]);
+    const shown = withNeighbours(matching, graph);
+    return items.filter(
+      (item) => item.kind !== "entity" && item.family === null && shown.has(item.id),
+    );
+  }, [items, matching, graph]);
   if (found.length === 0) {
     return (
       <Empty title="Nothing matches">
@@ -207,8 +219,8 @@ function Declarations({ listing, items, address, onOpen }: DeclarationsProps) {
       <GraphView
         items={drawn}
         matching={matching}
-        graph={listing.graph}
-        selected={selected}
+        graph={graph}
+        selected={items.find(({ id }) => id === selected)?.family ?? selected}
         onOpen={onOpen}
       />
     </div>
@@ -217,8 +229,9 @@ function Declarations({ listing, items, address, onOpen }: DeclarationsProps) {
 
 function Head({ listing, items }: { listing: Schema<"StoreListing">; items: readonly Item[] }) {
   const { features, entities, contexts, retrievers } = listing;
+  const families = new Set(familiesOf(listing.graph).values()).size;
   const parts = [
-    `${plural(features.length, "feature")} of ${plural(entities.length, "entity", "entities")}`,
+    `${plural(features.length - families, "feature")} of ${plural(entities.length, "entity", "entities")}`,
     ...(retrievers.length > 0 ? [plural(retrievers.length, "retriever")] : []),
     ...(contexts.length > 0 ? [plural(contexts.length, "context")] : []),
   ];

@@ -1,6 +1,7 @@
 import {
   IconBolt,
   IconBraces,
+  IconChartHistogram,
   IconClockPlay,
   IconDatabase,
   IconFileSearch,
@@ -11,6 +12,8 @@ import {
   IconVersions,
   type Icon,
 } from "@tabler/icons-react";
+
+import { plural } from "~/design/format";
 
 import type { Item, Kind } from "./model";
 
@@ -29,6 +32,7 @@ const MODES: Record<string, readonly [word: string, icon: Icon]> = {
   scheduled: ["scheduled", IconClockPlay],
   on_demand: ["on demand", IconMathFunction],
   template: ["template", IconTemplate],
+  window: ["window", IconChartHistogram],
 };
 
 export const KIND_WORDS: readonly (readonly [Kind, one: string, many: string])[] = [
@@ -50,8 +54,9 @@ export function KindIcon({
   return <Icon size={size} stroke={1.7} aria-hidden />;
 }
 
-/** Return what something is, in words: `triggered · User`, `event type`. */
-export function wordsOf({ kind, mode, entity }: Pick<Item, "kind" | "mode" | "entity">): string {
+/** Return what something is, in words: `triggered · User`, `12 windows · User`, `event type`. */
+export function wordsOf({ kind, mode, entity, members }: Item): string {
+  if (members > 0) return `${plural(members, "window")} · ${entity ?? ""}`;
   if (kind === "feature") return `${modeWord(mode)} · ${entity ?? ""}`;
   return kindWord(kind);
 }

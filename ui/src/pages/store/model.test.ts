@@ -1,7 +1,16 @@
 import { describe, expect, it } from "vitest";
 
 import { neighbour, placed } from "./layout";
-import { itemsOf, matches, relatedTo, touchedBy, withNeighbours, type Edge } from "./model";
+import {
+  folded,
+  itemsOf,
+  matches,
+  relatedTo,
+  rowsOf,
+  touchedBy,
+  withNeighbours,
+  type Edge,
+} from "./model";
 
 const edge = (source: string, target: string): Edge => ({
   source,
@@ -71,6 +80,58 @@ describe("items", () => {
     expect(found({ text: "SPE trigg" })).toEqual(["spend"]);
     expect(found({ entity: "User" })).toEqual(["User", "spend", "support", "purchase"]);
     expect(found({ entity: "Product" })).toEqual(["stock"]);
+  });
+});
+
+describe("families", () => {
+  const windows = ["spend_sum_1h", "spend_sum_7d"];
+  const withWindows = {
+    ...listing,
+    features: [...listing.features, ...windows.map((name) => feature(name, "User"))],
+    graph: {
+      nodes: [
+        ...listing.graph.nodes,
+        ...windows.map((name) => ({
+          id: `feature:${name}`,
+          name,
+          kind: "window" as const,
+          entity: "User",
+        })),
+      ],
+      edges: [
+        edge("event:purchase", "feature:spend"),
+        ...windows.map((name) => edge("feature:spend", `feature:${name}`)),
+        { ...edge("feature:spend_sum_1h", "context:support"), found_in: "code" as const },
+        edge("feature:spend_sum_7d", "context:support"),
+      ],
+    },
+  };
+
+  it("count their windows, and what needs one of these", () => {
+    const items = itemsOf(withWindows);
+    const found = (name: string) => items.find((item) => item.name === name);
+    expect(found("spend")).toMatchObject({ members: 2, neededBy: 1, family: null });
+    expect(found("spend_sum_7d")).toMatchObject({ members: 0, family: "feature:spend" });
+    expect(found("User")).toMatchObject({ neededBy: 2 });
+  });
+
+  it("are one node of the picture, whatever its windows are needed by", () => {
+    const { nodes, edges } = folded(withWindows.graph);
+    expect(nodes).toEqual(listing.graph.nodes);
+    expect(edges).toEqual([
+      edge("event:purchase", "feature:spend"),
+      edge("feature:spend", "context:support"),
+    ]);
+    expect(folded(listing.graph)).toBe(listing.graph);
+  });
+
+  it("are one row of the list until they are opened", () => {
+    const items = itemsOf(withWindows).filter(({ kind }) => kind === "feature");
+    const names = (opened: readonly string[], found = items) =>
+      rowsOf(found, new Set(opened)).map(({ name }) => name);
+    expect(names([])).toEqual(["spend", "stock"]);
+    expect(names(["feature:spend"])).toEqual(["spend", ...windows, "stock"]);
+    expect(names([], items.slice(2))).toEqual(windows);
   });
 });
 

@@ -18,6 +18,10 @@ export type Item = {
   description: string;
   needs: number;
   neededBy: number;
+  /** The id of the family that a window is a member of. */
+  family: string | null;
+  /** How many windows a family has. */
+  members: number;
 };
 
 export type Filter = { kind: string; entity: string; text: string };
@@ -40,12 +44,16 @@ export function itemsOf(listing: Listing): Item[] {
     ...listing.retrievers.map((each) => [`retriever:${each.name}`, each.description] as const),
     ...listing.contexts.map((each) => [`context:${each.name}`, each.description] as const),
   ]);
-  const needs = new Map<string, number>();
-  const neededBy = new Map<string, number>();
-  for (const { source, target } of listing.graph.edges) {
-    needs.set(target, (needs.get(target) ?? 0) + 1);
-    neededBy.set(source, (neededBy.get(source) ?? 0) + 1);
-  }
+  const families = familiesOf(listing.graph);
+  const members = countOf([...families.values()]);
+  const needs = countOf(listing.graph.edges.map(({ target }) => target));
+  const neededBy = countOf([
+    ...listing.graph.edges.map(({ source }) => source).filter((source) => !members.has(source)),
+    // A family is needed by what needs one of its windows.
+    ...folded(listing.graph)
+      .edges.map(({ source }) => source)
+      .filter((source) => members.has(source)),
+  ]);
   const nodes = listing.graph.nodes.map(({ id, name, kind, entity }): Item => {
     const own = kindOf(id);
     return {
@@ -58,10 +66,12 @@ export function itemsOf(listing: Listing): Item[] {
       description: described.get(id) ?? "",
       needs: needs.get(id) ?? 0,
       neededBy: neededBy.get(id) ?? 0,
+      family: families.get(id) ?? null,
+      members: members.get(id) ?? 0,
     };
   });
   const entities = listing.entities.map(({ name, id_field, id_type }): Item => {
-    const own = listing.features.filter(({ entity }) => entity === name).length;
+    const own = nodes.filter((node) => node.entity === name && node.members === 0).length;
     return {
       id: `entity:${name}`,
       kind: "entity",
@@ -72,9 +82,59 @@ export function itemsOf(listing: Listing): Item[] {
       description: `Identified by ${id_field}`,
       needs: 0,
       neededBy: own,
+      family: null,
+      members: 0,
     };
   });
   return [...entities, ...nodes].sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
+}
+
+function countOf(ids: readonly string[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const id of ids) counts.set(id, (counts.get(id) ?? 0) + 1);
+  return counts;
+}
+
+/** Return the family of each window, both by id. */
+export function familiesOf({ nodes, edges }: Graph): Map<string, string> {
+  const windows = new Set(nodes.filter(({ kind }) => kind === "window").map(({ id }) => id));
+  const declared = edges.filter(
+    ({ target, found_in }) => windows.has(target) && found_in === "declaration",
+  );
+  return new Map(declared.map(({ source, target }) => [target, source]));
+}
+
+/** Return the graph with one node for each family: what needs a window needs its family there. */
+export function folded(graph: Graph): Graph {
+  const families = familiesOf(graph);
+  if (families.size === 0) return graph;
+  const edges = new Map<string, Edge>();
+  for (const edge of graph.edges) {
+    const source = families.get(edge.source) ?? edge.source;
+    const target = families.get(edge.target) ?? edge.target;
+    const key = `${source}>${target}`;
+    // An edge that is declared stands for those that were found in code.
+    if (source !== target && edges.get(key)?.found_in !== "declaration") {
+      edges.set(key, { ...edge, source, target });
+    }
+  }
+  return { nodes: graph.nodes.filter(({ id }) => !families.has(id)), edges: [...edges.values()] };
+}
+
+/**
+ * Return the rows of a list: the windows of a family follow it if it is opened. Those that were
+ * found without their family stand alone.
+ */
+export function rowsOf(found: readonly Item[], opened: ReadonlySet<string>): Item[] {
+  const shown = new Set(found.map(({ id }) => id));
+  const own = new Map<string, Item[]>();
+  for (const item of found) {
+    if (item.family !== null) own.set(item.family, [...(own.get(item.family) ?? []), item]);
+  }
+  return found.flatMap((item) => {
+    if (item.family !== null) return shown.has(item.family) ? [] : [item];
+    return opened.has(item.id) ? [item, ...(own.get(item.id) ?? [])] : [item];
+  });
 }
 
 /** Return the kind in an id: `feature` of `feature:total_spend`. */

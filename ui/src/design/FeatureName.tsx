@@ -1,6 +1,6 @@
 import { Fragment } from "react";
 
-import css from "./Lookup.module.css";
+import css from "./text.module.css";
 
 /** A declared name that breaks after its underscores only, if it has to. */
 export function FeatureName({ name }: { name: string }) {
