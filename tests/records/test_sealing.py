@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from headwater.core.canonical_json import canonical, from_base64, to_tagged
 from headwater.errors import RecordValueError
-from headwater.records.core import Commitment, Core, Exact, Item, Policy, Timing, decimal_text
+from headwater.model.values import Exact
+from headwater.records.core import Commitment, Core, Item, Policy, Timing, decimal_text
 from headwater.records.diff import diff
 from headwater.records.document import load
 from headwater.records.projection import past_context

@@ -5,6 +5,7 @@ from decimal import Decimal
 from shlex import quote
 
 import typer
+from msgspec import UNSET
 
 from headwater.cli.output import (
     cell_text,
@@ -29,6 +30,7 @@ from headwater.model.contexts import (
 )
 from headwater.model.lineage import ContextTrace, ItemTrace, PastContext
 from headwater.model.outcomes import Outcome
+from headwater.model.values import WindowRead
 from headwater.records.record import Record, Redaction
 
 _SHORT = 60
@@ -236,6 +238,24 @@ def _print_reads(trace: ContextTrace) -> None:
         ],
     )
     _print_rows(
+        "Windows",
+        ("feature", "entity id", "of", "window", "read at", "last fold", "error"),
+        [
+            (
+                value.feature,
+                value.entity_id,
+                f"{window.aggregate} of {window.family}",
+                _window(window),
+                window.read_at,
+                window.last_fold,
+                window.relative_error,
+            )
+            for read in trace.features
+            for value in (read, *read.inputs)
+            if (window := value.window) is not UNSET
+        ],
+    )
+    _print_rows(
         "Retrievers",
         ("search", "retriever", "arguments", "found", "latency", "cache", "age"),
         [
@@ -349,10 +369,15 @@ def _side(side: ItemSide | FeatureSide | ResultSide | None) -> str | None:
         case ItemSide():
             return f"{side.decision} at {side.place}, {pluralize(side.emitted_tokens, 'token')}"
         case FeatureSide():
-            return f"{cell_text(side.value)} ({side.source}, age {span_text(side.age_ms)})"
+            of = "" if side.window is UNSET else f" of {_window(side.window)}"
+            return f"{cell_text(side.value)}{of} ({side.source}, age {span_text(side.age_ms)})"
         case ResultSide():
             return f"rank {side.rank}, score {cell_text(score_text(side.score))}"
     return None
+
+
+def _window(window: WindowRead) -> str:
+    return f"{span_text(window.span_us // 1_000)} in hops of {span_text(window.hop_us // 1_000)}"
 
 
 def _print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -240,6 +240,7 @@ def _value_facts(
         "age_ms": age_ms(current_at, now),
         "sla_ms": sla_ms if read.sla_ms is None else read.sla_ms,
         "fresh": fresh,
+        "window": value.window or UNSET,
     }
 
 

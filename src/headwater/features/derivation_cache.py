@@ -12,7 +12,14 @@ import msgspec
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import FeatureValueError
-from headwater.model.values import FeatureValue, FreshnessRule, Part, Source, TrackedFeature
+from headwater.model.values import (
+    FeatureValue,
+    FreshnessRule,
+    Part,
+    Source,
+    TrackedFeature,
+    WindowRead,
+)
 from headwater.ports import Backends, Cached
 
 CACHED_DERIVATIONS = "feature/"
@@ -58,6 +65,7 @@ class _CachedInput(msgspec.Struct, frozen=True, omit_defaults=True):
     rule: FreshnessRule
     current_at: datetime | None
     inputs: list[_CachedInput] = []
+    window: WindowRead | None = None
 
 
 class _CachedDerivation(msgspec.Struct, frozen=True):
@@ -189,6 +197,7 @@ class DerivationCache:
                 read.value.rule,
                 read.value.current_at,
                 self._packed(read.value.inputs),
+                read.value.window,
             )
             for read in inputs
         ]
@@ -226,6 +235,7 @@ class DerivationCache:
                     rule=inner.rule,
                     current_at=inner.current_at,
                     inputs=self._unpacked_inputs(inner.inputs),
+                    window=inner.window,
                 ),
                 inner.sla_ms,
             )

@@ -326,10 +326,13 @@ def unshared(value: FeatureValue) -> FeatureValue:
 
 
 def _is_same(before: FeatureValue, value: FeatureValue) -> bool:
-    """Return whether two reads got the same value; every read may be current at another moment."""
+    """Return whether two reads got the same value; every read may be current at another moment.
+
+    A window is evaluated at every read, so its value is of another moment each time.
+    """
     return (
         before.value == value.value
-        and before.as_of == value.as_of
+        and (before.as_of == value.as_of or (value.window is not None and value.as_of is not None))
         and before.source == value.source
         and before.written_at == value.written_at
     )

@@ -12,6 +12,7 @@ from msgspec import Meta
 from headwater.model.features import CauseEvent
 from headwater.model.kinds import ContextName, DurationText
 from headwater.model.lineage import Context, Decision, FreshnessStatus
+from headwater.model.values import WindowRead
 
 Params = Annotated[
     dict[str, Any],
@@ -241,6 +242,7 @@ class FeatureSide(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: int | None
     source: str
     fresh: bool
+    window: WindowRead | msgspec.UnsetType
 
 
 class FeatureDiff(msgspec.Struct, frozen=True, kw_only=True):

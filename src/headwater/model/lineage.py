@@ -20,7 +20,7 @@ from headwater.messages.rendering import body
 from headwater.messages.turns import Provider
 from headwater.model.bound_contexts import BoundContext
 from headwater.model.outcomes import Outcome
-from headwater.model.values import FreshnessRule
+from headwater.model.values import FreshnessRule, WindowRead
 
 FreshnessStatus = Literal["guaranteed", "degraded", "refused"]
 """The record of a strict context that was not returned has the status `refused`."""
@@ -32,7 +32,8 @@ ViolationReason = Literal["stale", "missing", "default", "never_ran", "dead_lett
 class ReadValue(msgspec.Struct, frozen=True, kw_only=True):
     """A value that was read, in a record and in the views of one.
 
-    It has the time that it is of, and its freshness by the rule of its feature.
+    It has the time that it is of, and its freshness by the rule of its feature. That of a feature
+    of a family has its ``window``.
     """
 
     feature: str
@@ -47,6 +48,7 @@ class ReadValue(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: int | None
     sla_ms: int | None
     fresh: bool
+    window: WindowRead | msgspec.UnsetType = msgspec.UNSET
 
 
 class InputLineage(ReadValue, frozen=True, kw_only=True):

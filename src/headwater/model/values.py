@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from numbers import Integral
-from typing import Any, Literal, SupportsInt, TypeGuard
+from typing import Annotated, Any, Literal, SupportsInt, TypeGuard
 
 import msgspec
 from msgspec import UNSET, UnsetType, to_builtins
 from msgspec.structs import force_setattr
 from uuid_utils import uuid7
 
+from headwater.core.canonical_json import LARGEST
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.short_repr import is_printable, short_repr
 from headwater.core.tracing import is_traceparent
@@ -38,6 +39,9 @@ Source = Literal["online", "computed", "default", "missing"]
 FreshnessRule = Literal["age", "caught_up", "inputs", "dead_letter"]
 """How the freshness of a value is judged: by its age, by what still waits for it, or by the
 freshness of its inputs; with a dead letter of its feature and entity it is never fresh."""
+
+Exact = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+"""An integer that every JSON parser reads exactly."""
 
 EntityKey = tuple[str, str]
 """An entity's declared name and one entity's id."""
@@ -276,12 +280,30 @@ encode_cells = msgspec.json.Encoder().encode
 decode_cells = msgspec.json.Decoder(Cells).decode
 
 
+class WindowRead(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The window of a value, and what it was evaluated from.
+
+    ``read_at`` is the moment of the evaluation, ``last_fold`` that of the last contribution before
+    it; null if there was none. ``relative_error`` is that of a sketch.
+    """
+
+    family: str
+    aggregate: str
+    window: str
+    span_us: Exact
+    hop_us: Exact
+    relative_error: str | None
+    read_at: datetime
+    last_fold: datetime | None
+
+
 class FeatureValue(msgspec.Struct, frozen=True, gc=False):
     """A feature's value as a reader gets it: the value, its age and its source.
 
     ``provenance`` of a computed value lists the stored values and chunks it was computed from, and
     ``inputs`` the values themselves where reads are tracked, as in contexts. ``current_at`` is the
-    moment at which the value was known to be current, if that is not ``as_of``.
+    moment at which the value was known to be current, if that is not ``as_of``. ``window`` is that
+    of a feature of a family, where reads are tracked.
     """
 
     value: Any
@@ -292,6 +314,7 @@ class FeatureValue(msgspec.Struct, frozen=True, gc=False):
     rule: FreshnessRule = "age"
     current_at: datetime | None = None
     inputs: tuple[TrackedFeature, ...] = ()
+    window: WindowRead | None = None
 
     __repr__ = short_repr("value", "as_of", "source")
 

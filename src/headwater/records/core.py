@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from headwater.core.canonical_json import LARGEST
 from headwater.messages.parts import Grade, Role
 from headwater.model.lineage import (
     Decision,
@@ -21,6 +20,7 @@ from headwater.model.lineage import (
     ReadValue,
     ViolationReason,
 )
+from headwater.model.values import Exact
 from headwater.records.record import SPEC
 
 COMMITTED = "committed"
@@ -37,9 +37,6 @@ class Commitment(msgspec.Struct, frozen=True):
 
 Committed = Annotated[T | Commitment, COMMITTED]
 """A value that the core only commits to; a `Commitment` where it is not disclosed."""
-
-Exact = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-"""An integer that every JSON parser reads exactly."""
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +148,8 @@ class FeatureInput(ReadValue, frozen=True, kw_only=True):
 
     `current_at` is the moment from which the age counts by the rule, if it is not `as_of`: the
     moment until which no event of the partition waited, the last run, or that of the oldest input.
-    With a dead letter (the rule `dead_letter`) there is none.
+    With a dead letter (the rule `dead_letter`) there is none. `window` is absent unless the feature
+    is one of a family of windows.
     """
 
     entity_id: Committed[str]

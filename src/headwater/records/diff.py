@@ -200,7 +200,7 @@ def _feature(one: FeatureRead | None, two: FeatureRead | None) -> FeatureDiff:
     feature, entity, entity_id = next(
         (read.feature, read.entity, read.entity_id) for read in (two, one) if read is not None
     )
-    values = [None if read is None else (read.value,) for read in (one, two)]
+    values = [None if read is None else (read.value, _window(read)) for read in (one, two)]
     return FeatureDiff(
         feature=feature,
         entity=entity,
@@ -209,6 +209,14 @@ def _feature(one: FeatureRead | None, two: FeatureRead | None) -> FeatureDiff:
         before=_feature_side(one),
         after=_feature_side(two),
     )
+
+
+def _window(read: FeatureRead) -> Sequence[Any] | None:
+    """Return what a value is an aggregate of; every read of it is of another moment."""
+    window = read.window
+    if window is msgspec.UNSET:
+        return None
+    return [window.aggregate, window.span_us, window.hop_us]
 
 
 def _feature_side(read: FeatureRead | None) -> FeatureSide | None:

@@ -26,8 +26,8 @@ from headwater.model.outcomes import (
     Score,
     Usage,
 )
-from headwater.model.values import LONGEST_ID, LONGEST_NAME
-from headwater.records.core import Committed, Exact, decimal_text, disclosed
+from headwater.model.values import LONGEST_ID, LONGEST_NAME, Exact
+from headwater.records.core import Committed, decimal_text, disclosed
 from headwater.records.record import Form, Moment, Sealed, Statement, core_fields, hash_of
 from headwater.records.sealing import Salts, commitments, open_core, seal_core
 from headwater.records.signing import statement_of

@@ -32,7 +32,8 @@ from headwater.core.canonical_json import (
     to_tagged,
 )
 from headwater.errors import RecordValueError
-from headwater.records.core import Commitment, Core, Exact
+from headwater.model.values import Exact
+from headwater.records.core import Commitment, Core
 from headwater.records.record import Disclosure, Record, Sealed, content_hash, hash_of, moment_text
 
 Salts = Callable[[int], bytes]

@@ -2804,6 +2804,7 @@ export interface components {
             source: string;
             used: boolean;
             value: unknown;
+            window?: components["schemas"]["WindowRead"];
             written_at: string | null;
         };
         /**
@@ -2852,6 +2853,7 @@ export interface components {
             fresh: boolean;
             source: string;
             value: unknown;
+            window: components["schemas"]["WindowRead"];
         };
         /**
          * FeatureVersion
@@ -3303,6 +3305,7 @@ export interface components {
             sla_ms: number | null;
             source: string;
             value: unknown;
+            window?: components["schemas"]["WindowRead"];
             written_at: string | null;
         };
         /**
@@ -4807,6 +4810,23 @@ export interface components {
         WindowListing: {
             covers: string;
             hop_us: number;
+            span_us: number;
+            window: string;
+        };
+        /**
+         * WindowRead
+         * @description The window of a value, and what it was evaluated from.
+         *
+         *         ``read_at`` is the moment of the evaluation, ``last_fold`` that of the last contribution before
+         *         it; null if there was none. ``relative_error`` is that of a sketch.
+         */
+        WindowRead: {
+            aggregate: string;
+            family: string;
+            hop_us: number;
+            last_fold: string | null;
+            read_at: string;
+            relative_error: string | null;
             span_us: number;
             window: string;
         };
