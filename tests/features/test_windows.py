@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from headwater import FeatureStore, FeatureValue, ServiceEvent, entity, feature
+from conformance.suite import until
+from headwater import FeatureStore, FeatureValue, ServiceEvent, Worker, entity, feature
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -205,3 +209,62 @@ async def test_a_reader_whose_clock_is_behind_gets_the_tiles_of_its_time(
     async with behind.store:
         # Also the later events, whatever their time: a reader is served all that is known.
         assert await behind.values("spend_sum_1h", "spend_sum_7d") == [7.0, 7.0]
+
+
+async def test_a_worker_makes_the_states_of_an_earlier_plan_again(
+    settings: Settings, clock: ManualClock
+) -> None:
+    first = Shop(settings, clock)
+    async with first.store:
+        for user in ("u1", "u2", "u3"):
+            await first.buy(1.0, user=user)
+    second = Shop(settings, clock, ["1h", "90d"])
+    family = second.spend.definition
+    async with second.store as store:
+        worker = Worker(store)
+        running = asyncio.create_task(worker.run())
+        try:
+            await until(lambda: _are_of_plan(store, family))
+        finally:
+            worker.stop()
+            await running
+        assert await second.values("spend_sum_90d", user="u3") == [1.0]
+
+
+async def _are_of_plan(store: FeatureStore, family: FeatureDef) -> bool:
+    assert family.windows is not None
+    digest = family.windows.plan.digest.encode()
+    engine = await runtime_of(store).open()
+    states = await engine.backends.online.get("User", ["u1", "u2", "u3"])
+    return all(digest in bytes(cells["spend"].value) for cells in states)
+
+
+async def test_a_handler_reads_the_windows_of_its_own_batch(
+    settings: Settings, clock: ManualClock
+) -> None:
+    store = FeatureStore(settings=settings, clock=clock)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="login", window="1h", aggregate="count")
+    def logins(user_id: str, event: ServiceEvent) -> bool:
+        return True
+
+    @feature(entity=User, trigger="login")
+    async def seen(user_id: str, event: ServiceEvent) -> int:
+        return int(await store.get_feature("logins_count_1h", user_id))
+
+    @feature(entity=User, trigger="login")
+    def seen_in_thread(user_id: str, event: ServiceEvent) -> int:
+        return int(store.sync.get_feature("logins_count_1h", user_id))
+
+    async with store:
+        events = [ServiceEvent("login", "u1", {}, clock.now()) for _ in range(3)]
+        await store.bus.publish_many(events)
+        await store.drain()
+        row = (await store.get_features(["logins_count_1h", "seen", "seen_in_thread"], ["u1"]))[
+            "u1"
+        ]
+    assert row == {"logins_count_1h": 3, "seen": 3, "seen_in_thread": 3}

@@ -13,7 +13,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.windows import WindowDef
 from headwater.model.values import Cell
 from headwater.ports import Backends, HistoryRow
-from headwater.windows.state import WindowState, encode_state, fold, new_state
+from headwater.windows.state import WindowState, decode_state, encode_state, fold, new_state
 
 _ENTITIES = 100
 _ROWS = 2_000
@@ -53,6 +53,23 @@ class WindowStates:
                 )
                 written += len(made) - len(ids)
         return written
+
+    async def renew(self, family: FeatureDef, partition: int, clock: Clock) -> int:
+        """Make the states of a partition again that are of another plan; return their number."""
+        plan, series, entity = _windows_of(family).plan, family.series, family.entity.name
+        renewed, after = 0, ""
+        while ids := await self._online.entity_ids(
+            entity, after=after, limit=_ENTITIES, partition=partition, having=series
+        ):
+            cells = zip(ids, await self._online.get(entity, ids), strict=True)
+            outdated = [
+                entity_id
+                for entity_id, held in cells
+                if series in held and decode_state(plan, held[series].value) is None
+            ]
+            renewed += await self.rebuild(family, outdated, clock)
+            after = ids[-1]
+        return renewed
 
     async def made_again(
         self, family: FeatureDef, entity_ids: Sequence[str], now: int

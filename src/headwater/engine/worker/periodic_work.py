@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Container, Sized
+from collections.abc import Collection, Container, Sized
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -20,6 +20,7 @@ from headwater.engine.engine import Engine
 from headwater.errors import BackendError
 from headwater.features import schedule as ticks
 from headwater.features.services import Services
+from headwater.features.window_states import WindowStates
 from headwater.history.retention import NightlyPruning
 from headwater.ports import Backends
 from headwater.settings.schema import on_servers
@@ -199,6 +200,23 @@ async def maintain_indexes(engine: Engine, held: Container[int]) -> None:
             for index in engine.registry.all_indexes().values():
                 if partition_of(index.name, partitions) in held:
                     await engine.reindexer.maintain(index)
+
+
+async def renew_states(engine: Engine, held: Collection[int]) -> None:
+    """Make the states of windows again that are of an earlier plan, in the partitions held.
+
+    Handlers and reads do without it, but a read of such a state is as slow as one of history.
+    """
+    outage, states, renewed = Outage("windows"), WindowStates(engine.backends), set()
+    while True:
+        with outage.reporting("error", "making states of windows again failed", "worker"):
+            for family in [f for f in engine.registry.features.values() if f.windows is not None]:
+                for partition in sorted(held):
+                    key = (family.series, family.windows and family.windows.plan.digest, partition)
+                    if key not in renewed:
+                        await states.renew(family, partition, engine.clock)
+                        renewed.add(key)
+        await asyncio.sleep(_MAINTENANCE_SECONDS)
 
 
 async def prune_nightly(engine: Engine) -> None:

@@ -33,6 +33,7 @@ from headwater.engine.worker.periodic_work import (
     maintain_history,
     maintain_indexes,
     prune_nightly,
+    renew_states,
     update_gauges,
 )
 from headwater.engine.worker.running_versions import (
@@ -155,7 +156,11 @@ class Worker:
                     maintain_indexes(engine, lanes),
                     prune_nightly(engine),
                     update_gauges(engine.backends, engine.clock, lanes, self._outage),
-                    *([] if self._draining else [scheduler.run(self._stopping)]),
+                    *(
+                        []
+                        if self._draining
+                        else [scheduler.run(self._stopping), renew_states(engine, lanes)]
+                    ),
                     offer_backfills(engine, versions.new),
                     note_contention(engine, self._contention),
                 )
