@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import duckdb
 import msgspec
+from msgspec.structs import replace
 
 from conformance.suite import START, Opened
 from headwater.core.clock import MICROSECOND, to_micros
 from headwater.core.codec import Kind
+from headwater.core.partitioning import bucket_of
 from headwater.model.values import Cell
-from headwater.ports import Change, FrameColumn, FrameQuery, FrameReader
+from headwater.ports import Change, FrameColumn, FrameQuery, FrameReader, SeriesQuery
 
 ORIGIN = to_micros(START)
 """The start, in microseconds."""
@@ -117,6 +119,52 @@ def _write_table(file: Path, rows: Sequence[Mapping[str, Any]], types: Mapping[s
     return file
 
 
+def needed(rows: Sequence[Row], points: Sequence[At], reach: int, *, known: bool) -> list[Row]:
+    """Return the rows that some points may need, in the order of a file of a series."""
+    numbered = [
+        (row.entity_id, row.written_at if known else row.as_of, row.written_at, number, row)
+        for number, row in enumerate(rows)
+        if (of_entity := [point.at for point in points if point.entity_id == row.entity_id])
+        and row.as_of >= min(of_entity) - reach
+        and (row.written_at if known else row.as_of) <= max(of_entity)
+    ]
+    return [row for *_, row in sorted(numbered, key=lambda each: each[:4])]
+
+
+async def read_series(
+    reader: FrameReader, folder: Path, points: Sequence[At], query: SeriesQuery
+) -> list[list[Row]]:
+    """Return the rows of a series that a reader writes, of each file."""
+    own = folder / f"series-{next(_number)}"
+    own.mkdir()
+    query = replace(query, points=write_points(own, points))
+    files = []
+    for written in await reader.write_series(query, own):
+        with duckdb.connect() as duck:
+            columns = "entity_id, value, as_of, written_at, visible_from"
+            found = duck.execute(f"SELECT {columns} FROM read_parquet('{written.rows}')").fetchall()
+        assert [row[4] for row in found] == [row[3 if query.known else 2] for row in found]
+        first, last = written.buckets
+        assert all(first <= bucket_of(row[0]) <= last for row in found)
+        files.append(
+            [
+                Row(query.series, entity_id, json.loads(value), as_of - ORIGIN, written - ORIGIN)
+                for entity_id, value, as_of, written, _ in found
+            ]
+        )
+    return files
+
+
+def write_points(folder: Path, points: Sequence[At]) -> Path:
+    """Write points to a file, not in their order."""
+    numbered = sorted(enumerate(points), key=lambda each: (each[0] % 7, -each[0]))
+    rows = [
+        {"row": row, "entity_id": entity_id, "at": ORIGIN + at} for row, (entity_id, at) in numbered
+    ]
+    types = {"row": "BIGINT", "entity_id": "VARCHAR", "at": "BIGINT"}
+    return _write_table(folder / f"points-{next(_number)}.parquet", rows, types)
+
+
 class FrameRead:
     """A query and its answer."""
 
@@ -129,14 +177,7 @@ class FrameRead:
         known: bool = False,
         extra: Mapping[str, Path] | None = None,
     ) -> None:
-        number = next(_number)
-        numbered = sorted(enumerate(points), key=lambda each: (each[0] % 7, -each[0]))
-        rows = [
-            {"row": row, "entity_id": entity_id, "at": ORIGIN + at}
-            for row, (entity_id, at) in numbered
-        ]
-        types = {"row": "BIGINT", "entity_id": "VARCHAR", "at": "BIGINT"}
-        file = _write_table(folder / f"points-{number}.parquet", rows, types)
+        number, file = next(_number), write_points(folder, points)
         self.columns = columns
         self.types: list[str] = []
         self._query = FrameQuery(file, columns, known, extra or {})

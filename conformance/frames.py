@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from conformance.frame_model import (
     Group,
     Row,
     found,
+    needed,
+    read_series,
     write,
     write_extra,
 )
@@ -28,7 +31,7 @@ from conformance.suite import START, Opened, Suite
 from headwater.core.clock import MICROSECOND
 from headwater.core.codec import Kind
 from headwater.errors import FeatureValueError
-from headwater.ports import FrameColumn, FrameReader
+from headwater.ports import FrameColumn, FrameReader, SeriesQuery
 
 _IDS = ["a", "b", "ü \"'"]
 _KINDS: Mapping[Kind, st.SearchStrategy[Any]] = {
@@ -124,6 +127,42 @@ class FramesConformance(Suite):
         assert await frame.read(await reading(store)) == [
             [found(model, point, column, known=known) for column in columns] for point in points
         ]
+
+    @settings(
+        max_examples=6,
+        deadline=None,
+        suppress_health_check=_SUPPRESSED,
+    )
+    @given(
+        history=_histories(),
+        points=_points,
+        reach=st.integers(0, 8),
+        most_rows=st.sampled_from([2, 1_000]),
+        known=st.booleans(),
+    )
+    async def test_the_rows_of_a_series_that_points_need_are_written_in_order(
+        self,
+        store: Opened,
+        reading: Reading,
+        tmp_path: Path,
+        history: tuple[Kind, list[Group], list[Row]],
+        points: list[At],
+        reach: int,
+        most_rows: int,
+        *,
+        known: bool,
+    ) -> None:
+        kind, groups, _ = history
+        await write(store, kind, groups)
+        rows = [row for group in groups for row in group.rows]
+        series = rows[0].series if rows else "never_written"
+        query = SeriesQuery(tmp_path, series, reach, known, most_rows)
+        files = await read_series(await reading(store), tmp_path, points, query)
+        model = needed([row for row in rows if row.series == series], points, reach, known=known)
+        plain = [row._replace(value=_plain(row.value)) for row in model]
+        # Files have whole entities, each in one of them.
+        assert sorted([row for file in files for row in file], key=itemgetter(1)) == plain
+        assert len(files) > 1 or len(points) + len(plain) <= most_rows
 
     @settings(
         max_examples=4,
@@ -260,6 +299,10 @@ class FramesConformance(Suite):
         assert raised.value.feature == "f"
         for part in ("2 values", kind, "'a'", json.dumps(value)[:5]):
             assert part in str(raised.value)
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(msgspec.json.encode(value))
 
 
 def _with_other_future(group: Group, moment: int, *, known: bool) -> Group:

@@ -256,6 +256,7 @@ class LazyOfflineStore:
         port = OfflineStore
         self.append, self.as_of = self._loading(port.append), self._loading(port.as_of)
         self.latest, self.rows = self._loading(port.latest), self._loading(port.rows)
+        self.write_series = self._loading(port.write_series)
         self.export_history = self._loading(port.export_history)
         self.export_events = self._loading(port.export_events)
         self.events_after = self._loading(port.events_after)

@@ -51,6 +51,7 @@ class InterceptedOfflineStore:
         self.latest = around.call("offline.latest", inner.latest)
         self.rows = around.call("offline.rows", inner.rows)
         self.append, self.read_frame = inner.append, inner.read_frame
+        self.write_series = inner.write_series
         self.export_history, self.export_events = inner.export_history, inner.export_events
         self.events_after, self.prune, self.drop = inner.events_after, inner.prune, inner.drop
         self.forget, self.query, self.prepare = inner.forget, inner.query, inner.prepare

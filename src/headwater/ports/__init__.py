@@ -70,7 +70,11 @@ from headwater.ports.history import (
     Point,
     Pruned,
     Rows,
+    SeriesFile,
+    SeriesQuery,
+    bucket_ranges,
     misfit_error,
+    series_ranges,
 )
 from headwater.ports.outbox import (
     CommittedWrites,

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from headwater.core.codec import Kind
+from headwater.core.partitioning import BUCKETS
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.model.events import EventPage
 from headwater.ports.values import Change
@@ -44,6 +45,17 @@ VALUE_COLUMNS = """CASE kind WHEN 'int' THEN TRY_CAST(value AS BIGINT) END AS va
                  AND (value_time IS NULL OR NOT ends_with(value, 'Z"'))
             THEN value END AS value_json"""
 """The columns of values in a row of exported history, from its kind and its value as JSON."""
+
+
+SERIES_NEEDS = """
+SELECT entity_id, min("at") - {reach} AS since, max("at") AS upto FROM ({points}) GROUP BY entity_id
+"""
+"""For each entity of some points, the times of the rows of a series that they may need."""
+SERIES_FILE = """
+SELECT entity_id, visible_from, as_of, written_at, value FROM ({rows})
+ORDER BY entity_id, visible_from, written_at, seq
+"""
+"""The rows of a file of a series, in their order."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -115,6 +127,47 @@ class FrameQuery(msgspec.Struct, frozen=True):
     extra: Mapping[str, Path] = {}
 
 
+class SeriesQuery(msgspec.Struct, frozen=True):
+    """The rows of one series that points of a frame, a file as that of a `FrameQuery`, may need.
+
+    These are rows about the entities of the points, from ``reach`` microseconds before the first
+    point of their entity on. A row is visible from its ``as_of`` on or, with ``known``, from the
+    moment on at which it was written; rows that no point of their entity sees are left out.
+    """
+
+    points: Path
+    series: str
+    reach: int
+    known: bool = False
+    most_rows: int = 1_000_000
+    """About how many rows, and points of their entities, belong to one file."""
+
+    def file(self, folder: Path, buckets: tuple[int, int]) -> Path:
+        """Return the file of a range of buckets."""
+        return folder / "{}-{:04}-{:04}.parquet".format(self.series, *buckets)
+
+
+class SeriesFile(msgspec.Struct, frozen=True):
+    """A file of rows of a series, and the first and the last bucket of their entities."""
+
+    rows: Path
+    buckets: tuple[int, int]
+
+
+def bucket_ranges(count: int) -> list[tuple[int, int]]:
+    """Return the first and the last bucket of each of ``count`` equal ranges, a power of two."""
+    width = BUCKETS // count
+    return [(first, first + width - 1) for first in range(0, BUCKETS, width)]
+
+
+def series_ranges(query: SeriesQuery, points: int, rows: int) -> list[tuple[int, int]]:
+    """Return the ranges of buckets into which rows of a series are divided."""
+    count = 1
+    while count < BUCKETS and points + rows > count * query.most_rows:
+        count *= 2
+    return bucket_ranges(count)
+
+
 def misfit_error(
     column: FrameColumn, *, count: int, example: str, entity_id: str, expected: str | None = None
 ) -> FeatureValueError:
@@ -146,6 +199,14 @@ class FrameReader(Protocol):
         Raises FeatureValueError if a value that was found does not fit its column's kind: an int
         is a JSON number without a fraction, a float any number, text any string, a time a string
         with a date, a time and an offset.
+        """
+
+    async def write_series(self, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
+        """Write the rows of a series that points may need to Parquet files, by ranges of buckets.
+
+        A file has the columns ``entity_id``, ``visible_from``, ``as_of``, ``written_at``
+        (microseconds) and ``value`` (JSON text), in the order of ``entity_id``, ``visible_from``
+        and of writing. All files show one state of history.
         """
 
 

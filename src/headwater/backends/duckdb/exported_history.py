@@ -12,6 +12,7 @@ import duckdb
 import msgspec
 
 from headwater.backends.duckdb.frame_plan import FrameSource, answer_frame
+from headwater.backends.duckdb.series_rows import write_series
 from headwater.backends.inline_runner import InlineRunner
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import glob_literal, headline, scalar, session
@@ -20,7 +21,7 @@ from headwater.declarations.meanings import PastNames, earlier_ttls, meaning_at
 from headwater.declarations.series import declared_entry, served_series
 from headwater.errors import BackendError, InvalidInputError
 from headwater.model.catalog import CatalogEntry, CatalogState
-from headwater.ports import FrameQuery, Runner, Segment
+from headwater.ports import FrameQuery, Runner, Segment, SeriesFile, SeriesQuery
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -171,8 +172,8 @@ class ExportedHistory:
 
         def source(folder: Path) -> FrameSource:
             manifest = self.manifest()
-            self._check_versions(query, manifest)
-            self._check_end(query, manifest, folder)
+            self._check_versions([column.series for column in query.columns], manifest)
+            self._check_end(query.points, manifest, folder)
             return FrameSource(self._folder, manifest.live)
 
         with translated(self._folder):
@@ -180,23 +181,35 @@ class ExportedHistory:
                 query, answer, source, self._runner, answer.parent, progress, self._lost
             )
 
-    def _check_versions(self, query: FrameQuery, manifest: ExportManifest) -> None:
+    async def write_series(self, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
+        """Write rows as the store would have at the time of the export."""
+
+        def source(temporary: Path) -> FrameSource:
+            manifest = self.manifest()
+            self._check_versions([query.series], manifest)
+            self._check_end(query.points, manifest, temporary)
+            return FrameSource(self._folder, manifest.live)
+
+        with translated(self._folder):
+            return await write_series(query, folder, source, folder, self._lost)
+
+    def _check_versions(self, read: Sequence[str], manifest: ExportManifest) -> None:
         """Raise InvalidInputError if a version is newer than the export, which has none of it."""
         series = {version.series for version in manifest.catalog.versions()}
-        for column in query.columns:
-            if "@" in column.series and column.series not in series:
+        for name in read:
+            if "@" in name and name not in series:
                 raise InvalidInputError(
-                    f"the export in {self._folder} is older than {column.series!r}, the present "
+                    f"the export in {self._folder} is older than {name!r}, the present "
                     f"version of a feature; run `headwater history export {self._folder}` again"
                 )
 
-    def _check_end(self, query: FrameQuery, manifest: ExportManifest, scratch: Path) -> None:
+    def _check_end(self, points: Path, manifest: ExportManifest, scratch: Path) -> None:
         """Raise InvalidInputError if the frame has rows from after the export."""
         end = manifest.exported_at
         if end is None:
             return
         with session(scratch) as duck:
-            sql = _LATE.format(file=glob_literal(query.points), end=to_micros(end))
+            sql = _LATE.format(file=glob_literal(points), end=to_micros(end))
             count = scalar(duck.run(sql))
         if count:
             raise InvalidInputError(

@@ -6,10 +6,10 @@ each task needs a bounded amount of memory; the answers are put in order afterwa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import duckdb
 import msgspec
@@ -28,9 +28,17 @@ from headwater.core.interruptible import in_thread
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.sql_literals import text
 from headwater.errors import HeadwaterError
-from headwater.ports import FrameColumn, FrameQuery, Runner, Segment, misfit_error
+from headwater.ports import (
+    FrameColumn,
+    FrameQuery,
+    Runner,
+    Segment,
+    bucket_ranges,
+    misfit_error,
+)
 from headwater.ports.history import VALUE_AS_JSON, VALUE_FLOAT
 
+T = TypeVar("T")
 # A file disappears during a read only if the read takes longer than the grace period.
 _ATTEMPTS = 3
 MAX_POINTS = 2_000_000
@@ -191,6 +199,29 @@ class FramePlan:
             duck.write(f'{parquet(parts)} ORDER BY "row"', self._answer)
 
 
+async def from_source(
+    source: Callable[[Path], FrameSource],
+    scratch: Path,
+    lost: Callable[[Sequence[str]], HeadwaterError],
+    read: Callable[[FrameSource, Path], Awaitable[T]],
+) -> T:
+    """Read from a source, which is called again if its files were merged meanwhile.
+
+    Both are given a folder: for the tail of the source, and for files in between. ``lost`` is given
+    the names of files that are gone.
+    """
+    for _ in range(_ATTEMPTS):
+        with private_folder(scratch) as folder:
+            rows = await in_thread(source, folder)
+            try:
+                return await read(rows, folder)
+            except duckdb.OperationalError:
+                gone = [file.name for file in rows.files() if not file.exists()]
+                if not gone:
+                    raise
+    raise lost(gone)
+
+
 async def answer_frame(
     query: FrameQuery,
     answer: Path,
@@ -200,20 +231,12 @@ async def answer_frame(
     progress: Callable[[int], None] | None,
     lost: Callable[[Sequence[str]], HeadwaterError],
 ) -> None:
-    """Answer a frame from a source, which is called again if its files were merged meanwhile.
+    """Answer a frame from a source."""
 
-    The source is given a folder for its tail. ``lost`` is given the names of files that are gone.
-    """
-    for _ in range(_ATTEMPTS):
-        with private_folder(scratch) as folder:
-            rows = await in_thread(source, folder)
-            try:
-                return await FramePlan(query, rows, answer, folder).run(runner, progress)
-            except duckdb.OperationalError:
-                gone = [file.name for file in rows.files() if not file.exists()]
-                if not gone:
-                    raise
-    raise lost(gone)
+    async def read(rows: FrameSource, folder: Path) -> None:
+        await FramePlan(query, rows, answer, folder).run(runner, progress)
+
+    await from_source(source, scratch, lost, read)
 
 
 def group_count(points: int, rows: int) -> int:
@@ -222,12 +245,6 @@ def group_count(points: int, rows: int) -> int:
     while groups < BUCKETS and (points > groups * MAX_POINTS or rows > groups * MAX_ROWS):
         groups *= 2
     return groups
-
-
-def bucket_ranges(count: int) -> list[tuple[int, int]]:
-    """Return the first and the last bucket of each of ``count`` equal ranges."""
-    width = BUCKETS // count
-    return [(first, first + width - 1) for first in range(0, BUCKETS, width)]
 
 
 class _Form(NamedTuple):

@@ -30,6 +30,7 @@ from headwater.backends.duckdb.segments import (
     open_recent,
     write_parquet,
 )
+from headwater.backends.duckdb.series_rows import write_series
 from headwater.backends.duckdb.sources import add_source
 from headwater.backends.segment_files import damage_in, damaged_error
 from headwater.core.clock import Clock, from_micros, to_micros
@@ -57,6 +58,8 @@ from headwater.ports import (
     RecentHistory,
     Rows,
     Runner,
+    SeriesFile,
+    SeriesQuery,
     named_spans,
 )
 from headwater.ports.history import VALUE_AS_JSON
@@ -294,13 +297,17 @@ class DuckdbOfflineStore:
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:
         async with self._translated():
-            source = partial(self._source, query)
+            source = partial(self._source, sorted({column.series for column in query.columns}))
             await answer_frame(
                 query, answer, source, self._runner, self._scratch, progress, self._missing
             )
 
-    def _source(self, query: FrameQuery, folder: Path) -> FrameSource:
-        series = sorted({column.series for column in query.columns})
+    async def write_series(self, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
+        async with self._translated():
+            source = partial(self._source, [query.series])
+            return await write_series(query, folder, source, self._scratch, self._missing)
+
+    def _source(self, series: Sequence[str], folder: Path) -> FrameSource:
         snapshot = self._tail.snapshot(folder, ["history"], features=series)["history"]
         self._files.files(snapshot.segments)
         return FrameSource(self._folder, snapshot.segments, snapshot.tail, snapshot.longest)

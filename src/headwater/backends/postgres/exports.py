@@ -84,7 +84,7 @@ def _collect(thread: DuckThread, table: str, columns: Mapping[str, str], file: C
     thread.duck.run(f"INSERT INTO {table} FROM {file.rows(columns)}")
 
 
-def _add_buckets(thread: DuckThread, table: str) -> None:
+def add_buckets(thread: DuckThread, table: str) -> None:
     """Create the table ``buckets``; DuckDB has no function for it."""
     duck = thread.duck
     duck.connection.create_function("bucket_of", bucket_of, ["VARCHAR"], "USMALLINT")
@@ -98,7 +98,7 @@ def _write_history(thread: DuckThread, file: Path) -> bool:
     """Write the rows, if there are any, sorted like a segment."""
     if not scalar(thread.duck.run("SELECT count(*) FROM history")):
         return False
-    _add_buckets(thread, "history")
+    add_buckets(thread, "history")
     unfinished = thread.duck.folder / "history.parquet"
     thread.duck.run(
         f"COPY ({_TYPED_HISTORY} ORDER BY feature, bucket, entity_id, as_of, seq)"
@@ -147,7 +147,7 @@ def _upto(partition: int, position: str) -> str:
 
 def _write_events(thread: DuckThread, folder: Path, files: int) -> list[Path]:
     duck = thread.duck
-    _add_buckets(thread, "events")
+    add_buckets(thread, "events")
     duck.run(f"CREATE TABLE numbered AS {_NUMBERED_EVENTS}")
     written: list[Path] = []
     bounds = [BUCKETS * number // files for number in range(files + 1)]

@@ -70,9 +70,9 @@ FROM (SELECT * FROM _points WHERE n > {{first}} AND n <= {{last}} ORDER BY n) AS
 {joins}
 """
 # A text in Postgres cannot contain U+0000; in history, U+FFFD is in its place.
-_ENTITY_ID = "replace(entity_id, chr(0), '\ufffd') AS entity_id"
+ENTITY_ID = "replace(entity_id, chr(0), '\ufffd') AS entity_id"
 # Values are of the years 1 to 9999, so an earlier or later moment makes no difference.
-_MOMENT = "make_timestamptz(greatest(-62135596800000000, least(253402300799999999, {micros})))"
+MOMENT = "make_timestamptz(greatest(-62135596800000000, least(253402300799999999, {micros})))"
 COLUMNS_AT_ONCE = 32
 _MISFITS = """
 SELECT misfit.place, count(*) OVER (PARTITION BY misfit.place), misfit.value, entity_id
@@ -163,7 +163,7 @@ class FrameTransaction:
     def _export_points(self, first: int) -> Path:
         file = self._duck.folder / "points.csv"
         rows = f"""
-            SELECT "row", {_ENTITY_ID}, {_MOMENT.format(micros='"at"')} AS moment
+            SELECT "row", {ENTITY_ID}, {MOMENT.format(micros='"at"')} AS moment
             FROM ({parquet([self._query.points])})
             WHERE "row" BETWEEN {first} AND {first + POINTS_AT_ONCE - 1}
         """
@@ -173,7 +173,7 @@ class FrameTransaction:
     async def _load_extra(self, connection: Connection, source: Path, table: str) -> None:
         file = self._duck.folder / f"{table}.csv"
         rows = f"""
-            SELECT row_number() OVER (), {_ENTITY_ID}, value, {_MOMENT.format(micros="as_of")}
+            SELECT row_number() OVER (), {ENTITY_ID}, value, {MOMENT.format(micros="as_of")}
             FROM ({parquet([source])})
         """
         await self._thread.run(lambda: self._duck.run(f"COPY ({rows}) TO {text(file)} {TO_CSV}"))

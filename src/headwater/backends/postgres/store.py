@@ -40,6 +40,7 @@ from headwater.backends.postgres.retention import (
     prune_events,
     prune_history,
 )
+from headwater.backends.postgres.series_rows import write_series
 from headwater.core.batching import batched
 from headwater.core.clock import MICROSECOND, Clock, to_micros
 from headwater.core.sql_sources import HAS_PARAMETERS, NO_ROWS, SEVERAL_STATEMENTS, mentioned
@@ -56,6 +57,8 @@ from headwater.ports import (
     Point,
     Pruned,
     Rows,
+    SeriesFile,
+    SeriesQuery,
     history_rows,
 )
 
@@ -296,6 +299,10 @@ class PostgresOfflineStore:
     ) -> None:
         await self._consumer.catch_up()
         await read_frame(self._postgres, query, answer, progress)
+
+    async def write_series(self, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
+        await self._consumer.catch_up()
+        return await write_series(self._postgres, query, folder)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         await self._consumer.catch_up()
