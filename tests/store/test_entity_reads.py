@@ -42,6 +42,10 @@ def declare_stored(store: FeatureStore, user: type) -> None:
     @feature(entity=user, trigger="purchase")
     def effect(user_id: str, event: ServiceEvent) -> None: ...
 
+    @feature(entity=user, trigger="purchase", window=["1h", "7d"], aggregate=["count", "max"])
+    def spend(user_id: str, event: ServiceEvent) -> float:
+        return float(event.payload["amount"])
+
 
 def declare_computed(store: FeatureStore, user: type) -> None:
     @feature(entity=user, template="spent {total}")
@@ -69,7 +73,8 @@ async def test_all_values_of_an_entity_come_in_one_request(
     await store.drain()
     clock.advance("2m")
     values = await values_of(client, "ada")
-    assert list(values) == ["total", "visits", "seen", "line", "broken", "shout"]
+    windows = ["spend_count_1h", "spend_max_1h", "spend_count_7d", "spend_max_7d"]
+    assert list(values) == ["total", "visits", "seen", *windows, "line", "broken", "shout"]
     total = values["total"]
     assert (total["value"], total["source"], total["age_ms"]) == (40.0, "online", 120_000)
     assert (total["sla_ms"], total["is_fresh"], total["violations"]) == (300_000, True, [])
@@ -77,6 +82,19 @@ async def test_all_values_of_an_entity_come_in_one_request(
     assert (values["seen"]["value"], values["seen"]["source"]) == (None, "missing")
     assert values["shout"]["is_fresh"] is None
     assert values["line"]["value"] == "spent 40.0"
+
+
+async def test_windows_are_values_at_the_moment_of_the_read(
+    client: httpx.AsyncClient, store: FeatureStore, clock: ManualClock
+) -> None:
+    await store.publish("purchase", "ada", {"amount": 40.0}, timestamp=clock.now())
+    await store.drain()
+    clock.advance("2h")
+    values = await values_of(client, "ada")
+    count, largest = values["spend_count_1h"], values["spend_max_7d"]
+    assert (count["value"], count["source"], count["age_ms"]) == (0, "online", 0)
+    assert (largest["value"], largest["source"], largest["problem"]) == (40.0, "online", None)
+    assert values["spend_max_1h"]["source"] == "missing"
 
 
 async def test_a_feature_that_fails_has_a_problem_and_fails_no_other(

@@ -40,12 +40,15 @@ async def read_entity(
     features = [
         feature
         for feature in runtime.registry.features.values()
-        if feature.entity is definition and feature.codec.kind != "none"
+        if feature.entity is definition and feature.codec.kind != "none" and feature.windows is None
     ]
+    # Windows are evaluated from stored states, so they cost no round trip of their own.
+    stored = [feature.name for feature in features if feature.stored or feature.window]
+    others = [feature.name for feature in features if not (feature.stored or feature.window)]
     reader = (await runtime.open()).reader
     reads = await asyncio.gather(
-        _read_stored(reader, [feature.name for feature in features if feature.stored], text_id),
-        *(_read(reader, [feature.name], text_id) for feature in features if not feature.stored),
+        _read_stored(reader, stored, text_id),
+        *(_read(reader, [name], text_id) for name in others),
     )
     outcomes: Outcomes = {name: outcome for read in reads for name, outcome in read.items()}
     now, values = runtime.scope_clock.now(), []

@@ -36,6 +36,8 @@ const feature = (name: string, entity: string) => ({
   sql: null,
   template: null,
   default: null,
+  windows: null,
+  window: null,
 });
 
 const listing = {
