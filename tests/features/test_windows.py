@@ -49,6 +49,7 @@ class Shop:
             window=windows or ["1h", "7d", "30d"],
             aggregate=["count", "sum", "avg", "max", "last(2)"],
             freshness="caught_up",
+            default=[],
         )
         def spend(user_id: str, event: ServiceEvent) -> float | None:
             if event.payload.get("note") in self.failing:
@@ -133,7 +134,14 @@ async def test_a_late_event_counts_in_the_window_of_its_time(shop: Shop) -> None
 
 async def test_a_contribution_of_none_counts_nothing(shop: Shop) -> None:
     await shop.buy(0)
-    assert await shop.values("spend_count_1h", "spend_last2_1h") == [0, None]
+    names = ["spend_last2_1h", "spend_count_1h", "spend_avg_1h"]
+    row = (await shop.store.get_features(names, ["u1"]))["u1"]
+    assert list(row.items()) == [
+        ("spend_last2_1h", []),
+        ("spend_count_1h", 0),
+        ("spend_avg_1h", None),
+    ]
+    assert (await shop.value("spend_last2_1h")).source == "default"
 
 
 async def test_a_value_is_of_the_moment_of_its_read_and_says_when_it_was_folded(

@@ -48,10 +48,16 @@ def check_readable(feature: FeatureDef) -> None:
 class View:
     """A typed decoder of some features in an entity's packed state; it skips all others."""
 
-    def __init__(self, plain: Sequence[FeatureDef], families: Sequence[FamilyRead] = ()) -> None:
+    def __init__(
+        self,
+        plain: Sequence[FeatureDef],
+        families: Sequence[FamilyRead] = (),
+        order: Sequence[str] = (),
+    ) -> None:
         features = (*plain, *(read.family for read in families))
         self._features = plain
         self._families = families
+        self._order = order
         self._is_converted = any(feature.lineage for feature in features)
         # A feature may have any name, and a field of a struct may not.
         names = [f"f{number}" for number in range(len(features))]
@@ -89,12 +95,17 @@ class View:
                 for feature, cell in zip(self._features, cells, strict=False)
             }
             cells = cells[len(self._features) :]
+        if not self._families:
+            return values
         for read, cell in zip(self._families, cells, strict=False):
             found = read.values(None if cell is None else cell.value, now)
             if found is None:
                 return None
+            for feature in read.defaulted:
+                if found[feature.name] is None:
+                    found[feature.name] = feature.fallback()
             values |= found
-        return values
+        return {name: values[name] for name in self._order}
 
 
 def _typed_cell(feature: FeatureDef) -> Any:
@@ -158,7 +169,8 @@ class Plans:
         if plan is None:
             present, past = self._registry.features, self._registry.past_names
             named = [feature_name(name) for name in names]
-            needed = chain.from_iterable(graph.levels(present, named))
+            needed = set(chain.from_iterable(graph.levels(present, named)))
+            needed |= {window.family for name in needed if (window := present[name].window)}
             features = {**present, **{name: past.at(present[name], moment) for name in needed}}
             plan = self._keep(key, self._make_plan(named, features))
         return plan
@@ -186,6 +198,8 @@ class Plans:
         ]
         stored = tuple(feature for feature in needed if feature.stored)
         families = family_reads(needed, features)
+        for read in families:
+            read.family.check_stored()
         # The events of a family are those of its features.
         windowed = [
             replace(feature, triggers=read.family.triggers)
@@ -201,7 +215,7 @@ class Plans:
             computed=tuple(level for level in computed if level),
             kept=(*kept, *(read.family for read in families)),
             families=families,
-            view=View(stored, families),
+            view=View(stored, families, list(dict.fromkeys(names))),
             caught_up=caught_up,
             is_waited_for=any(feature.triggers for feature in caught_up),
         )

@@ -352,6 +352,8 @@ class Reader:
                 row = {f.name: _readable(f, state, now) for f in plan.stored}
             for read in plan.families:
                 row |= read.row(state.get(read.family.series), now) or {}
+            if plan.families and not plan.computed:
+                row = {feature.name: row[feature.name] for feature in plan.requested}
             rows.append(row)
         return rows
 

@@ -36,6 +36,7 @@ class FamilyRead(NamedTuple):
     members: tuple[Member, ...]
     decoded: tuple[FeatureDef, ...]
     """Those whose values are not plain: their types are decoded."""
+    defaulted: tuple[FeatureDef, ...]
 
     def values(self, state: msgspec.Raw | None, moment: int) -> dict[str, Any] | None:
         """Return the bare values at a moment, None where there is none.
@@ -97,6 +98,7 @@ def family_reads(
                 tuple([member.name for member in members]),
                 tuple(kinds),
                 tuple(decoded),
+                tuple([member for member in members if member.default is not None]),
             )
         )
     return tuple(reads)
