@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,16 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.windows import WindowDef
 from headwater.model.values import Cell
 from headwater.ports import Backends, HistoryRow, Ledger
-from headwater.windows.state import WindowState, decode_state, encode_state, fold, new_state
+from headwater.windows.plan import Member
+from headwater.windows.state import (
+    WindowState,
+    covers,
+    decode_state,
+    encode_state,
+    evaluate,
+    fold,
+    new_state,
+)
 
 _ENTITIES = 100
 _ROWS = 2_000
@@ -153,6 +163,21 @@ class _Folding:
             return None
         state = encode_state(self._windows.plan, self._state)
         return Cell(msgspec.Raw(state), self._as_of, self._written_at, None, derived=False)
+
+
+def values_at(family: FeatureDef, cell: Cell | None, moment: int) -> dict[str, Any] | None:
+    """Return the values of all features of a family in a state; None if it cannot be read.
+
+    It cannot if it is of another plan, or if tiles of the moment were dropped.
+    """
+    windows = _windows_of(family)
+    plan, state = windows.plan, None
+    if cell is not None:
+        state = decode_state(plan, cell.value)
+        if state is None or not covers(plan, state, moment):
+            return None
+    members = [Member(window, one) for window in plan.windows for one in plan.aggregates]
+    return dict(zip(windows.members, evaluate(plan, state, members, moment), strict=True))
 
 
 def _windows_of(family: FeatureDef) -> WindowDef:
