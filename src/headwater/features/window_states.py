@@ -91,7 +91,7 @@ class WindowStates:
         """
         windows = _windows_of(family)
         folding = {entity_id: _Folding(windows, now) for entity_id in entity_ids}
-        start = from_micros(now - windows.plan.reach)
+        start = from_micros(now - windows.plan.lookback)
         for batch in batched(entity_ids, _ENTITIES):
             async for entity_id, rows in self._contributions(family, list(batch), start):
                 folding[entity_id].add(rows)
