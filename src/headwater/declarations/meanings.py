@@ -112,7 +112,22 @@ class PastNames:
 
         Raise InvalidInputError if a version that was served then has been dropped.
         """
-        entry = declared_entry(self._state, feature.name, self._declared)
+        own = self._spans(feature, feature.name, start, end)
+        if feature.window is None:
+            return own
+        # It has the series of its family, and a default of its own.
+        family = self._spans(replace(feature, default=None), feature.window.family, start, end)
+        moments = sorted({max(span.since, start) for span in (*own, *family)})
+        return [
+            FeatureSince(moment, replace(_at(own, moment), series=_at(family, moment).series))
+            for moment in moments
+        ]
+
+    def _spans(
+        self, feature: FeatureDef, name: str, start: datetime, end: datetime
+    ) -> list[FeatureSince]:
+        """Return what a feature was by the entry of a name, its own or that of its family."""
+        entry = declared_entry(self._state, name, self._declared)
         if entry is None or not entry.meanings:
             return [FeatureSince(start, feature)]
         first, *later = meanings_during(entry.meanings, start, end)
@@ -141,6 +156,11 @@ class PastNames:
                 f"{meaning.since.isoformat()} on, was dropped with its values; leave out the rows "
                 "of that time, or read from an export that still has it, with exported="
             )
+
+
+def _at(spans: Sequence[FeatureSince], moment: datetime) -> FeatureDef:
+    before = [span for span in spans if span.since <= moment]
+    return (before or spans)[-1 if before else 0].feature
 
 
 def named_at(

@@ -35,19 +35,6 @@ _TYPES: Mapping[str, Any] = {
 }
 
 
-class WindowMember(msgspec.Struct, frozen=True):
-    """What a feature of a family is: one aggregate of one window."""
-
-    family: str
-    window: Window
-    aggregate: Aggregate
-
-    @property
-    def member(self) -> Member:
-        """The same for the kernel."""
-        return Member(self.window, self.aggregate)
-
-
 class WindowDef(msgspec.Struct, frozen=True):
     """The windows of a family, and which part of a contribution counts in them."""
 
@@ -71,6 +58,21 @@ class WindowDef(msgspec.Struct, frozen=True):
         if self.is_float:
             value = float(value)
         return value, None if self.by is None else _key(contribution.get(self.by))
+
+
+class WindowMember(msgspec.Struct, frozen=True):
+    """What a feature of a family is: one aggregate of one window."""
+
+    family: str
+    window: Window
+    aggregate: Aggregate
+    of: WindowDef
+    """The windows of the family."""
+
+    @property
+    def member(self) -> Member:
+        """The same for the kernel."""
+        return Member(self.window, self.aggregate)
 
 
 def _key(value: Any) -> str:
@@ -108,7 +110,7 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
     check_unique([window.name for window in windows], "window")
     check_unique([aggregate.name for aggregate in aggregates], "aggregate")
     where = parse_filters(options.where)
-    fields = contribution_fields(annotation)
+    fields = _fields(annotation)
     for option, field in (("value", options.value), ("by", options.by)):
         _check_field(option, field, annotation, fields)
     if where is not None and fields is None:
@@ -126,26 +128,29 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
         max_keys=_max_keys(options),
         selection=repr((options.value, options.by, where)) if fields is not None else "",
     )
-    features = {}
-    for window in windows:
-        for aggregate in aggregates:
-            member_name = f"{name}_{aggregate.name}_{window.name}"
-            type_ = _result_type(aggregate, kind)
-            if options.by is not None:
-                type_ = dict[str, type_]  # type: ignore[valid-type]
-            features[member_name] = (
-                WindowMember(name, window, aggregate),
-                Codec(member_name, type_),
-            )
+    members = {
+        f"{name}_{aggregate.name}_{window.name}": Member(window, aggregate)
+        for window in windows
+        for aggregate in aggregates
+    }
     definition = WindowDef(
         plan,
-        tuple(features),
+        tuple(members),
         options.value,
         options.by,
         where,
         is_float=kind is float,
         filters=options.where or None,
     )
+    features = {}
+    for member_name, member in members.items():
+        type_ = _result_type(member.aggregate, kind)
+        if options.by is not None:
+            type_ = dict[str, type_]  # type: ignore[valid-type]
+        features[member_name] = (
+            WindowMember(name, member.window, member.aggregate, definition),
+            Codec(member_name, type_),
+        )
     return definition, features
 
 
@@ -195,7 +200,7 @@ def _max_keys(options: WindowOptions) -> int:
     return most
 
 
-def contribution_fields(annotation: Any) -> dict[str, Any] | None:
+def _fields(annotation: Any) -> dict[str, Any] | None:
     """Return the fields of contributions and their types; None if they have none.
 
     The empty name stands for fields that are not declared.

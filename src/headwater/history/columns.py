@@ -19,9 +19,10 @@ from msgspec.inspect import (
 )
 
 from headwater.core.clock import from_micros
-from headwater.core.codec import Codec, Kind
+from headwater.core.codec import Kind
 from headwater.core.sql_literals import text
 from headwater.declarations.features import EntityDef, FeatureDef
+from headwater.features.read_plan import check_readable
 from headwater.history.one_value import check_has_past, check_has_values
 from headwater.model.values import UNDATED
 from headwater.ports import FrameColumn
@@ -117,6 +118,7 @@ def plan_columns(features: Sequence[FeatureDef], *, known: bool) -> list[ColumnP
     by_entity: dict[str, list[FeatureDef]] = {}
     for feature in features:
         check_has_values(feature)
+        check_readable(feature)
         check_has_past(feature)
         by_entity.setdefault(feature.entity.name, []).append(feature)
     return [_plan(group, known=known) for group in by_entity.values()]
@@ -124,7 +126,12 @@ def plan_columns(features: Sequence[FeatureDef], *, known: bool) -> list[ColumnP
 
 def _plan(features: Sequence[FeatureDef], *, known: bool) -> ColumnPlan:
     # Python code makes these values: the function, a template, or a conversion.
-    computed = [f for f in features if f.derived or not f.has_history or f.codec.convert]
+    computed = [
+        feature
+        for feature in features
+        if feature.window is None
+        and (feature.derived or not feature.has_history or feature.codec.convert)
+    ]
     readings: dict[bool, list[FeatureDef]] = {}
     for feature in features:
         if feature not in computed:
@@ -170,7 +177,7 @@ def result_columns(
 
 def _value_column(column: PlannedColumn) -> ResultColumn:
     feature, value = column.feature, f"e{column.answer}.v{column.place}"
-    kind, type_ = feature.codec.kind, column_type(feature.codec)
+    kind, type_ = feature.codec.kind, column_type(feature)
     sql, plain = (from_json(value, type_), value) if kind == "json" else (value, value)
     if feature.default is not None and not column.is_computed:
         default = text(feature.codec.encode(feature.default).decode())
@@ -201,9 +208,9 @@ def _from_micros(value: Any) -> Any:
     return None if value is None else from_micros(value)
 
 
-def column_type(codec: Codec) -> str:
-    """Return the DuckDB type of values; JSON if they have no simpler one."""
-    return _KINDS.get(codec.kind) or _type(type_info(codec.annotation))
+def column_type(feature: FeatureDef) -> str:
+    """Return the DuckDB type of a feature's values; JSON if they have no simpler one."""
+    return _KINDS.get(feature.codec.kind) or _type(type_info(feature.codec.annotation))
 
 
 def from_json(value: str, type_: str) -> str:

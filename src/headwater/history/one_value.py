@@ -134,7 +134,7 @@ def check_has_values(feature: FeatureDef) -> None:
 
 def check_has_past(feature: FeatureDef) -> None:
     """Raise InvalidInputError if past values of a feature are neither stored nor computable."""
-    if not (feature.has_history or feature.derived or feature.template):
+    if not (feature.has_history or feature.derived or feature.template or feature.window):
         raise InvalidInputError(
             f"feature {feature.name!r} has no history, because it is computed at every read; "
             "declare it with log=True to keep the values that are served from now on, or with "

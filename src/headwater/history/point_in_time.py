@@ -36,8 +36,9 @@ from headwater.history.frames.entity_frame import EntityFrame, FrameResult, Spin
 from headwater.history.past_reads import PastQueries, PastReads
 from headwater.history.points import write_points
 from headwater.history.recomputing import Recomputation
+from headwater.history.window_frames import WindowFrames
 from headwater.model.problems import OnStep
-from headwater.ports import FrameReader, misfit_error
+from headwater.ports import FrameReader, Runner, misfit_error
 
 _TEXTS_AT_ONCE = 10_000
 _EXAMPLE = """
@@ -64,13 +65,15 @@ async def _never_pruned() -> None:
 class PastSources(msgspec.Struct, frozen=True):
     """Where past values come from.
 
-    ``history`` has the values that were stored; ``reader`` computes others from them as it does for
-    serving; ``queries`` runs the queries of SQL features, whose rows may be of the past. Only some
-    features need these two. ``earliest`` returns the moment up to which history was pruned.
-    ``names`` says which series and default a feature had at each moment.
+    ``history`` has the values that were stored; ``runner`` runs the tasks that fold windows.
+    ``reader`` computes other values from these as it does for serving; ``queries`` runs the queries
+    of SQL features, whose rows may be of the past. Only some features need these two. ``earliest``
+    returns the moment up to which history was pruned. ``names`` says which series and default a
+    feature had at each moment.
     """
 
     history: FrameReader
+    runner: Runner
     reader: Reader | None = None
     queries: PastQueries | None = None
     earliest: Callable[[], Awaitable[datetime | None]] = _never_pruned
@@ -104,7 +107,7 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
             columns = result_columns(plans, order, with_as_of=request.with_as_of)
         await _track_rows(plans, points)
         total = sum(len(plan.readings) + bool(plan.computed) for plan in plans)
-        answering = _Answering(past, request, served, folder, rows, total)
+        answering = _Answering(past, request, served, spine.earliest, folder, rows, total)
         for plan, file in zip(plans, points, strict=True):
             await answering.answer(plan, file)
         if (later := await past.earliest()) != spine.earliest:
@@ -145,13 +148,15 @@ class _Answering:
         past: PastSources,
         request: HistoryRequest,
         served: ServedSpans,
+        earliest: datetime | None,
         folder: Path,
         rows: int,
         total: int,
     ) -> None:
         self._reader = past.reader
         self._served = served
-        self._reads = PastReads(past.history, past.queries, folder)
+        windows = WindowFrames(past.history, past.runner, earliest)
+        self._reads = PastReads(past.history, windows, past.queries, folder)
         self._request = request
         self._folder = folder
         self._rows = rows
@@ -272,18 +277,26 @@ class ServedSpans(msgspec.Struct, frozen=True):
         """Return how a reading is answered if one of its features was not always the same."""
         if not any(feature.name in self.changed for feature in reading.features):
             return None
-        every: dict[str, FeatureDef] = {}
+        every: dict[tuple[str, str], FeatureDef] = {}
         spans = [
             self.changed.get(feature.name, [FeatureSince(_EVER, feature)])
             for feature in reading.features
         ]
         for span in (span for of_feature in spans for span in of_feature):
-            every.setdefault(span.feature.series, span.feature)
-        places = {series: place for place, series in enumerate(every)}
+            every.setdefault(_source(span.feature), span.feature)
+        places = {source: place for place, source in enumerate(every)}
         return VersionedReading(
             replace(reading, features=list(every.values())),
-            [[(span, places[span.feature.series]) for span in of_feature] for of_feature in spans],
+            [
+                [(span, places[_source(span.feature)]) for span in of_feature]
+                for of_feature in spans
+            ],
         )
+
+
+def _source(feature: FeatureDef) -> tuple[str, str]:
+    """Return what a feature is read from; those of a family share its series."""
+    return feature.series, feature.name if feature.window is not None else ""
 
 
 _EVER = from_micros(0)
@@ -326,9 +339,7 @@ def _value(feature: FeatureDef, place: int) -> str:
     if default is None:
         return f"v{place}"
     kind = feature.codec.kind
-    fallback = (
-        text(default) if kind == "json" else from_json(text(default), column_type(feature.codec))
-    )
+    fallback = text(default) if kind == "json" else from_json(text(default), column_type(feature))
     return f"CASE WHEN a{place} IS NULL THEN {fallback} ELSE v{place} END"
 
 
@@ -365,7 +376,7 @@ def check_values(reading: Reading, points: Path, answer: Path) -> None:
 
 
 def _misfits(duck: Session, feature: FeatureDef, texts: str) -> list[str]:
-    in_table = from_json("v", column_type(feature.codec))
+    in_table = from_json("v", column_type(feature))
     cursor = duck.run(f"SELECT v, TRY({in_table}) IS NOT NULL FROM ({texts}) WHERE v IS NOT NULL")
     misfits = []
     while page := cursor.fetchmany(_TEXTS_AT_ONCE):

@@ -138,8 +138,8 @@ class SeriesQuery(msgspec.Struct, frozen=True):
     points: Path
     series: str
     reach: int
-    known: bool = False
-    most_rows: int = 1_000_000
+    known: bool
+    most_rows: int
     """About how many rows, and points of their entities, belong to one file."""
 
     def file(self, folder: Path, buckets: tuple[int, int]) -> Path:

@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.backends.duckdb.exported_history import ExportedHistory
 from headwater.backends.duckdb.history_export import HistoryExport
+from headwater.backends.inline_runner import InlineRunner
 from headwater.core.interruptible import in_thread
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.features import FeatureDef
@@ -101,8 +102,7 @@ class Tables:
         names = [feature.name for feature in definitions]
         entity = engine.registry.one_entity(names)
         for feature in definitions:
-            if feature.window is None:  # those of families are refused with their remedy
-                check_stored(feature)
+            check_stored(feature)
             engine.registry.check_writable(feature)
         async with self._runtime.audited("history.import_file", entity.name, features=names):
             return await import_file(
@@ -110,7 +110,7 @@ class Tables:
                 definitions,
                 ImportColumns(**columns),
                 engine.backends,
-                clock=engine.clock,
+                now=engine.clock.micros(),
                 latest=engine.clock.now() + engine.settings.ingest.future_tolerance,
                 progress=progress,
             )
@@ -152,7 +152,14 @@ async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
     queries = PastQueries(engine.backends, engine.registry, engine.clock)
     return _Past(
         _requested(engine.registry, features),
-        PastSources(offline, engine.reader, queries, earliest, engine.registry.past_names),
+        PastSources(
+            offline,
+            InlineRunner(),
+            engine.reader,
+            queries,
+            earliest,
+            engine.registry.past_names,
+        ),
     )
 
 
@@ -175,7 +182,7 @@ async def _exported(
     if engine is not None:
         await engine.catalog.try_to_follow()
         present = engine.catalog.state
-    past = sources or PastSources(export)
+    past = sources or PastSources(export, InlineRunner())
     return _Past(
         export.versions_of(features, declared, present),
         msgspec.structs.replace(

@@ -3090,8 +3090,6 @@ export interface components {
             erased: number;
             missing: number;
             rows: number;
-            /** @default 0 */
-            states: number;
             values: number;
         };
         /**

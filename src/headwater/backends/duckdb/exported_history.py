@@ -131,8 +131,10 @@ class ExportedHistory:
         manifest = self.manifest()
         state = present or manifest.catalog
         return [
-            self._exported(feature, declared_entry(state, feature.name, declared), manifest)
-            if feature.is_stored
+            self._exported(
+                feature, declared_entry(state, _stored_name(feature), declared), manifest
+            )
+            if feature.is_stored or feature.window is not None
             else feature
             for feature in features
         ]
@@ -151,7 +153,8 @@ class ExportedHistory:
         feature = msgspec.structs.replace(feature, earlier_ttls=earlier_ttls(entry, feature))
         meaning = meaning_at(entry.meanings, end)
         if meaning is None or meaning.series is None:
-            series = served_series(manifest.catalog, feature.name, [feature.name])
+            name = _stored_name(feature)
+            series = served_series(manifest.catalog, name, [name])
             return msgspec.structs.replace(feature, series=series)
         foreign = (
             None if meaning.entity == feature.entity.name else (meaning.series, meaning.entity)
@@ -223,3 +226,8 @@ class ExportedHistory:
             f"the export in {self._folder} has no file {', '.join(names)}; restore it from a "
             "backup, or export history into another folder"
         )
+
+
+def _stored_name(feature: FeatureDef) -> str:
+    """Return the name under which the catalog has the series of a feature."""
+    return feature.name if feature.window is None else feature.window.family

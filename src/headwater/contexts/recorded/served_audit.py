@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.backends.inline_runner import InlineRunner
 from headwater.contexts.record_builder import recorded_value
 from headwater.contexts.recorded.verification import load_record
 from headwater.core.canonical_json import to_tagged
@@ -204,7 +205,7 @@ class ServedAudit:
             for moment in value.moments
         ]
         request = HistoryRequest(features=[feature], at="at", known=True)
-        sources = PastSources(self._offline, self._reader)
+        sources = PastSources(self._offline, InlineRunner(), self._reader)
         try:
             answers = await read_history(open_frame(rows, None), request, sources)
         except HeadwaterError as error:
