@@ -97,7 +97,7 @@ _OF_VALUES: dict[str, Callable[[list[Any], int], Any]] = {
     "stddev": _stddev,
     "min": lambda values, _: min(values),
     "max": lambda values, _: max(values),
-    "percentile": lambda values, percent: sorted(values)[percent * (len(values) - 1) // 100],
+    "percentile": lambda values, percent: sorted(values)[-(-percent * len(values) // 100) - 1],
     "first": lambda values, _: values[0],
     "last": lambda values, _: values[-1],
     "lasts": lambda values, length: values[-length:],

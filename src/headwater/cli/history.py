@@ -196,13 +196,14 @@ def import_(
     """Add the values of a feature table to history, with the times that they are of.
 
     Rows that are in history already are left out, so it is safe to repeat an import. Online values
-    do not change: `headwater rebuild` restores the last values from history.
+    do not change: `headwater rebuild` restores the last values from history. Only the rows of a
+    family of windows, which are what single events contributed, count online at once.
 
     Args:
         table FILE: Parquet or CSV file with ids, times and values of features.
         id_: Column with the entity ids. Default: the id field of the entity.
         value COLUMN: Column with the values, if only one feature is imported. Default: its name, or
-            `value`.
+            `value`; of contributions with fields, the columns with the names of the fields.
         at COLUMN: Column with the times that the values are of. Default: `event_timestamp` or
             `timestamp`.
         written COLUMN: Column with the times at which values were written. Default: created or
@@ -232,12 +233,17 @@ def import_(
     rows = pluralize(report.rows, "row")
     missing = f"{pluralize(report.missing, 'value')} missing in the file and left out."
     erased = f"{pluralize(report.erased, 'value')} of erased entities left out."
+    online = (
+        f"The windows of {pluralize(report.states, 'entity', 'entities')} count them from now on."
+        if report.states
+        else "Online values have not changed; `headwater rebuild` restores them from history."
+    )
     call.show(
         report,
         f"Imported {values} of {rows} into history{present}.",
         missing if report.missing else None,
         erased if report.erased else None,
-        "Online values have not changed; `headwater rebuild` restores them from history.",
+        online,
     )
 
 

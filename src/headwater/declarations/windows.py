@@ -110,7 +110,7 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
     check_unique([window.name for window in windows], "window")
     check_unique([aggregate.name for aggregate in aggregates], "aggregate")
     where = parse_filters(options.where)
-    fields = _fields(annotation)
+    fields = contribution_fields(annotation)
     for option, field in (("value", options.value), ("by", options.by)):
         _check_field(option, field, annotation, fields)
     if where is not None and fields is None:
@@ -200,7 +200,7 @@ def _max_keys(options: WindowOptions) -> int:
     return most
 
 
-def _fields(annotation: Any) -> dict[str, Any] | None:
+def contribution_fields(annotation: Any) -> dict[str, Any] | None:
     """Return the fields of contributions and their types; None if they have none.
 
     The empty name stands for fields that are not declared.

@@ -289,29 +289,33 @@ class HandlerTransaction:
         # The times at which contributions were written are their order.
         written_at = self.now if stored is None else max(self.now, stored.written_at + 1)
         text, plan, at = feature.codec.encode(value), windows.plan, self._moment
-        taken, folded = windows.taken(msgspec.json.decode(text)), None
-        if taken is not None:
+        taken = windows.taken(msgspec.json.decode(text))
+        is_late = False
+        # An entity has a state as soon as it has a contribution, also one that does not count: only
+        # so other windows find out that there is something in history to make a state of.
+        if before is not None and taken is None:
+            encoded = before.value
+        else:
             state = (
                 new_state(plan, self.now) if before is None else decode_state(plan, before.value)
             )
             if state is None:
                 return "other plan"
-            if fold(plan, state, *taken, at, written_at, self.now):
-                latest = at if before is None else max(at, before.as_of)
-                encoded = msgspec.Raw(encode_state(plan, state))
-                folded = Cell(encoded, latest, written_at, None, derived=False)
-        cell = Cell(msgspec.Raw(text), at, written_at, None, derived=False)
+            if taken is not None:
+                is_late = not fold(plan, state, *taken, at, written_at, self.now)
+            encoded = msgspec.Raw(encode_state(plan, state))
+        latest = at if before is None else max(at, before.as_of)
         self._staged[entity, feature.series] = Change(
             feature.series,
             feature.entity.name,
             entity_id,
             feature.codec.kind,
-            cell,
+            Cell(msgspec.Raw(text), at, written_at, None, derived=False),
             self.cause,
-            online=folded is not None,
-            state=folded,
+            online=True,
+            state=Cell(encoded, latest, written_at, None, derived=False),
         )
-        return "late" if taken is not None and folded is None else "done"
+        return "late" if is_late else "done"
 
     async def add_to_history(self, change: Change) -> None:
         """Stage a row of history that is not a current value."""

@@ -15,6 +15,8 @@ from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.features.cells import history_cell, is_same_value
+from headwater.features.window_audit import WindowAudit
+from headwater.features.window_states import WindowStates
 from headwater.model.admin import AuditReport, Difference, RebuildReport, StoredValue
 from headwater.model.problems import OnStep
 from headwater.model.values import Cell, Cells
@@ -81,13 +83,16 @@ class Reconciler:
         self._offline = backends.offline
         self._erasures = backends.erasures
         self._dead_letters = backends.dead_letters
+        self._states = WindowStates(backends)
+        self._windows = WindowAudit(backends, clock)
         self._clock = clock
 
     async def rebuild(self, progress: OnStep | None = None) -> RebuildReport:
         """Write the last values of history online, except where the online value is newer.
 
         Expired values are left out: no read would return them. Values and dead letters of erased
-        entities, which an older copy of the online store may have, are removed.
+        entities, which an older copy of the online store may have, are removed. Windows are made
+        again from their contributions.
         """
         stored = self._stored_features()
         for entity in stored:
@@ -100,9 +105,19 @@ class Reconciler:
                 for batch in batched(page, _BATCH):
                     values = self._unexpired(features, batch)
                     await self._online.restore(entity, values)
-                    counter.step(len(batch), sum(map(len, values.values())))
+                    states = await self._fold_again(features, batch)
+                    counter.step(len(batch), sum(map(len, values.values())) + states)
                 after = page[-1][0]
         return RebuildReport(counter.entity_ids, counter.values)
+
+    async def _fold_again(self, features: Features, batch: Sequence[tuple[str, LastValues]]) -> int:
+        """Make the states of families again that history has contributions of."""
+        count = 0
+        for series, family in features.items():
+            if family.windows is not None:
+                ids = [entity_id for entity_id, past in batch if series in past]
+                count += await self._states.rebuild(family, ids, self._clock)
+        return count
 
     async def _remove_erased(self, entity: str) -> None:
         ledger, after = await self._erasures.refresh(), ""
@@ -185,6 +200,7 @@ class Reconciler:
                 series: cell
                 for series, value in past.items()
                 if series in features
+                and features[series].windows is None
                 and not (cell := history_cell(features[series], value)).expired(now)
             }
             if cells:
@@ -195,10 +211,19 @@ class Reconciler:
         self, stored: Mapping[str, Features], counter: _Counter
     ) -> AsyncGenerator[Difference]:
         for entity, features in stored.items():
-            compared = {key: f for key, f in features.items() if f.mode != "on_demand"}
+            compared = {
+                series: feature
+                for series, feature in features.items()
+                if feature.mode != "on_demand" and feature.windows is None
+            }
+            families = [feature for feature in features.values() if feature.windows is not None]
             suspects: list[_Suspect] = []
             async for last_values in self._all_ids(entity):
                 suspects += await self._compare(entity, compared, last_values, counter)
+                for family in families:
+                    ids = await self._windows.suspects(family, list(last_values))
+                    suspects += [_Suspect(family, entity_id) for entity_id in ids]
+                    counter.step(0, sum(family.series in past for past in last_values.values()))
                 # Reading again has pauses, so it is done for many suspects at a time.
                 if len(suspects) >= _MAX_SUSPECTS:
                     for difference in await self._confirmed(entity, suspects):
@@ -240,11 +265,20 @@ class Reconciler:
         return suspects
 
     async def _confirmed(self, entity: str, suspects: Sequence[_Suspect]) -> list[Difference]:
+        states: dict[str, list[_Suspect]] = {}
+        for suspect in suspects:
+            if suspect.feature.windows is not None:
+                states.setdefault(suspect.feature.series, []).append(suspect)
+        suspects = [suspect for suspect in suspects if suspect.feature.windows is None]
         for pause in _PAUSES_SECONDS:
             if not suspects:
                 break
             suspects = await self._look_again(entity, suspects, pause)
-        return [suspect.difference for suspect in suspects]
+        differences = [suspect.difference for suspect in suspects]
+        for some in states.values():
+            ids = [suspect.entity_id for suspect in some]
+            differences += await self._windows.confirmed(some[0].feature, ids, _PAUSES_SECONDS)
+        return differences
 
     async def _look_again(
         self, entity: str, suspects: Sequence[_Suspect], pause: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -12,8 +13,17 @@ from headwater.core.clock import MICROSECOND, Clock, from_micros, to_micros
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.windows import WindowDef
 from headwater.model.values import Cell
-from headwater.ports import Backends, HistoryRow
-from headwater.windows.state import WindowState, decode_state, encode_state, fold, new_state
+from headwater.ports import Backends, HistoryRow, Ledger
+from headwater.windows.plan import Member
+from headwater.windows.state import (
+    WindowState,
+    covers,
+    decode_state,
+    encode_state,
+    evaluate,
+    fold,
+    new_state,
+)
 
 _ENTITIES = 100
 _ROWS = 2_000
@@ -74,33 +84,39 @@ class WindowStates:
     async def made_again(
         self, family: FeatureDef, entity_ids: Sequence[str], now: int
     ) -> Mapping[str, Cell | None]:
-        """Return the states of some entities at a moment; None if nothing contributed to one."""
+        """Return the states of some entities at a moment; None if nothing contributed to one.
+
+        One whose contributions are all too old has a state without tiles: longer windows, which may
+        be declared later, need to know that there are some.
+        """
         windows = _windows_of(family)
         folding = {entity_id: _Folding(windows, now) for entity_id in entity_ids}
-        start = from_micros(now - windows.plan.reach)
+        start = from_micros(now - windows.plan.lookback)
         for batch in batched(entity_ids, _ENTITIES):
             async for entity_id, rows in self._contributions(family, list(batch), start):
+                folding[entity_id].add(rows)
+        empty = [entity_id for entity_id, one in folding.items() if one.cell() is None]
+        for batch in batched(empty, _ENTITIES):
+            async for entity_id, rows in self._newest(family, list(batch)):
                 folding[entity_id].add(rows)
         return {entity_id: one.cell() for entity_id, one in folding.items()}
 
     async def _contributions(
         self, family: FeatureDef, entity_ids: Sequence[str], start: datetime
     ) -> Contributions:
-        """Yield the contributions of some entities since a moment, but none of before an erasure.
-
-        The rows of an erased entity may still be there, and its first one of after it as well.
-        """
+        """Yield the contributions of some entities since a moment."""
         pages = await self._offline.rows(family.series, entity_ids, start=start, limit=_ROWS)
         ledger = await self._erasures.refresh()
         for entity_id, page in zip(entity_ids, pages, strict=True):
-            tombstone = ledger.find(family.entity.name, entity_id)
             async for rows in self._all_pages(family, entity_id, start, page):
-                yield (
-                    entity_id,
-                    rows
-                    if tombstone is None
-                    else [row for row in rows if tombstone.admits(_cell_of(row))],
-                )
+                yield entity_id, _admitted(ledger, family, entity_id, rows)
+
+    async def _newest(self, family: FeatureDef, entity_ids: Sequence[str]) -> Contributions:
+        """Yield the newest contribution of some entities."""
+        pages = await self._offline.rows(family.series, entity_ids, limit=1)
+        ledger = await self._erasures.refresh()
+        for entity_id, page in zip(entity_ids, pages, strict=True):
+            yield entity_id, _admitted(ledger, family, entity_id, page)
 
     async def _all_pages(
         self, family: FeatureDef, entity_id: str, start: datetime, page: Sequence[HistoryRow]
@@ -133,21 +149,35 @@ class _Folding:
         plan, now = self._windows.plan, self._now
         for row in rows:
             taken = self._windows.taken(_decode(row.value))
-            if taken is None:
-                continue
             if self._state is None:
                 self._state = new_state(plan, now)
             at, written_at = to_micros(row.as_of), to_micros(row.written_at)
-            if fold(plan, self._state, *taken, at, written_at, now):
-                self._as_of = max(self._as_of, at)
-                self._written_at = max(self._written_at, written_at)
+            if taken is not None:
+                fold(plan, self._state, *taken, at, written_at, now)
+            self._as_of = max(self._as_of, at)
+            self._written_at = max(self._written_at, written_at)
 
     def cell(self) -> Cell | None:
-        """Return the state; None if nothing was folded."""
-        if self._state is None or not self._written_at:
+        """Return the state; None if there was no contribution."""
+        if self._state is None:
             return None
         state = encode_state(self._windows.plan, self._state)
         return Cell(msgspec.Raw(state), self._as_of, self._written_at, None, derived=False)
+
+
+def values_at(family: FeatureDef, cell: Cell | None, moment: int) -> dict[str, Any] | None:
+    """Return the values of all features of a family in a state; None if it cannot be read.
+
+    It cannot if it is of another plan, or if tiles of the moment were dropped.
+    """
+    windows = _windows_of(family)
+    plan, state = windows.plan, None
+    if cell is not None:
+        state = decode_state(plan, cell.value)
+        if state is None or not covers(plan, state, moment):
+            return None
+    members = [Member(window, one) for window in plan.windows for one in plan.aggregates]
+    return dict(zip(windows.members, evaluate(plan, state, members, moment), strict=True))
 
 
 def _windows_of(family: FeatureDef) -> WindowDef:
@@ -158,3 +188,16 @@ def _windows_of(family: FeatureDef) -> WindowDef:
 
 def _cell_of(row: HistoryRow) -> Cell:
     return Cell(msgspec.Raw(row.value), to_micros(row.as_of), to_micros(row.written_at))
+
+
+def _admitted(
+    ledger: Ledger, family: FeatureDef, entity_id: str, rows: Sequence[HistoryRow]
+) -> Sequence[HistoryRow]:
+    """Return the rows but none of before an erasure.
+
+    The rows of an erased entity may still be there, and its first one of after it as well.
+    """
+    tombstone = ledger.find(family.entity.name, entity_id)
+    if tombstone is None:
+        return rows
+    return [row for row in rows if tombstone.admits(_cell_of(row))]

@@ -19,7 +19,7 @@ from msgspec.inspect import (
 )
 
 from headwater.core.clock import from_micros
-from headwater.core.codec import Kind
+from headwater.core.codec import Codec, Kind
 from headwater.core.sql_literals import text
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.features.read_plan import check_readable
@@ -177,7 +177,7 @@ def result_columns(
 
 def _value_column(column: PlannedColumn) -> ResultColumn:
     feature, value = column.feature, f"e{column.answer}.v{column.place}"
-    kind, type_ = feature.codec.kind, column_type(feature)
+    kind, type_ = feature.codec.kind, column_type(feature.codec)
     sql, plain = (from_json(value, type_), value) if kind == "json" else (value, value)
     if feature.default is not None and not column.is_computed:
         default = text(feature.codec.encode(feature.default).decode())
@@ -208,9 +208,9 @@ def _from_micros(value: Any) -> Any:
     return None if value is None else from_micros(value)
 
 
-def column_type(feature: FeatureDef) -> str:
-    """Return the DuckDB type of a feature's values; JSON if they have no simpler one."""
-    return _KINDS.get(feature.codec.kind) or _type(type_info(feature.codec.annotation))
+def column_type(codec: Codec) -> str:
+    """Return the DuckDB type of values; JSON if they have no simpler one."""
+    return _KINDS.get(codec.kind) or _type(type_info(codec.annotation))
 
 
 def from_json(value: str, type_: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,14 +12,19 @@ from typing import Any
 
 import duckdb
 import msgspec
+from msgspec.structs import replace
 
+from headwater.core.clock import Clock
+from headwater.core.codec import Codec
 from headwater.core.duckdb_session import Session, headline, identifier, scalar, session
 from headwater.core.session_memory import session_memory
 from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.windows import contribution_fields
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.cells import make_cell, make_change
+from headwater.features.window_states import WindowStates
 from headwater.history.columns import JSON, column_type, is_of_its_computation
 from headwater.history.frames.entity_frame import Spine, TimeRemedies
 from headwater.history.frames.files import CSV, rows_of, typed_rows
@@ -32,6 +38,7 @@ _TIMES = ("event_timestamp", "timestamp")
 _WRITTEN = ("created", "created_timestamp")
 _VALUE = "value"
 _CHANGES_AT_ONCE = 100_000
+_ENTITIES_AT_ONCE = 1_000
 _BYTES_AT_ONCE = 64 << 20
 _VECTOR_ROWS = 2048
 _COPIES = 4  # of a vector, in DuckDB and here
@@ -100,7 +107,9 @@ class _Chosen(msgspec.Struct, frozen=True):
     id: str
     at: str
     written: str | None
-    values: Sequence[str]
+    values: Mapping[str, Codec]
+    is_object: bool = False
+    """Whether the columns are the fields of contributions, and not the values of features."""
 
 
 async def import_file(
@@ -109,16 +118,19 @@ async def import_file(
     columns: ImportColumns,
     backends: Backends,
     *,
-    now: int,
+    clock: Clock,
     latest: datetime,
     progress: OnStep | None = None,
 ) -> ImportReport:
     """Append the values of a file to history, in large batches; values that it has stay as is.
 
     A value without a write time is written now. Times after ``latest`` are refused. Values of
-    erased entities are left out.
+    erased entities are left out. The values of a family are contributions, with which its windows
+    are made again.
     """
-    values = added = missing = erased = done = 0
+    _check_alone(features)
+    now, ties = clock.micros(), None if features[0].windows is None else _Ties()
+    values = added = missing = erased = done = states = 0
     with TemporaryDirectory(prefix="headwater-") as folder, session(Path(folder)) as duck:
         try:
             total = await duck.in_thread(_open, duck, file, features, columns, latest)
@@ -129,7 +141,7 @@ async def import_file(
             progress(0, total)
         cursor = await duck.in_thread(duck.run, "SELECT * FROM import")
         while rows := await duck.in_thread(cursor.fetchmany, at_once):
-            changes = await asyncio.to_thread(_changes, rows, features, now)
+            changes = await asyncio.to_thread(_changes, rows, features, now, ties)
             admitted = await without_erased(backends, changes)
             added += await backends.offline.append(admitted)
             erased += len(changes) - len(admitted)
@@ -137,7 +149,36 @@ async def import_file(
             missing += len(rows) * len(features) - len(changes)
             if progress is not None:
                 progress(done, total)
-    return ImportReport(total, values, added, missing, erased)
+        if features[0].windows is not None:
+            states = await _fold(duck, features[0], backends, clock)
+    return ImportReport(total, values, added, missing, erased, states)
+
+
+def _check_alone(features: Sequence[FeatureDef]) -> None:
+    """Raise InvalidInputError unless the values of one family, or of other features, are given."""
+    for feature in features:
+        if feature.window is not None:
+            raise InvalidInputError(
+                f"feature {feature.name!r} is computed from the contributions of "
+                f"{feature.window.family!r}; import those into {feature.window.family!r}"
+            )
+        if feature.windows is not None and len(features) > 1:
+            raise InvalidInputError(
+                f"the contributions of {feature.name!r} cannot be imported together with other "
+                "features, because equal rows of them count several times; import them alone"
+            )
+
+
+async def _fold(duck: Session, family: FeatureDef, backends: Backends, clock: Clock) -> int:
+    """Make the windows of the entities of a file again; return how many states were written.
+
+    Those of a repeated import as well: the earlier one may have been interrupted before this.
+    """
+    windows, count = WindowStates(backends), 0
+    cursor = await duck.in_thread(duck.run, "SELECT DISTINCT entity_id FROM import ORDER BY 1")
+    while page := await duck.in_thread(cursor.fetchmany, _ENTITIES_AT_ONCE):
+        count += await windows.rebuild(family, [entity_id for (entity_id,) in page], clock)
+    return count
 
 
 def _open(
@@ -164,14 +205,15 @@ def _open(
     source = duck.connection.sql(f"SELECT * FROM {rows}")
     types = dict(zip(source.columns, map(str, source.types), strict=True))
     as_json = _text_as_json if file.suffix == CSV else _as_json
+    values = {
+        name: as_json(identifier(name), types[name], codec) for name, codec in chosen.values.items()
+    }
+    placed = [_object(values)] if chosen.is_object else values.values()
     selected = [
         f"{identifier(chosen.id)} AS id0",
         f"{_moment(chosen.at, types, columns)} AS moment",
         f"{_moment(written, types, columns) if written else 'NULL::TIMESTAMPTZ'} AS written",
-        *(
-            f"{as_json(identifier(name), types[name], feature)} AS v{number}"
-            for number, (name, feature) in enumerate(zip(chosen.values, features, strict=True))
-        ),
+        *(f"{value} AS v{number}" for number, value in enumerate(placed)),
     ]
     duck.run(
         f"CREATE VIEW frame AS SELECT row_number() OVER () - 1 AS row, {', '.join(selected)}"
@@ -180,11 +222,22 @@ def _open(
     entity = msgspec.structs.replace(features[0].entity, id_field=chosen.id)
     count = check_rows(duck, Spine([entity], chosen.at, latest=latest), _REMEDIES)
     places = ", ".join(f"v{number}" for number in range(len(features)))
+    order = "ORDER BY entity_id, moment, written, row" if features[0].windows is not None else ""
     duck.run(
-        "CREATE VIEW import AS SELECT row, CAST(id0 AS VARCHAR), epoch_us(moment),"
-        f" epoch_us(CAST(written AS TIMESTAMPTZ)), {places} FROM frame"
+        "CREATE VIEW import AS SELECT row, CAST(id0 AS VARCHAR) AS entity_id, epoch_us(moment),"
+        f" epoch_us(CAST(written AS TIMESTAMPTZ)), {places} FROM frame {order}"
     )
     return count
+
+
+def _object(fields: Mapping[str, str]) -> str:
+    """Return the SQL of an object as JSON text; NULL if all of its fields are."""
+    pairs = (
+        f"{text(f'{msgspec.json.encode(name).decode()}:')} || coalesce({value}, 'null')"
+        for name, value in fields.items()
+    )
+    some = f"coalesce({', '.join(fields.values())}) IS NOT NULL"
+    return f"CASE WHEN {some} THEN '{{' || concat_ws(',', {', '.join(pairs)}) || '}}' END"
 
 
 def _rows_at_once(duck: Session, features: int) -> int:
@@ -216,21 +269,44 @@ def _choose(
     if columns.value is not None and len(features) > 1:
         raise InvalidInputError("value= names the column of one feature; import one at a time")
     written = _find("write times", columns.written, _WRITTEN, given, "written")
+    entity_id = _need("ids", columns.id, (features[0].entity.id_field,), given, "id")
+    at = _need("times", columns.at, _TIMES, given, "at")
+    if columns.value is None and len(features) == 1 and features[0].name not in given:
+        others = [name for name in given if name not in (entity_id, at, written)]
+        if fields := _field_columns(features[0], others):
+            return _Chosen(entity_id, at, written, fields, is_object=True)
     return _Chosen(
-        _need("ids", columns.id, (features[0].entity.id_field,), given, "id"),
-        _need("times", columns.at, _TIMES, given, "at"),
+        entity_id,
+        at,
         written,
-        [
+        {
             _need(
                 f"values of {feature.name}",
                 columns.value,
                 (feature.name, _VALUE) if len(features) == 1 else (feature.name,),
                 given,
                 "value",
-            )
+            ): feature.codec
             for feature in features
-        ],
+        },
     )
+
+
+def _field_columns(feature: FeatureDef, given: Sequence[str]) -> dict[str, Codec]:
+    """Return the columns that are fields of a family's contributions; none if it has no fields.
+
+    Fields that are not declared are all columns that are not needed otherwise.
+    """
+    fields = None if feature.windows is None else contribution_fields(feature.codec.annotation)
+    if fields is None or (_VALUE in given and _VALUE not in fields):
+        return {}
+    undeclared = fields.get("")
+    kinds = {
+        name: undeclared if undeclared is not None else fields[name]
+        for name in given
+        if undeclared is not None or name in fields
+    }
+    return {name: Codec(f"{feature.name}.{name}", kind) for name, kind in kinds.items()}
 
 
 def _need(
@@ -267,12 +343,12 @@ def _moment(name: str, types: Mapping[str, str], columns: ImportColumns) -> str:
     return f"CAST({column} AS TIMESTAMP) AT TIME ZONE {text(columns.time_zone)}"
 
 
-def _text_as_json(column: str, _: str, feature: FeatureDef) -> str:
+def _text_as_json(column: str, _: str, codec: Codec) -> str:
     """Return the SQL of a text of CSV as the JSON text of a value; NULL for NaN.
 
     A text that does not look like the feature's type becomes a JSON text, which is refused.
     """
-    kind, quoted = column_type(feature), _JSON_TEXT.format(column)
+    kind, quoted = column_type(codec), _JSON_TEXT.format(column)
     if kind == JSON or kind.endswith("[]"):
         return column
     if kind not in _LITERALS:
@@ -284,27 +360,57 @@ def _text_as_json(column: str, _: str, feature: FeatureDef) -> str:
     return f"CASE {' '.join(cases)} ELSE {quoted} END"
 
 
-def _as_json(column: str, kind: str, feature: FeatureDef) -> str:
+def _as_json(column: str, kind: str, codec: Codec) -> str:
     """Return the SQL of a value as JSON text, which the feature's type decodes; NULL for NaN."""
-    if kind == "VARCHAR" and column_type(feature) == JSON:
+    if kind == "VARCHAR" and column_type(codec) == JSON:
         return column
     if kind == _AWARE:
         return f"strftime(CAST({column} AS TIMESTAMP), '\"%Y-%m-%dT%H:%M:%S.%fZ\"')"
     if kind.startswith("DECIMAL"):
         number = f"CAST({column} AS VARCHAR)"  # as it is, and not through a float
-        return _JSON_TEXT.format(number) if column_type(feature) == "VARCHAR" else number
+        return _JSON_TEXT.format(number) if column_type(codec) == "VARCHAR" else number
     number = _JSON_TEXT.format(column)
     if kind not in ("FLOAT", "DOUBLE"):
         return number
-    if feature.codec.kind == "int":
+    if codec.kind == "int":
         # Tables without a nullable integer type hold such columns as floats.
         whole = f"CAST(CAST({column} AS BIGINT) AS VARCHAR)"
         number = f"CASE WHEN {column} = floor({column}) THEN {whole} ELSE {number} END"
     return f"CASE WHEN NOT isnan({column}) THEN {number} END"
 
 
+class _Ties:
+    """Tells the contributions of one entity and moment apart, which follow each other in a file.
+
+    The order of the rows is that of their writes. Equal rows are several contributions, and each
+    has a cause of its own: so all are kept, and importing them twice changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[object, ...] = ()
+        self._equal: Counter[bytes] = Counter()
+
+    def next(self, change: Change) -> Change:
+        cell = change.cell
+        current = (change.entity_id, cell.as_of, cell.written_at)
+        if current != self._last:
+            self._last = current
+            self._equal.clear()
+        written_at = cell.written_at + self._equal.total()
+        self._equal[bytes(cell.value)] += 1
+        count = self._equal[bytes(cell.value)]
+        return replace(
+            change,
+            cell=replace(cell, written_at=written_at),
+            cause=change.cause if count == 1 else f"{change.cause}#{count}",
+        )
+
+
 def _changes(
-    rows: Sequence[tuple[Any, ...]], features: Sequence[FeatureDef], now: int
+    rows: Sequence[tuple[Any, ...]],
+    features: Sequence[FeatureDef],
+    now: int,
+    ties: _Ties | None = None,
 ) -> list[Change]:
     """Return the changes of some rows; raise FeatureValueError if values do not fit."""
     changes, problems = [], []
@@ -321,7 +427,8 @@ def _changes(
             except (FeatureValueError, msgspec.DecodeError):
                 problems.append((feature, row, value))
                 continue
-            changes.append(make_change(feature, entity_id, cell, cause, online=False, begins=False))
+            change = make_change(feature, entity_id, cell, cause, online=False, begins=False)
+            changes.append(change if ties is None else ties.next(change))
     if not problems:
         return changes
     feature = problems[0][0]

@@ -339,7 +339,9 @@ def _value(feature: FeatureDef, place: int) -> str:
     if default is None:
         return f"v{place}"
     kind = feature.codec.kind
-    fallback = text(default) if kind == "json" else from_json(text(default), column_type(feature))
+    fallback = (
+        text(default) if kind == "json" else from_json(text(default), column_type(feature.codec))
+    )
     return f"CASE WHEN a{place} IS NULL THEN {fallback} ELSE v{place} END"
 
 
@@ -376,7 +378,7 @@ def check_values(reading: Reading, points: Path, answer: Path) -> None:
 
 
 def _misfits(duck: Session, feature: FeatureDef, texts: str) -> list[str]:
-    in_table = from_json("v", column_type(feature))
+    in_table = from_json("v", column_type(feature.codec))
     cursor = duck.run(f"SELECT v, TRY({in_table}) IS NOT NULL FROM ({texts}) WHERE v IS NOT NULL")
     misfits = []
     while page := cursor.fetchmany(_TEXTS_AT_ONCE):

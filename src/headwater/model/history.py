@@ -74,6 +74,8 @@ class ImportReport(msgspec.Struct, frozen=True):
     missing: int
     erased: int = 0
     """The values that were left out, because their entities were erased."""
+    states: int = 0
+    """The entities whose windows were made again with the imported contributions."""
 
     __repr__ = short_repr("rows", "values", "added", "missing")
 

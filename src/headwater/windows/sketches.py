@@ -165,10 +165,13 @@ def join_bins(several: Iterable[list[int]]) -> list[int]:
 
 
 def percentile(bins: list[int], percent: int) -> float:
-    """Return the value below which a part of the values is; at least one must be in the bins."""
+    """Return the least value that at least a part of all values does not exceed.
+
+    That is SQL's PERCENTILE_DISC. At least one value must be in the bins.
+    """
     ends = list(accumulate(bins[1::2]))
-    rank = percent * (ends[-1] - 1) // 100
-    return _middle(bins[2 * bisect_right(ends, rank)])
+    rank = -(-percent * ends[-1] // 100)
+    return _middle(bins[2 * bisect_left(ends, rank)])
 
 
 def _bin(value: float) -> int:

@@ -3090,6 +3090,8 @@ export interface components {
             erased: number;
             missing: number;
             rows: number;
+            /** @default 0 */
+            states: number;
             values: number;
         };
         /**

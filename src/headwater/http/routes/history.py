@@ -130,7 +130,7 @@ class History:
 
     def _json_columns(self, names: list[str]) -> list[str]:
         registry = runtime_of(self._store).registry
-        return [name for name in names if column_type(registry.feature(name)) == JSON]
+        return [name for name in names if column_type(registry.feature(name).codec) == JSON]
 
     async def import_history(
         self,

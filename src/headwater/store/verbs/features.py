@@ -165,6 +165,9 @@ class HistoryVerbs(Verbs):
         Times without a time zone are refused unless ``time_zone`` is given. Values in CSV are read
         by the type of their feature; an empty text is written as ``""``.
 
+        The rows of a family of windows are what single events contributed; fields of contributions
+        have columns of their own. Its windows count them as soon as the import returns.
+
         Rows that history has already are left out, so an import that was interrupted is simply
         run again. `store.admin.rebuild` takes the last values over as online values. A client sends
         the file to the server, which limits its size by ``http.max_upload_bytes``.
