@@ -21,7 +21,7 @@ from headwater.features.read_tracking import Reads, RetrievalKey
 from headwater.features.running_calls import RunningCall, UserCall
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
-from headwater.model.values import EVERYTHING, FreshnessRule, Part
+from headwater.model.values import EVERYTHING, FreshnessRule, Part, WindowRead
 
 MOST_SOURCES = 2_000
 """How many rows of one read are listed in a provenance; each is a few keys of a record."""
@@ -37,6 +37,7 @@ class PastRead(NamedTuple):
     written_at: datetime
     current_at: datetime | None
     rule: FreshnessRule
+    window: WindowRead | None = None
 
 
 ReadAt = Mapping[tuple[str, str, str], Sequence[PastRead]]
@@ -68,6 +69,11 @@ class Past:
         if reads:
             return reads[0].written_at
         return self.began if feature.stored else self._ended
+
+    def window(self, feature: FeatureDef, entity_id: str) -> WindowRead | None:
+        """Return how the next read of a feature of a family was evaluated, if it is recorded."""
+        reads = self._reads(feature, entity_id)
+        return reads[0].window if reads else None
 
     def judged(self, feature: FeatureDef, entity_id: str) -> tuple[FreshnessRule, datetime | None]:
         """Return how the next read is judged, and when its value was known to be current.

@@ -218,9 +218,13 @@ class Reader:
         ids = list(map(plan.entity.text_id, entity_ids))
         past = scope.past
         cells, now, evidence = await self._cells(plan, ids, scope)
-        if plan.families:
+        if plan.families and past is None:
             cells = await self._readable_cells(plan, ids, cells, now)
-        rows = self._stored_rows(plan, ids, cells, now)
+        tracked = scope.reads is not None and scope.reads.moments is None
+        rows = self._stored_rows(plan, ids, cells, now, tracked=tracked)
+        if plan.families and past is not None:
+            for entity_id, row in zip(ids, rows, strict=True):
+                row |= await self._past_windows(plan, entity_id, past)
         if plan.caught_up and scope.is_judged:
             if past is None:  # the past has it recorded
                 evidence = await self._evidence(plan, rows, evidence)
@@ -316,22 +320,43 @@ class Reader:
 
     async def _past_cells(self, plan: Plan, ids: Sequence[str], past: Past) -> list[Cells]:
         """Return the cells that a reader in the past would have got."""
-        requested = [[Point(i, past.moment(f, i)) for f in plan.kept] for i in ids]
+        kept = [feature for feature in plan.kept if feature.windows is None]
+        requested = [[Point(i, past.moment(f, i)) for f in kept] for i in ids]
         points = list(dict.fromkeys(point for row in requested for point in row))
-        rows = await self._offline.as_of([f.series for f in plan.kept], points, known=True)
+        rows = await self._offline.as_of([f.series for f in kept], points, known=True)
         by_point = dict(zip(points, rows, strict=True))
         values = ([by_point[point][place] for place, point in enumerate(row)] for row in requested)
         return [
-            {
-                f.series: history_cell(f, value)
-                for f, value in zip(plan.kept, row, strict=True)
-                if value
-            }
+            {f.series: history_cell(f, value) for f, value in zip(kept, row, strict=True) if value}
             for row in values
         ]
 
+    async def _past_windows(self, plan: Plan, entity_id: str, past: Past) -> FeatureRow:
+        """Return the windows that a reader in the past would have got, from contributions.
+
+        A recorded read is evaluated at its own moment, of the contributions that had been folded.
+        """
+        row: FeatureRow = {}
+        for read in plan.families:
+            asked = {f.name: past.window(f, entity_id) for f in read.features}
+            for (at, known, last_fold), served in read.served(asked, past.began).items():
+                moment, cell = to_micros(at), None
+                if known is not None:
+                    states = await self._states.made_again(
+                        served.family, [entity_id], moment, to_micros(known)
+                    )
+                    cell = states[entity_id]
+                row |= served.row(cell, moment, recorded=last_fold, tracked=True) or {}
+        return row
+
     def _stored_rows(
-        self, plan: Plan, ids: Sequence[str], cells: Iterable[Cells], now: int
+        self,
+        plan: Plan,
+        ids: Sequence[str],
+        cells: Iterable[Cells],
+        now: int,
+        *,
+        tracked: bool = False,
     ) -> list[FeatureRow]:
         """Return the stored values; in a read of many, an unreadable one is missing."""
         rows: list[FeatureRow] = []
@@ -351,7 +376,7 @@ class Reader:
                     )
                 row = {f.name: _readable(f, state, now) for f in plan.stored}
             for read in plan.families:
-                row |= read.row(state.get(read.family.series), now) or {}
+                row |= read.row(state.get(read.family.series), now, tracked=tracked) or {}
             if plan.families and not plan.computed:
                 row = {feature.name: row[feature.name] for feature in plan.requested}
             rows.append(row)

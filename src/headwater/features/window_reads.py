@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headwater.core.clock import from_micros
 from headwater.declarations.features import FeatureDef
 from headwater.model.features import FeatureRow
-from headwater.model.values import Cell, FeatureValue
-from headwater.windows.plan import Member, WindowPlan
+from headwater.model.values import Cell, FeatureValue, WindowRead
+from headwater.windows.plan import (
+    RELATIVE_ERRORS,
+    Aggregate,
+    Member,
+    Window,
+    WindowPlan,
+    parse_aggregate,
+)
 from headwater.windows.state import WindowState, covers, decode_state, evaluate
 
 MISSING = FeatureValue(None, None, "missing")
@@ -57,19 +66,87 @@ class FamilyRead(NamedTuple):
                 values[feature.name] = feature.codec.decode(text)
         return values
 
-    def row(self, cell: Cell | None, moment: int) -> FeatureRow | None:
-        """Return the values at a moment with age and source; None as ``values`` does."""
+    def row(
+        self, cell: Cell | None, moment: int, *, recorded: datetime | None = None, tracked: bool
+    ) -> FeatureRow | None:
+        """Return the values at a moment with age and source; None as ``values`` does.
+
+        Values that are ``tracked`` have their windows. ``recorded`` is the time of the last fold,
+        if the cell was made again and may not know it.
+        """
         values = self.values(None if cell is None else cell.value, moment)
         if values is None:
             return None
-        at = from_micros(moment)
-        written_at = None if cell is None else from_micros(cell.written_at)
-        return {
-            feature.name: absent(feature)
-            if (value := values[feature.name]) is None
-            else FeatureValue(value, at, "online", written_at)
-            for feature in self.features
-        }
+        at, last_fold = from_micros(moment), recorded
+        if last_fold is None and cell is not None:
+            last_fold = from_micros(cell.written_at)
+        row: FeatureRow = {}
+        for feature in self.features:
+            value = values[feature.name]
+            if value is not None:
+                row[feature.name] = FeatureValue(value, at, "online", last_fold)
+            elif feature.default is None:
+                row[feature.name] = MISSING
+            else:  # it is known of this moment that nothing contributed
+                row[feature.name] = FeatureValue(feature.fallback(), at, "default", last_fold)
+        if tracked:
+            for name, (window, aggregate) in zip(self.names, self.members, strict=True):
+                of = _window_read(self.family.name, window, aggregate, at, last_fold)
+                row[name] = replace(row[name], window=of)
+        return row
+
+    def served(
+        self, asked: Mapping[str, WindowRead | None], began: datetime
+    ) -> dict[Evaluation, FamilyRead]:
+        """Return how features were read in the past: recorded ones, and others at the beginning.
+
+        The recorded ones may be of windows that are declared differently now.
+        """
+        members: dict[Evaluation, dict[str, Member]] = {}
+        for feature, member in zip(self.features, self.members, strict=True):
+            read, at = asked[feature.name], Evaluation(began, began, None)
+            if read is not None:
+                at = Evaluation(read.read_at, read.last_fold, read.last_fold)
+                window = Window(read.window, read.span_us, read.hop_us)
+                member = Member(window, parse_aggregate(read.aggregate))
+            members.setdefault(at, {})[feature.name] = member
+        return {at: self._of(own) for at, own in members.items()}
+
+    def _of(self, members: Mapping[str, Member]) -> FamilyRead:
+        """Return the read of some features, each as a member of its own."""
+        features = [feature for feature in self.features if feature.name in members]
+        windows = self.family.windows
+        assert windows is not None, "only families have windows"
+        plan = replace(
+            self.plan,
+            windows=tuple(dict.fromkeys(member.window for member in members.values())),
+            aggregates=tuple(dict.fromkeys(member.aggregate for member in members.values())),
+        )
+        family = replace(self.family, windows=replace(windows, plan=plan))
+        return _family_read(family, features, [*members.values()])
+
+
+class Evaluation(NamedTuple):
+    """The moment of a read, until when contributions count, and the recorded last fold."""
+
+    at: datetime
+    known: datetime | None
+    last_fold: datetime | None
+
+
+def _window_read(
+    family: str, window: Window, aggregate: Aggregate, at: datetime, last_fold: datetime | None
+) -> WindowRead:
+    return WindowRead(
+        family=family,
+        aggregate=aggregate.text,
+        window=window.name,
+        span_us=window.span,
+        hop_us=window.hop,
+        relative_error=RELATIVE_ERRORS.get(aggregate.kind),
+        read_at=at,
+        last_fold=last_fold,
+    )
 
 
 def family_reads(
@@ -83,22 +160,26 @@ def family_reads(
     reads = []
     for name, members in grouped.items():
         family = families[name]
-        assert family.windows is not None, "a feature of a family names it"
         kinds = [member.window.member for member in members if member.window is not None]
-        decoded = [
-            member
-            for member, kind in zip(members, kinds, strict=True)
-            if kind.aggregate.kind in _OWN_TYPE and member.codec.kind in ("json", "time")
-        ]
-        reads.append(
-            FamilyRead(
-                family,
-                family.windows.plan,
-                tuple(members),
-                tuple([member.name for member in members]),
-                tuple(kinds),
-                tuple(decoded),
-                tuple([member for member in members if member.default is not None]),
-            )
-        )
+        reads.append(_family_read(family, members, kinds))
     return tuple(reads)
+
+
+def _family_read(
+    family: FeatureDef, features: Sequence[FeatureDef], members: Sequence[Member]
+) -> FamilyRead:
+    assert family.windows is not None, "a feature of a family names it"
+    decoded = [
+        feature
+        for feature, member in zip(features, members, strict=True)
+        if member.aggregate.kind in _OWN_TYPE and feature.codec.kind in ("json", "time")
+    ]
+    return FamilyRead(
+        family,
+        family.windows.plan,
+        tuple(features),
+        tuple([feature.name for feature in features]),
+        tuple(members),
+        tuple(decoded),
+        tuple([feature for feature in features if feature.default is not None]),
+    )

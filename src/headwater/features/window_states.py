@@ -82,15 +82,16 @@ class WindowStates:
         return renewed
 
     async def made_again(
-        self, family: FeatureDef, entity_ids: Sequence[str], now: int
+        self, family: FeatureDef, entity_ids: Sequence[str], now: int, known: int | None = None
     ) -> Mapping[str, Cell | None]:
         """Return the states of some entities at a moment; None if nothing contributed to one.
 
         One whose contributions are all too old has a state without tiles: longer windows, which may
-        be declared later, need to know that there are some.
+        be declared later, need to know that there are some. With ``known``, it is the state of the
+        contributions that were written until then.
         """
         windows = _windows_of(family)
-        folding = {entity_id: _Folding(windows, now) for entity_id in entity_ids}
+        folding = {entity_id: _Folding(windows, now, known) for entity_id in entity_ids}
         start = from_micros(now - windows.plan.lookback)
         for batch in batched(entity_ids, _ENTITIES):
             async for entity_id, rows in self._contributions(family, list(batch), start):
@@ -139,19 +140,22 @@ class WindowStates:
 class _Folding:
     """The state of one entity while its contributions are folded, in any order."""
 
-    def __init__(self, windows: WindowDef, now: int) -> None:
+    def __init__(self, windows: WindowDef, now: int, known: int | None = None) -> None:
         self._windows = windows
         self._now = now
+        self._known = known
         self._state: WindowState | None = None
         self._as_of = self._written_at = 0
 
     def add(self, rows: Sequence[HistoryRow]) -> None:
         plan, now = self._windows.plan, self._now
         for row in rows:
+            at, written_at = to_micros(row.as_of), to_micros(row.written_at)
+            if self._known is not None and written_at > self._known:
+                continue
             taken = self._windows.taken(_decode(row.value))
             if self._state is None:
                 self._state = new_state(plan, now)
-            at, written_at = to_micros(row.as_of), to_micros(row.written_at)
             if taken is not None:
                 fold(plan, self._state, *taken, at, written_at, now)
             self._as_of = max(self._as_of, at)

@@ -28,6 +28,9 @@ NUMERIC = frozenset({"sum", "avg", "stddev", "percentile"})
 """The kinds of aggregates that need numbers."""
 ZERO = frozenset({"count", "sum", "distinct", "rate"})
 """The kinds of aggregates that are 0 where nothing contributed; the others have no value then."""
+RELATIVE_ERRORS = {"distinct": "0.046", "percentile": "0.01"}
+"""The errors of the kinds that are computed of sketches, as part of the value; `distinct` is exact
+until a tile has more than 128 different values."""
 ORDERED = frozenset({"min", "max"})
 """The kinds of aggregates that need numbers or texts."""
 

@@ -408,14 +408,19 @@ def _past_of(core: Core, names: Mapping[str, str | None]) -> AbstractContextMana
     for read in core.features:
         if not isinstance(read.entity_id, Commitment):
             absent = ended if read.source == "computed" else began
-            past = PastRead(read.written_at or absent, _current_at(read, began), read.rule)
+            past = _past_read(read, absent, began)
             key = (read.entity, names[read.feature] or "", read.entity_id)
             read_at.setdefault(key, []).append(past)
     for inner in (inner for read in core.features for inner in read.inputs):
         if not isinstance(inner.entity_id, Commitment) and inner.source != "computed":
-            past = PastRead(inner.written_at or began, _current_at(inner, began), inner.rule)
+            past = _past_read(inner, began, began)
             read_at.setdefault((inner.entity, names[inner.feature] or "", inner.entity_id), [past])
     return at_moment(began, ended, read_at, _searched_versions(core))
+
+
+def _past_read(read: FeatureInput, absent: datetime, began: datetime) -> PastRead:
+    window = None if read.window is msgspec.UNSET else read.window
+    return PastRead(read.written_at or absent, _current_at(read, began), read.rule, window)
 
 
 def _current_at(read: FeatureInput, began: datetime) -> datetime | None:
