@@ -30,8 +30,8 @@ class Purchase:
 
 def declare(
     store: FeatureStore, *, factor: float = 1.0, windows: Sequence[str] = WINDOWS, **options: Any
-) -> None:
-    """Declare users with the windows of what they spend."""
+) -> type:
+    """Declare users with the windows of what they spend; return their class."""
 
     @entity(store)
     class User:
@@ -59,6 +59,8 @@ def declare(
     )
     def bought(user_id: str, event: ServiceEvent) -> Purchase:
         return Purchase(float(event.payload["amount"]), event.payload.get("category"))
+
+    return User
 
 
 async def buy(

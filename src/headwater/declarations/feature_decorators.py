@@ -246,6 +246,7 @@ def _declare_feature(
     defaults: dict[str, Any] = {}
     if options.window is not None:
         family, defaults = _family(checks, codec, options)
+        options.order = "event_time"  # a contribution is of the time of its event
     else:
         _check_value(checks, codec, options.default, is_triggered=bool(triggers))
     definition = FeatureDef(

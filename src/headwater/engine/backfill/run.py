@@ -45,6 +45,7 @@ from headwater.engine.engine import Engine
 from headwater.engine.worker.joining import CatchUp, catching_up
 from headwater.engine.worker.worker import Opens, Worker
 from headwater.errors import BackfillRefusedError
+from headwater.features.window_states import WindowStates
 from headwater.history.backfill.erasing import begin, in_use, install, is_installed
 from headwater.history.backfill.replay import (
     check_replayable,
@@ -62,7 +63,7 @@ from headwater.history.versions import ChangeVersion, change_version, version_of
 from headwater.model.backfills import BackfillProgress, OnProgress, ReplayReport
 from headwater.model.catalog import BackfillState, FeatureVersion
 from headwater.model.dead_letters import DeadLetter
-from headwater.model.values import new_id
+from headwater.model.values import Cells, new_id
 from headwater.ports import Change
 from headwater.ports.runner import Runner
 from headwater.telemetry.attributes import FEATURE, SERIES
@@ -221,10 +222,15 @@ class BackfillRun:
         await self._engine.backends.offline.export_history(file, after=0)
         if not file.exists():
             return  # there is no history
+        last: dict[str, Cells] = {}
         for page in copied_changes(file, folder, self._feature, variant, since):
             await self._engine.backends.offline.append(page)
-            last = {change.entity_id: {change.feature: change.cell} for change in page}
-            await self._engine.backends.online.restore(variant.entity.name, last)
+            last |= {change.entity_id: {change.feature: change.cell} for change in page}
+            # The values of the last entity may continue on the next page.
+            unfinished = {page[-1].entity_id: last.pop(page[-1].entity_id)}
+            await self._serve(variant, last)
+            last = unfinished
+        await self._serve(variant, last)
         file.unlink()
 
     async def _serve_last(self, job: ReplayJob, variant: FeatureDef) -> None:
@@ -233,7 +239,15 @@ class BackfillRun:
         Expired ones as well, as a worker leaves them: a late event still follows them.
         """
         for page in last_cells(job):
-            await self._engine.backends.online.restore(variant.entity.name, page)
+            await self._serve(variant, page)
+
+    async def _serve(self, variant: FeatureDef, last: Mapping[str, Cells]) -> None:
+        """Write the last values of entities online; of a family, the states of its windows."""
+        if variant.windows is None:
+            await self._engine.backends.online.restore(variant.entity.name, last)
+        else:
+            states = WindowStates(self._engine.backends)
+            await states.rebuild(variant, list(last), self._engine.clock)
 
     async def _catch_up(self, member: CatchUp, backfill: BackfillState) -> None:
         """Run the events since the start until few are left, or they are not getting fewer.

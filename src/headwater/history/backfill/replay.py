@@ -40,6 +40,13 @@ _PROGRESS_SECONDS = 0.5
 
 def check_replayable(feature: FeatureDef) -> None:
     """Raise BackfillRefusedError if a feature is not computed from events."""
+    if feature.window is not None:
+        family = feature.window.family
+        raise BackfillRefusedError(
+            feature.name,
+            f"it is computed from the contributions of {family!r}; run `headwater backfill "
+            f"{family}`",
+        )
     if not feature.triggers:
         raise BackfillRefusedError(
             feature.name, "it has no trigger, so there are no events to compute it from"

@@ -25,11 +25,12 @@ from headwater.declarations.interceptors import Interceptors
 from headwater.errors import BackfillRefusedError, HeadwaterError, ReplayWriteError
 from headwater.features.batch_state import (
     BatchState,
+    Contributed,
     HandlerTransaction,
     LoadedEntity,
     StagedChanges,
 )
-from headwater.features.cells import history_cell
+from headwater.features.cells import history_cell, make_cell, make_change
 from headwater.features.event_handlers import EventHandlers, dead_letters
 from headwater.features.services import Services
 from headwater.history.backfill.commits import Commit, Commits, EntityProgress, ReplayedValue
@@ -358,6 +359,12 @@ class ReplayTransaction(HandlerTransaction):
     def cell(self, key: EntityKey, feature: FeatureDef) -> Cell | None:
         """Return a value that is in memory; raise KeyError if it has to be loaded."""
         own = self._replay.definition
+        if feature.windows is not None:
+            raise self._refused(
+                f"its handler reads windows of {feature.name!r}, and what they were when an event "
+                "was handled is not known; keep the value in a feature, or read the windows where "
+                "this feature is read"
+            )
         if feature.name == own.name:
             if key != self._own_key:
                 raise KeyError(key)
@@ -413,6 +420,21 @@ class ReplayTransaction(HandlerTransaction):
                 )
             feature = own
         super().stage(feature, entity_id, value)
+
+    def contribute(
+        self,
+        feature: FeatureDef,
+        entity_id: str,
+        value: object,
+        made_again: Cell | msgspec.UnsetType | None = msgspec.UNSET,
+    ) -> Contributed:
+        """Stage a contribution for history only, of which states are made at the end."""
+        self._check_open(feature)
+        entity = self._state.entities[feature.entity.name, entity_id]
+        self._seen.setdefault(entity, entity.cells)
+        cell = make_cell(feature, value, self._moment, self.now)
+        self._staged[entity, feature.series] = make_change(feature, entity_id, cell, self.cause)
+        return "done"
 
     async def add_to_history(self, change: Change) -> None:
         """Do nothing: values computed in a replay were never served."""
