@@ -65,6 +65,17 @@ def join(totals: Iterable[Exact]) -> Exact:
     return result
 
 
+def compact(total: Exact) -> Exact:
+    """Return a sum as the fewest floats: each is the one next to what those before it leave."""
+    parts: Exact = []
+    try:
+        while rest := math.fsum([*total, *(-part for part in parts)]):
+            parts.append(rest)
+    except (OverflowError, TypeError):  # It is one whole number, or nearly so large.
+        return total
+    return parts[::-1]
+
+
 def units(totals: Iterable[Exact]) -> int:
     """Return the sum of sums in units of 2^-2148."""
     return sum(map(_units, chain.from_iterable(totals)))

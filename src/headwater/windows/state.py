@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.windows import exact, sketches
+from headwater.windows.columns import Column, pack, tail, unpack
 from headwater.windows.plan import Aggregate, Member, Window, WindowPlan
 
 OTHER = "other"
@@ -27,21 +29,41 @@ _BY_TIME = itemgetter(0, 1)
 _NUMBERS = (int, float)
 
 
-class _Level(msgspec.Struct, array_like=True):
+class _Level(msgspec.Struct, array_like=True, dict=True):
     floor: int
     """The first tile that is kept."""
     number: int | None
     """The open tile, which is the newest one."""
     row: list[Any]
     """The accumulators of the open tile; if keyed, one dict of keys and their accumulators."""
-    closed: msgspec.Raw | list[list[Any]]
-    """The numbers of the closed tiles, then a list of each accumulator; bytes until needed."""
+    closed: msgspec.Raw
+    """The columns of the closed tiles: how far they are from the floor, then each accumulator."""
 
+    @cached_property
     def columns(self) -> list[list[Any]]:
-        """Return the closed tiles, decoded."""
-        if isinstance(self.closed, msgspec.Raw):
-            self.closed = _DECODE_CLOSED(self.closed)
-        return self.closed
+        """The closed tiles, to be changed: their numbers, then each accumulator."""
+        tiles, *entries = map(unpack, _DECODE_CLOSED(self.closed))
+        return [[self.floor + tile for tile in tiles], *entries]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the closed tiles may have been changed since they were decoded."""
+        return "columns" in self.__dict__
+
+    def pack(self) -> None:
+        """Make the closed tiles bytes again."""
+        tiles, *entries = self.columns
+        distances = [tile - self.floor for tile in tiles]
+        self.closed = msgspec.Raw(_ENCODE([pack(column) for column in (distances, *entries)]))
+
+    def since(self, first: int) -> list[list[Any]]:
+        """Return what `columns.tail` gives of each accumulator, from a tile on."""
+        if self.is_changed:
+            start = bisect_left(self.columns[0], first)
+            return [column[start:] for column in self.columns[1:]]
+        tiles, *entries = _DECODE_CLOSED(self.closed)
+        start = bisect_left(tail(tiles, 0), first - self.floor)
+        return [tail(column, start) for column in entries]
 
 
 class WindowState(msgspec.Struct, array_like=True):
@@ -63,14 +85,16 @@ class _Contribution(NamedTuple):
     """How many of the last values are kept."""
 
 
-_DECODE_CLOSED = msgspec.json.Decoder(list[list[Any]]).decode
+_DECODE_CLOSED = msgspec.json.Decoder(list[Column]).decode
 _DECODE = msgspec.json.Decoder(WindowState).decode
 _ENCODE = msgspec.json.Encoder().encode
 
 
 def new_state(plan: WindowPlan, now: int) -> WindowState:
     """Return the state of an entity without contributions."""
-    levels = [_Level(_floor(hop, span, now), None, [], []) for hop, span in plan.spans]
+    width = 2 if plan.is_keyed else 1 + len(plan.kept)
+    closed = msgspec.Raw(_ENCODE([pack([])] * width))
+    levels = [_Level(_floor(hop, span, now), None, [], closed) for hop, span in plan.spans]
     return WindowState(plan.digest, levels, [])
 
 
@@ -83,6 +107,9 @@ def decode_state(plan: WindowPlan, text: bytes | msgspec.Raw) -> WindowState | N
 
 def encode_state(plan: WindowPlan, state: WindowState) -> bytes:
     """Return the JSON text of a state, which begins with the digest of its plan."""
+    for level in state.levels:
+        if level.is_changed:
+            level.pack()
     return _ENCODE(state)
 
 
@@ -120,7 +147,7 @@ def fold(
         if tile == level.number:
             level.row = _with(plan, level.row, key, contribution)
             continue
-        columns = level.columns() or [[] for _ in range(2 if plan.is_keyed else 1 + len(plan.kept))]
+        columns = level.columns
         if level.number is None or tile > level.number:
             if level.number is not None:
                 _insert(columns, len(columns[0]), [level.number, *level.row])
@@ -135,7 +162,9 @@ def fold(
         # floor: a read that the floor permits lacks nothing.
         level.floor = max(level.floor, _floor(hop, span, min(now, at)))
         outdated = bisect_left(columns[0], level.floor)
-        level.closed = [column[outdated:] for column in columns]
+        if outdated:
+            for column in columns:
+                del column[:outdated]
     if is_folded and plan.longest_last and not plan.is_keyed:
         state.lasts = _add_last(state.lasts, contribution)
     return is_folded
@@ -265,9 +294,7 @@ def _part(
         return {} if plan.is_keyed else {name: [] for name in (*names, "lasts")}
     level = state.levels[plan.levels.index(window.hop)]
     first = window.first_tile(moment)
-    columns = level.columns()
-    start = bisect_left(columns[0], first) if columns else 0
-    entries = [column[start:] for column in columns[1:]] or [[] for _ in names]
+    entries = level.since(first)
     if level.number is not None and level.number >= first:
         for column, entry in zip(entries, level.row, strict=True):
             column.append(entry)
