@@ -72,7 +72,7 @@ def _aggregate(
     if aggregate.kind == "count":
         return len(values)
     if aggregate.kind == "rate":
-        return len(values) / Fraction(window.span, SECOND)
+        return float(len(values) / Fraction(window.span, SECOND))
     if aggregate.kind == "distinct":
         return len({msgspec.json.encode(value) for value in values})
     if aggregate.kind == "sum":
@@ -83,12 +83,16 @@ def _aggregate(
 
 
 def _stddev(values: list[Any], _: int) -> float:
-    mean = Fraction(sum(map(Fraction, values)), len(values))
-    return math.sqrt(sum((Fraction(value) - mean) ** 2 for value in values) / (len(values) - 1))
+    scale = 2**500 if max(map(abs, values)) > 2**500 else 1
+    parts = [Fraction(value) / scale for value in values]
+    mean = sum(parts) / len(parts)
+    return math.sqrt(sum((part - mean) ** 2 for part in parts) / (len(parts) - 1)) * scale
 
 
 def _avg(values: list[Any], _: int) -> float:
     total = sum(map(Fraction, values))
+    if all(type(value) is int for value in values):
+        return float(total / len(values))
     return float(total) / len(values)
 
 

@@ -18,6 +18,7 @@ Exact = list[Any]
 """Floats, or one text."""
 
 UNITS = 2148
+_ROOT_BITS = 500
 _SPLITTER = 134217729.0
 """2^27 + 1, which splits a float into two halves whose products are exact."""
 _SMALLEST, _LARGEST = 2.0**-480, 2.0**480
@@ -99,6 +100,12 @@ def quotient(numerator: int, denominator: int) -> float:
             "an aggregate of a window is beyond the range of floats (about 1.8e308); "
             "contribute smaller numbers, for example in a larger unit"
         ) from None
+
+
+def root(numerator: int, denominator: int) -> float:
+    """Return the square root of a quotient, which may be beyond all floats itself."""
+    halved = max(0, (numerator.bit_length() - denominator.bit_length()) // 2 - _ROOT_BITS)
+    return math.ldexp(math.sqrt(numerator / (denominator << 2 * halved)), halved)
 
 
 def _units(part: float | str) -> int:

@@ -7,7 +7,6 @@ it has, not on their order; so does every value of a window.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -352,7 +351,7 @@ def _stddev(part: _Part, _: Aggregate, __: Window) -> float | None:
         unit = 1 << exact.UNITS
         total, squares = exact.units(part["sum"]), exact.units(part["squares"])
     deviations = count * squares * unit - total * total
-    return math.sqrt(exact.quotient(deviations, count * (count - 1) * unit * unit))
+    return exact.root(deviations, count * (count - 1) * unit * unit)
 
 
 def _percentile(part: _Part, aggregate: Aggregate, _: Window) -> float | None:
