@@ -13,13 +13,14 @@ from headwater.errors import InvalidInputError
 from headwater.features.call_scope import track_source
 from headwater.features.caller_limits import limited_caller
 from headwater.features.services import Services
+from headwater.history.window_curve import PASSED, curve_page
 from headwater.model.features import CauseEvent, HistoricalValue
 from headwater.ports import HistoryRow, OfflineStore
 
 MOST_ROWS = 10_000
 MOST_CAUSES = 1_000
 
-NOT_EVENTS = frozenset({"set", "computed", "served"})
+NOT_EVENTS = frozenset({"set", "computed", "served", PASSED})
 """The causes of values that are not the ids of events."""
 
 
@@ -43,6 +44,8 @@ class ValueHistory:
     def __init__(self, services: Services) -> None:
         self._registry = services.registry
         self._offline = services.backends.offline
+        self._catalog = services.catalog
+        self._clock = services.clock
 
     async def page(
         self,
@@ -56,27 +59,63 @@ class ValueHistory:
     ) -> ValuePage:
         """Return the values with ``start <= as_of < end``, the newest first, and their events.
 
-        Values of the moment at which a page ends may be repeated on the next one.
+        Values of the moment at which a page ends may be repeated on the next one. A window has a
+        value at each contribution, and where it falls because contributions have left it.
         """
         feature, text_id = self._checked(name, entity_id)
         declared = self._registry.features.values() if events else ()
         types = {event_type for other in declared for event_type in other.triggers}
         _check_range(feature, start, end, limit, MOST_CAUSES if types else MOST_ROWS)
-        (rows,) = await self._offline.rows(
-            feature.series, [text_id], start=start, end=end, limit=limit + 1
+        if feature.window is not None:
+            rows, next_end = await self._curve(feature, text_id, start, end, limit)
+        else:
+            rows, next_end = await self._rows(feature, text_id, start, end, limit)
+        behind = await events_behind(
+            self._offline, [CausedRow(text_id, row) for row in rows], types
         )
-        shown = [CausedRow(text_id, row) for row in rows[:limit]]
-        behind = await events_behind(self._offline, shown, types)
         decode = feature.codec.decode
         values = [
-            HistoricalValue(decode(row.value), row.as_of, row.written_at, row.cause, event)
-            for row, event in zip(rows[:limit], behind, strict=True)
+            HistoricalValue(
+                None if row.value == b"null" else decode(row.value),
+                row.as_of,
+                row.written_at,
+                row.cause,
+                event,
+            )
+            for row, event in zip(rows, behind, strict=True)
         ]
+        return ValuePage(values, next_end)
+
+    async def _rows(
+        self,
+        feature: FeatureDef,
+        entity_id: str,
+        start: datetime | None,
+        end: datetime | None,
+        limit: int,
+    ) -> tuple[Sequence[HistoryRow], datetime | None]:
+        (rows,) = await self._offline.rows(
+            feature.series, [entity_id], start=start, end=end, limit=limit + 1
+        )
         if len(rows) <= limit:
-            return ValuePage(values, None)
+            return rows, None
         first, following = rows[0].as_of, rows[-1].as_of
         # Values of the moment between two pages are on both, unless they fill a whole page.
-        return ValuePage(values, following if first == following else following + MICROSECOND)
+        return rows[:limit], following if first == following else following + MICROSECOND
+
+    async def _curve(
+        self,
+        feature: FeatureDef,
+        entity_id: str,
+        start: datetime | None,
+        end: datetime | None,
+        limit: int,
+    ) -> tuple[Sequence[HistoryRow], datetime | None]:
+        # It is not known yet what will leave the window, and what will come.
+        latest = self._clock.now() + MICROSECOND
+        until = latest if end is None else min(end, latest)
+        earliest = (await self._catalog.follow()).pruned.history
+        return await curve_page(self._offline, feature, entity_id, start, until, limit, earliest)
 
     def _checked(self, name: str, entity_id: str | int) -> tuple[FeatureDef, str]:
         """Return a feature and an id whose history the caller may read, and track the read."""
@@ -87,7 +126,7 @@ class ValueHistory:
         if limited is not None:
             limited.check_entity(feature.entity.name, text_id)
         track_source("feature", feature.entity.name, feature.name, text_id)
-        if not feature.stored:
+        if not feature.stored and feature.window is None:
             # History does not say what a value was computed from.
             track_source("other", "past values of a computed feature")
         return feature, text_id

@@ -106,7 +106,7 @@ FeatureRow = dict[str, FeatureValue]
 
 
 class HistoricalValue(msgspec.Struct, frozen=True):
-    """A value that a feature had, and its cause: an event id, ``set``, ``computed``…
+    """A value that a feature had, and its cause: an event id, ``set``, ``computed``, ``passed``…
 
     ``event`` is the event with that id, if it was asked for and is in the log.
     """

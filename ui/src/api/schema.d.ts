@@ -3133,7 +3133,7 @@ export interface components {
         };
         /**
          * HistoricalValue
-         * @description A value that a feature had, and its cause: an event id, ``set``, ``computed``…
+         * @description A value that a feature had, and its cause: an event id, ``set``, ``computed``, ``passed``…
          *
          *         ``event`` is the event with that id, if it was asked for and is in the log.
          */

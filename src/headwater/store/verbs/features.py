@@ -86,7 +86,8 @@ class FeatureVerbs(Verbs):
         """Return one feature's values for one entity over time, the newest first.
 
         These are the values with ``start <= as_of < end``, each with ``as_of``, ``written_at`` and
-        its cause: the id of an event or a tick, ``set``, ``computed``, ``served``…
+        its cause: the id of an event or a tick, ``set``, ``computed``, ``served``… A window has a
+        value at each contribution to it, and where it falls (``passed``) because time has passed.
 
         >>> [past.value for past in await store.get_feature_history("total_spend", "ada")]
         [25.0]
