@@ -78,6 +78,7 @@ async def _nightly(store: FeatureStore, *, is_by_month: bool) -> NightlyPruning:
     return NightlyPruning(
         engine.backends,
         engine.catalog,
+        engine.registry,
         NIGHTLY,
         partial(audited, engine),
         is_by_month=is_by_month,

@@ -24,8 +24,9 @@ from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor import models, workload
-from headwater.errors import ConfigError, FeaturesFileError
+from headwater.errors import ConfigError, FeaturesFileError, InvalidInputError
 from headwater.errors.hints import nearest
+from headwater.history.retention import Retention
 from headwater.model.health import Examination, Finding, Findings, Severity
 from headwater.records.signing import parse_keyring
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
@@ -88,7 +89,20 @@ def _configuration(settings: Settings, registry: Registry) -> list[Finding]:
         report.ok("variables", "every HEADWATER_ variable is a setting", "environment")
     _add_access(settings, report)
     _add_signing(settings, report)
+    _add_retention(settings, registry, report)
     return report.all
+
+
+def _add_retention(settings: Settings, registry: Registry, report: Findings) -> None:
+    """Add whether history is kept for as long as windows reach."""
+    if not settings.retention.history:
+        return
+    try:
+        retention = Retention.configured(settings.retention)
+        retention.check_windows(registry.features.values())
+    except InvalidInputError as error:
+        problem, _, remedy = str(error).partition("; ")
+        report.error("retention", problem, remedy, "retention.history")
 
 
 def _add_values(settings: Settings, report: Findings) -> None:

@@ -92,7 +92,7 @@ class WindowStates:
         """
         windows = _windows_of(family)
         folding = {entity_id: _Folding(windows, now, known) for entity_id in entity_ids}
-        start = from_micros(now - windows.plan.lookback)
+        start = from_micros(now - windows.plan.reach)
         for batch in batched(entity_ids, _ENTITIES):
             async for entity_id, rows in self._contributions(family, list(batch), start):
                 folding[entity_id].add(rows)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
+from math import ceil
 
 import msgspec
 from msgspec.structs import asdict, replace
 
-from headwater.core.durations import Duration, to_age
+from headwater.core.clock import MICROSECOND
+from headwater.core.durations import Duration, format_duration, to_age
+from headwater.declarations.features import FeatureDef
+from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.features.followed_catalog import FollowedCatalog
 from headwater.history import versions
@@ -18,6 +22,7 @@ from headwater.model.catalog import CatalogState, Horizons, NightlyRun
 from headwater.ports import Backends
 from headwater.settings.groups import RetentionSettings
 
+_MILLISECOND = timedelta(milliseconds=1)
 # After this time another worker takes over from one that died while it pruned.
 _CLAIM = timedelta(minutes=10)
 
@@ -49,6 +54,25 @@ class Retention(msgspec.Struct, frozen=True):
         """Return the moments before which nothing has to be kept."""
         ages = asdict(self)
         return Horizons(**{part: now - age for part, age in ages.items() if age is not None})
+
+    def check_windows(self, features: Iterable[FeatureDef]) -> None:
+        """Raise InvalidInputError if contributions that windows need would be removed.
+
+        A state that is made again from less of them would lack what was removed.
+        """
+        for feature in features:
+            if feature.windows is None or self.history is None:
+                continue
+            needed = feature.windows.plan.reach * MICROSECOND
+            if self.history < needed:
+                kept, least = (
+                    format_duration(ceil(age / _MILLISECOND)) for age in (self.history, needed)
+                )
+                raise InvalidInputError(
+                    f"history cannot be kept for {kept} only: the windows of {feature.name!r} are "
+                    f"made of the contributions of the last {least}; keep it for {least} or "
+                    "longer, or declare shorter windows"
+                )
 
 
 def month_starts(moments: Horizons) -> Horizons:
@@ -150,6 +174,7 @@ class NightlyPruning:
         self,
         backends: Backends,
         catalog: FollowedCatalog,
+        registry: Registry,
         settings: RetentionSettings,
         audited: Callable[..., AbstractAsyncContextManager[None]],
         *,
@@ -157,6 +182,7 @@ class NightlyPruning:
     ) -> None:
         self._backends = backends
         self._catalog = catalog
+        self._registry = registry
         self._audited = audited
         self._retention = Retention.configured(settings)
         self._hour = settings.hour
@@ -174,6 +200,7 @@ class NightlyPruning:
 
         The first run is due at the first due time after a worker was started with a retention.
         """
+        self._retention.check_windows(self._registry.features.values())
         due = now.replace(hour=self._hour, minute=0, second=0, microsecond=0)
         if due > now:
             due -= timedelta(days=1)

@@ -125,14 +125,6 @@ class WindowPlan(msgspec.Struct, frozen=True, dict=True):
         return max(window.span + 2 * window.hop for window in self.windows)
 
     @cached_property
-    def lookback(self) -> int:
-        """How long before a moment the oldest contribution can be that a state of it has.
-
-        That is one hop more than counts, for readers whose clocks are behind.
-        """
-        return self.reach + self.levels[-1]
-
-    @cached_property
     def kinds(self) -> frozenset[str]:
         """The kinds of its aggregates."""
         return frozenset(aggregate.kind for aggregate in self.aggregates)

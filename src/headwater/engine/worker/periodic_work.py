@@ -224,6 +224,7 @@ async def prune_nightly(engine: Engine) -> None:
     pruning = NightlyPruning(
         engine.backends,
         engine.catalog,
+        engine.registry,
         engine.settings.retention,
         partial(audited, engine),
         # Servers keep a table for each month, which is dropped faster than its rows are deleted.
