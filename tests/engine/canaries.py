@@ -49,6 +49,8 @@ class Canary:
     SCHEDULED = "zqscheduled18"
     COUNTED = "zqcounted19"
     EXTERNAL = "zqexternal20"
+    CONTRIBUTED = "zqcontributed44"
+    KEY = "zqkey45"
 
 
 class MessageCanary:
@@ -130,6 +132,14 @@ def _declare_triggered(store: FeatureStore, user: type) -> None:
     async def counted(user_id: str, event: ServiceEvent) -> str:
         return f"{own(Canary.COUNTED, user_id)} {event.payload['text']}"
 
+    @feature(entity=user, trigger="said", window="7d", aggregate=["last(2)", "distinct"])
+    async def heard(user_id: str, event: ServiceEvent) -> str:
+        return own(Canary.CONTRIBUTED, user_id)
+
+    @feature(entity=user, trigger="said", window="7d", aggregate="count", by="topic")
+    async def topics(user_id: str, event: ServiceEvent) -> dict[str, str]:
+        return {"topic": own(Canary.KEY, user_id)}
+
     @feature(entity=user, trigger="told")
     async def given(user_id: str, event: ServiceEvent) -> str:
         return "told"
@@ -170,6 +180,7 @@ def _declare_context(store: FeatureStore) -> None:
         query = f"{question} {own(Canary.SEARCHED, user_id)}"
         found = [*await lookup(question), *await nearest(query)]
         names = ["said", "given", "imported", "queried", "computed"]
+        names += ["heard_last2_7d", "topics_count_7d"]
         values = (await store.get_features(names, [user_id]))[user_id]
         return [ContextItem(str(values)), *(ContextItem(chunk.text) for chunk in found)]
 
@@ -282,12 +293,14 @@ async def fill(store: FeatureStore, folder: Path) -> None:
     await store.dead_letters.redrive(letter.id)
     await store.admin.refresh("scheduled")
     await store.drain()
-    for name in ("counted", "broken"):
+    for name in ("counted", "broken", "heard"):
         await store.backfills.run(name)
     await write_contended(await runtime_of(store).open(), {("User", USER): 1})
     table = folder / "imported.csv"
     table.write_text(f"user_id,timestamp,imported\n{USER},2025-12-31T00:00:00Z,{Canary.IMPORTED}\n")
     await store.history.import_file(table, ["imported"])
+    table.write_text(f"user_id,timestamp,heard\n{USER},2025-12-31T00:00:00Z,{Canary.CONTRIBUTED}\n")
+    await store.history.import_file(table, ["heard"])
     await store.admin.rebuild()
     await store.index(
         "notes", Canary.DOCUMENT_ID, f"about {Canary.DOCUMENT}", metadata={"name": Canary.METADATA}

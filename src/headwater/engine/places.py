@@ -248,7 +248,8 @@ PLACES = (
     ),
     Place(
         name="current values",
-        keeps="the values of each entity, also of on-demand features with a `ttl`",
+        keeps="the values of each entity, also of on-demand features with a `ttl`; the tiles of "
+        "windows",
         where=("sqlite:entities", "redis:entity:*", "redis:ids:*"),
         erased="removed with the id",
         erase=_erase_values,
@@ -258,7 +259,7 @@ PLACES = (
     ),
     Place(
         name="history",
-        keeps="every value that a feature had",
+        keeps="every value that a feature had, and what events contributed to windows",
         where=(
             *("sqlite:history", "file:segments/history-*"),
             *("redis:changes", "redis:cross-shard", "postgres:_history*", "postgres:_series"),
