@@ -24,6 +24,9 @@ from headwater.windows.plan import (
 from headwater.windows.state import WindowState, covers, decode_state, evaluate
 
 MISSING = FeatureValue(None, None, "missing")
+_MOST_EVALUATED = 4_096
+_evaluated: dict[tuple[bytes, tuple[str, ...]], tuple[list[int], dict[str, Any]]] = {}
+"""The values of the states that were read last, and the tiles that they begin with."""
 _OWN_TYPE = frozenset({"first", "last", "lasts"})
 """The kinds of aggregates whose values are contributions."""
 
@@ -46,20 +49,36 @@ class FamilyRead(NamedTuple):
     decoded: tuple[FeatureDef, ...]
     """Those whose values are not plain: their types are decoded."""
     defaulted: tuple[FeatureDef, ...]
+    spans: tuple[tuple[int, int], ...]
+    """The span and the hop of each window."""
+    is_plain: bool
+    """Whether all values are numbers or texts."""
 
     def values(self, state: msgspec.Raw | None, moment: int) -> dict[str, Any] | None:
         """Return the bare values at a moment, None where there is none.
 
         Return None if the state is of another plan, or has not all tiles of that moment any more.
         """
-        decoded: WindowState | None = None
-        if state is not None:
-            decoded = decode_state(self.plan, state)
-            if decoded is None or not covers(self.plan, decoded, moment):
-                return None
-        values = dict(
-            zip(self.names, evaluate(self.plan, decoded, self.members, moment), strict=True)
-        )
+        if state is None:
+            return self._evaluated(None, moment)
+        # The text of a state and the tiles that the windows begin with decide about all values.
+        text, tiles = bytes(state), [(moment - span) // hop for span, hop in self.spans]
+        known = _evaluated.get((text, self.names))
+        if known is not None and known[0] == tiles:
+            return known[1].copy()
+        decoded = decode_state(self.plan, state)
+        if decoded is None or not covers(self.plan, decoded, moment):
+            return None
+        values = self._evaluated(decoded, moment)
+        if self.is_plain:
+            if len(_evaluated) >= _MOST_EVALUATED:
+                _evaluated.clear()
+            _evaluated[text, self.names] = tiles, values.copy()
+        return values
+
+    def _evaluated(self, state: WindowState | None, moment: int) -> dict[str, Any]:
+        found = evaluate(self.plan, state, self.members, moment)
+        values = dict(zip(self.names, found, strict=True))
         for feature in self.decoded:
             if values[feature.name] is not None:
                 text = msgspec.json.encode(values[feature.name])
@@ -182,4 +201,6 @@ def _family_read(
         tuple(members),
         tuple(decoded),
         tuple([feature for feature in features if feature.default is not None]),
+        tuple([(window.span, window.hop) for window in family.windows.plan.windows]),
+        not decoded and all(feature.codec.kind != "json" for feature in features),
     )
