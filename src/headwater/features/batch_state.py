@@ -18,6 +18,7 @@ from headwater.model.values import Cell, Cells, EntityKey
 from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger, Tombstone
 from headwater.windows.state import decode_state, encode_state, fold, new_state
 
+_PLAIN = frozenset({int, float, str, bool})
 Contributed = Literal["done", "late", "other plan"]
 """What became of a contribution: one that is late is in history only."""
 
@@ -289,7 +290,7 @@ class HandlerTransaction:
         # The times at which contributions were written are their order.
         written_at = self.now if stored is None else max(self.now, stored.written_at + 1)
         text, plan, at = feature.codec.encode(value), windows.plan, self._moment
-        taken = windows.taken(msgspec.json.decode(text))
+        taken = windows.taken(value if type(value) in _PLAIN else msgspec.json.decode(text))
         is_late = False
         # An entity has a state as soon as it has a contribution, also one that does not count: only
         # so other windows find out that there is something in history to make a state of.
