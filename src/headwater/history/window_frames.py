@@ -21,6 +21,7 @@ from headwater.core.partitioning import bucket_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.windows import WindowDef
 from headwater.errors import FeatureValueError, InvalidInputError
+from headwater.history.window_sums import add_sums, beginning, is_summable
 from headwater.ports import FrameColumn, FrameReader, Runner, SeriesFile, SeriesQuery, misfit_error
 from headwater.windows.plan import Member, Window
 from headwater.windows.replay import Contribution, Replay, oldest_counted
@@ -79,9 +80,14 @@ class WindowReading(msgspec.Struct, frozen=True):
     known: bool
 
     @property
+    def members(self) -> list[Member]:
+        """The features of the family that are read."""
+        return [column.member for column in self.columns if column.member is not None]
+
+    @property
     def spans(self) -> Sequence[Window]:
         """The windows that are read."""
-        own = [column.member.window for column in self.columns if column.member is not None]
+        own = [member.window for member in self.members]
         return own if len(own) == len(self.columns) else self.windows.plan.windows
 
 
@@ -140,7 +146,7 @@ class WindowFrames:
 
 def _check_horizon(reading: WindowReading, points: Path, earliest: datetime) -> None:
     """Raise InvalidInputError if a window of a row begins before history was pruned."""
-    begins = [f'("at" - {w.span}) // {w.hop} * {w.hop}' for w in reading.spans]
+    begins = map(beginning, reading.spans)
     longest = max(reading.spans, key=lambda window: window.span)
     with session(points.parent) as duck:
         sql = _EARLY.format(
@@ -190,24 +196,43 @@ class WindowPart(msgspec.Struct, frozen=True):
 
     def run(self) -> int:
         """Write the answer in the order of ``row``; return the number of points."""
-        lines = self.answer.with_suffix(".ndjson")
         with session(self.answer.parent) as duck:
-            longest = self._write_lines(duck, lines)
-            columns = {"row": "BIGINT", "at": "BIGINT"}
-            for place, column in zip(self.reading.places, self.reading.columns, strict=True):
-                columns[f"v{place}"] = _TYPES.get(column.kind, "VARCHAR")
-            duck.load("answers", lines, columns, longest=longest)
-            lines.unlink()
+            if not self._has_sums(duck):
+                self.fold(duck)
             return duck.write(self._selected(), self.answer)
+
+    def _has_sums(self, duck: Session) -> bool:
+        """Create the table ``answers`` by SQL, if that is exact."""
+        reading, members = self.reading, self.reading.members
+        if not is_summable(
+            reading.windows, [column.member for column in reading.columns], known=reading.known
+        ):
+            return False
+        return add_sums(duck, self.rows, self.points, reading.windows, members)
+
+    def fold(self, duck: Session) -> None:
+        """Create the table ``answers`` by the kernel."""
+        lines = self.answer.with_suffix(".ndjson")
+        longest = self._write_lines(duck, lines)
+        columns = {"row": "BIGINT", "at": "BIGINT"}
+        for number, column in enumerate(self.reading.columns):
+            columns[f"v{number}"] = _TYPES.get(column.kind, "VARCHAR")
+        duck.load("answers", lines, columns, longest=longest)
+        lines.unlink()
 
     def _selected(self) -> str:
         selected = ["row"]
-        for place, column in zip(self.reading.places, self.reading.columns, strict=True):
-            value = f"v{place}"
+        for number, (place, column) in enumerate(
+            zip(self.reading.places, self.reading.columns, strict=True)
+        ):
+            value = f"v{number}"
             if column.kind == "time":
-                value = f"CAST({value} AS TIMESTAMPTZ) AS {value}"
+                value = f"CAST({value} AS TIMESTAMPTZ)"
+            elif column.kind == "json":
+                value = f"CAST({value} AS VARCHAR)"
             # A value of a window is of the moment at which it is read.
-            selected += [value, f'CASE WHEN v{place} IS NOT NULL THEN "at" END AS a{place}']
+            moment = f'CASE WHEN v{number} IS NOT NULL THEN "at" END'
+            selected += [f"{value} AS v{place}", f"{moment} AS a{place}"]
         return f"SELECT {', '.join(selected)} FROM answers ORDER BY row"
 
     def _write_lines(self, duck: Session, file: Path) -> int:
@@ -221,8 +246,7 @@ class WindowPart(msgspec.Struct, frozen=True):
             return max(longest, _append(output.write, lines))
 
     def _lines(self, duck: Session) -> Iterator[dict[str, Any]]:
-        plan = self.reading.windows.plan
-        members = [column.member for column in self.reading.columns if column.member is not None]
+        plan, members = self.reading.windows.plan, self.reading.members
         has_states = len(members) < len(self.reading.columns)
         # One of two connections, because both results are fetched in turns.
         points = duck.connection.cursor().execute(
@@ -246,8 +270,8 @@ class WindowPart(msgspec.Struct, frozen=True):
             state = None
             if has_states and replay.state is not None:
                 state = encode_state(plan, replay.state).decode()
-            for place, column in zip(self.reading.places, self.reading.columns, strict=True):
-                line[f"v{place}"] = state if column.member is None else column.plain(next(values))
+            for number, column in enumerate(self.reading.columns):
+                line[f"v{number}"] = state if column.member is None else column.plain(next(values))
             yield line
 
     def _add(
