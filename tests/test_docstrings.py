@@ -75,6 +75,10 @@ def declare() -> dict[str, Any]:
     def last_item(user_id: str, event: ServiceEvent) -> str:
         return str(event.payload["item"])
 
+    @store.feature(User, trigger="payment", window=["1h", "7d"], aggregate="sum")
+    def payments(user_id: str, event: ServiceEvent) -> float:
+        return float(event.payload["amount"])
+
     @store.feature(User, refresh="1h")
     def rank(user_id: str) -> int:
         return len(user_id)

@@ -31,6 +31,10 @@ async def total_spend(user_id: str, event: ServiceEvent) -> float:
 async def last_page(user_id: str, event: ServiceEvent) -> str:
     return event.payload["page"]
 
+@feature(entity=User, trigger="payment", window="1h", aggregate="sum")
+def payments(user_id: str, event: ServiceEvent) -> float:
+    return event.payload["amount"]
+
 @feature(entity=User, refresh="1h")
 def orders(user_id: str) -> int:
     return 0

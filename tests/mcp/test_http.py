@@ -94,7 +94,13 @@ async def test_a_key_sees_the_tools_of_its_scopes_and_a_wrong_key_nothing(
     async with serving(load_store(features)) as url:
         async with connected(url, reader_key) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}
-            assert names == {"get_feature", "get_features", "list_declarations", "search_index"}
+            assert names == {
+                "get_feature",
+                "get_features",
+                "get_windows",
+                "list_declarations",
+                "search_index",
+            }
             assert "the key 'reader' does not have the scope 'records'" in await problem(
                 client, "verify_record", ref="0" * 36
             )

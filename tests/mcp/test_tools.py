@@ -22,6 +22,7 @@ from tests.mcp.conftest import as_caller, call, facts, problem
 READ_ONLY = {
     "get_feature",
     "get_features",
+    "get_windows",
     "list_declarations",
     "search_index",
     "list_contexts",
@@ -267,7 +268,13 @@ async def test_a_caller_sees_and_calls_only_the_tools_of_its_scopes(shop: Featur
     reader = Caller("reader", frozenset({"read"}))
     async with as_caller(shop, reader) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
-        assert names == {"get_feature", "get_features", "list_declarations", "search_index"}
+        assert names == {
+            "get_feature",
+            "get_features",
+            "get_windows",
+            "list_declarations",
+            "search_index",
+        }
         for tool in ("verify_record", "context_support"):
             assert await problem(client, tool) == (
                 f"Not allowed: the key 'reader' does not have the scope "

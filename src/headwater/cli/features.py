@@ -10,7 +10,14 @@ import msgspec
 import typer
 
 from headwater.cli.commands import DECLARED, AnyStore, CommandCall, Commands, Yes, features_file
-from headwater.cli.output import check_terminal, note, pluralize, print_table, span_text
+from headwater.cli.output import (
+    cell_text,
+    check_terminal,
+    note,
+    pluralize,
+    print_table,
+    span_text,
+)
 from headwater.core.durations import format_duration
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
@@ -105,6 +112,30 @@ def history(
     more = newest if len(rows) == limit else None
     columns = ("as of", name, "written at", "cause")
     call.show_table(values, columns, rows, more, empty="No values.")
+
+
+@features.command()
+def windows(call: CommandCall, name: str, entity_id: str) -> None:
+    """Show all windows of a family for one entity: a row for each window.
+
+    With --json, also the tiles that the values are made of.
+
+    Args:
+        name: Name of the family, or of one of its features.
+        entity_id: Id of the entity.
+    """
+    call.check_name(lambda registry: registry.feature(name))
+    read = call.run(lambda store: store.get_feature_windows(name, entity_id))
+    values = {(each.window, each.aggregate): each.value for each in read.values}
+    spans, aggregates = (list(dict.fromkeys(part)) for part in zip(*values, strict=True))
+    rows = [(span, *(values[span, aggregate] for aggregate in aggregates)) for span in spans]
+    folded = "never" if read.last_fold is None else cell_text(read.last_fold)
+    call.show_table(
+        read,
+        ("window", *aggregates),
+        rows,
+        f"As of {cell_text(read.as_of)}; last contribution: {folded}.",
+    )
 
 
 @features.command("list")

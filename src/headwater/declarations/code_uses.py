@@ -25,6 +25,7 @@ _READING = {
     "get_features": "feature",
     "get_feature_values": "feature",
     "get_feature_history": "feature",
+    "get_feature_windows": "feature",
     "search": "index",
     "assemble": "context",
 }

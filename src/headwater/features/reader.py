@@ -57,7 +57,7 @@ from headwater.features.running_calls import RunningCall, UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
 from headwater.features.value_freshness import Evidence, apply_rules, derivation_of, missed_events
-from headwater.features.window_reads import MISSING, absent
+from headwater.features.window_reads import MISSING, FamilyRead, WindowReader, absent
 from headwater.features.window_states import WindowStates
 from headwater.model.features import FeatureRow
 from headwater.model.values import (
@@ -97,7 +97,7 @@ class Reader:
         self._derivations = DerivationCache(services.backends, services.registry)
         self._outcomes = RefreshOutcomes(services.backends.notes, services.clock)
         self._plans = Plans(services.registry)
-        self._states = WindowStates(services.backends)
+        self._windows = WindowReader(WindowStates(services.backends))
         self._flights: SingleFlight[FeatureValue] = SingleFlight()
         self._unreadable: set[str] = set()
 
@@ -146,7 +146,8 @@ class Reader:
             values = [None]
         if None not in values:
             return cast("list[dict[str, Any]]", values)
-        cells = await self._readable_cells(plan, ids, [*map(decode_cells, packed)], now)
+        cells = [*map(decode_cells, packed)]
+        cells = await self._windows.readable(plan.families, ids, cells, now)
         rows = self._stored_rows(plan, ids, cells, now)
         return [{name: value.value for name, value in row.items()} for row in rows]
 
@@ -219,12 +220,12 @@ class Reader:
         past = scope.past
         cells, now, evidence = await self._cells(plan, ids, scope)
         if plan.families and past is None:
-            cells = await self._readable_cells(plan, ids, cells, now)
+            cells = await self._windows.readable(plan.families, ids, cells, now)
         tracked = scope.reads is not None and scope.reads.moments is None
         rows = self._stored_rows(plan, ids, cells, now, tracked=tracked)
         if plan.families and past is not None:
             for entity_id, row in zip(ids, rows, strict=True):
-                row |= await self._past_windows(plan, entity_id, past)
+                row |= await self._windows.past(plan.families, entity_id, past)
         if plan.caught_up and scope.is_judged:
             if past is None:  # the past has it recorded
                 evidence = await self._evidence(plan, rows, evidence)
@@ -241,6 +242,21 @@ class Reader:
                     if past is not None:
                         past.advance(feature, entity_id)
         return rows
+
+    async def windows(
+        self, family: FeatureDef, entity_id: object
+    ) -> tuple[FamilyRead, Cell | None, int]:
+        """Return how all features of a family are read, the state to read, and the moment."""
+        scope, windows = current_scope(), family.windows
+        assert windows is not None, "only families have windows"
+        if scope.transaction is None and self.loss.is_check_due:
+            await self.check(scope)
+        plan = self._plan(windows.members, scope)
+        ids, (read,) = [plan.entity.text_id(entity_id)], plan.families
+        cells, now, _ = await self._cells(plan, ids, scope)
+        known = None if scope.past is None else now
+        (held,) = await self._windows.readable(plan.families, ids, cells, now, known=known)
+        return read, held.get(read.family.series), now
 
     def _plan(self, names: Sequence[FeatureRef], scope: CallScope) -> Plan:
         # Asking for the moment would cost a percent of a read of the present.
@@ -279,29 +295,6 @@ class Reader:
             cells = self.loss.filter(ids, cells, {})
         return cells, self._clock.micros(), evidence
 
-    async def _readable_cells(
-        self, plan: Plan, ids: Sequence[str], cells: Sequence[Cells], now: int
-    ) -> list[Cells]:
-        """Return the cells with states from which the windows of a plan can be read.
-
-        Those of other plans, and of moments whose tiles were dropped, are made again from history.
-        """
-        readable = [*cells]
-        for read in plan.families:
-            series = read.family.series
-            places = {
-                entity_id: place
-                for place, (entity_id, held) in enumerate(zip(ids, cells, strict=True))
-                if series in held and read.values(held[series].value, now) is None
-            }
-            if places:
-                states = await self._states.made_again(read.family, list(places), now)
-                for entity_id, place in places.items():
-                    state = states[entity_id]
-                    others = {k: v for k, v in readable[place].items() if k != series}
-                    readable[place] = others if state is None else {**others, series: state}
-        return readable
-
     async def _evidence(
         self, plan: Plan, rows: Sequence[FeatureRow], waiting: Evidence
     ) -> Evidence:
@@ -330,24 +323,6 @@ class Reader:
             {f.series: history_cell(f, value) for f, value in zip(kept, row, strict=True) if value}
             for row in values
         ]
-
-    async def _past_windows(self, plan: Plan, entity_id: str, past: Past) -> FeatureRow:
-        """Return the windows that a reader in the past would have got, from contributions.
-
-        A recorded read is evaluated at its own moment, of the contributions that had been folded.
-        """
-        row: FeatureRow = {}
-        for read in plan.families:
-            asked = {f.name: past.window(f, entity_id) for f in read.features}
-            for (at, known, last_fold), served in read.served(asked, past.began).items():
-                moment, cell = to_micros(at), None
-                if known is not None:
-                    states = await self._states.made_again(
-                        served.family, [entity_id], moment, to_micros(known)
-                    )
-                    cell = states[entity_id]
-                row |= served.row(cell, moment, recorded=last_fold, tracked=True) or {}
-        return row
 
     def _stored_rows(
         self,

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headwater.core.clock import from_micros
+from headwater.core.clock import from_micros, to_micros
 from headwater.declarations.features import FeatureDef
+from headwater.features.call_scope import Past
+from headwater.features.window_states import WindowStates
 from headwater.model.features import FeatureRow
-from headwater.model.values import Cell, FeatureValue, WindowRead
+from headwater.model.values import Cell, Cells, FeatureValue, WindowRead
 from headwater.windows.plan import (
     RELATIVE_ERRORS,
     Aggregate,
@@ -204,3 +206,59 @@ def _family_read(
         tuple([(window.span, window.hop) for window in family.windows.plan.windows]),
         not decoded and all(feature.codec.kind != "json" for feature in features),
     )
+
+
+class WindowReader:
+    """Reads windows where the online state is not enough: from contributions in history."""
+
+    def __init__(self, states: WindowStates) -> None:
+        self._states = states
+
+    async def readable(
+        self,
+        families: Sequence[FamilyRead],
+        ids: Sequence[str],
+        cells: Sequence[Cells],
+        now: int,
+        *,
+        known: int | None = None,
+    ) -> list[Cells]:
+        """Return the cells with states from which windows can be read.
+
+        Those of other plans, and of moments whose tiles were dropped, are made again from history;
+        with ``known``, all of them, of the contributions that were written until then.
+        """
+        readable = [*cells]
+        for read in families:
+            series = read.family.series
+            places = {
+                entity_id: place
+                for place, (entity_id, held) in enumerate(zip(ids, cells, strict=True))
+                if known is not None
+                or (series in held and read.values(held[series].value, now) is None)
+            }
+            if places:
+                states = await self._states.made_again(read.family, list(places), now, known)
+                for entity_id, place in places.items():
+                    state = states[entity_id]
+                    others = {k: v for k, v in readable[place].items() if k != series}
+                    readable[place] = others if state is None else {**others, series: state}
+        return readable
+
+    async def past(self, families: Sequence[FamilyRead], entity_id: str, past: Past) -> FeatureRow:
+        """Return the windows that a reader in the past would have got.
+
+        A recorded read is evaluated at its own moment, of the contributions that had been folded.
+        """
+        row: FeatureRow = {}
+        for read in families:
+            asked = {f.name: past.window(f, entity_id) for f in read.features}
+            for (at, known, last_fold), served in read.served(asked, past.began).items():
+                moment, cell = to_micros(at), None
+                if known is not None:
+                    states = await self._states.made_again(
+                        served.family, [entity_id], moment, to_micros(known)
+                    )
+                    cell = states[entity_id]
+                row |= served.row(cell, moment, recorded=last_fold, tracked=True) or {}
+        return row

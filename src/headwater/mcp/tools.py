@@ -34,6 +34,7 @@ from headwater.model.indexes import SearchHits
 from headwater.model.lineage import ContextLineage
 from headwater.model.outcomes import Outcome
 from headwater.model.values import FeatureValue
+from headwater.model.windows import EntityWindows
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declarations_of
 from headwater.store.verbs.indexes import SearchVerbs
@@ -166,6 +167,7 @@ class StoreTools:
         return [
             _tool("Read a feature", "read", self.get_feature, OneFeature),
             _tool("Read features", "read", self.get_features, ManyFeatures),
+            _tool("Read windows", "read", self.get_windows, EntityWindows),
             _tool("List declarations", "read", self.list_declarations, Declarations),
             verb_tool(
                 self._store, declared(SearchVerbs.search), "Search an index", _searched_facts
@@ -217,6 +219,16 @@ class StoreTools:
             for entity_id, row in zip(given.entity_ids, rows, strict=True)
         ]
         return ToolResult(value=ManyFeatures(entity.name, features), facts=facts)
+
+    async def get_windows(self, given: FeatureArguments) -> ToolResult:
+        """Read all windows of one feature for one entity, such as the sums of an hour and a week.
+
+        The feature is one that list_declarations shows with windows, or one of its members.
+        """
+        read = await self._store.get_feature_windows(given.feature, given.entity_id)
+        # The tiles are for drawings: a model needs the values.
+        without_tiles = msgspec.structs.replace(read, levels=())
+        return ToolResult(value=without_tiles, facts=ResultFacts(as_of=read.as_of))
 
     async def _read(
         self, features: Sequence[str], entity_ids: Sequence[str]

@@ -8,7 +8,7 @@ it has, not on their order; so does every value of a window.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
@@ -381,3 +381,25 @@ _VALUE: dict[str, Callable[[_Part, Aggregate, Window], Any]] = {
     "last": lambda part, *rest: (_lasts(part, *rest) or [None])[0],
     "lasts": _lasts,
 }
+
+
+def tile_values(
+    plan: WindowPlan, state: WindowState, hop: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the tiles of a level, the oldest first, each with the aggregates of it alone.
+
+    Those that have no value are left out, as are the last values of tiles that no longer have any.
+    """
+    place, window = plan.levels.index(hop), Window("tile", hop, hop)
+    level, members = state.levels[place], [Member(window, each) for each in plan.aggregates]
+    nothing = new_state(plan, 0).levels[place].closed
+    tiles: list[Sequence[Any]] = list(zip(*level.columns, strict=True))
+    if level.number is not None:
+        tiles.append([level.number, *level.row])
+    for number, *row in tiles:
+        only = _Level(number, number, row, nothing)
+        lasts = [entry for entry in state.lasts if entry[0] // hop == number]
+        alone = WindowState(state.digest, [only] * len(state.levels), lasts)
+        values = evaluate(plan, alone, members, (number + 1) * hop)
+        named = zip(plan.aggregates, values, strict=True)
+        yield number, {each.text: value for each, value in named if value is not None}

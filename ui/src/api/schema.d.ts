@@ -889,6 +889,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/features/{name}/windows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Return all windows of a family for one entity at one moment, and their tiles.
+         * @description ``name`` is that of the family or of one of its features.
+         */
+        get: operations["read_windows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/forget": {
         parameters: {
             query?: never;
@@ -2694,6 +2714,27 @@ export interface components {
             entity_id: string;
             read_at: string;
             values: components["schemas"]["EntityValue"][];
+        };
+        /**
+         * EntityWindows
+         * @description All windows of a family for one entity at one moment, and their tiles.
+         *
+         *         ``last_fold`` is when the last contribution was added; null if there was none.
+         */
+        EntityWindows: {
+            as_of: string;
+            /** @description The name of a declared entity. */
+            entity: string;
+            /**
+             * Format: printable
+             * @description The entity's id: printable text, also if the entity's class annotates int.
+             */
+            entity_id: string;
+            /** @description The name of a declared feature. */
+            family: string;
+            last_fold: string | null;
+            levels: components["schemas"]["WindowLevel"][];
+            values: components["schemas"]["WindowValue"][];
         };
         /**
          * EventBody
@@ -4806,6 +4847,15 @@ export interface components {
             version: number;
         };
         /**
+         * WindowLevel
+         * @description The tiles of one length, the oldest first; hops without a contribution have none.
+         */
+        WindowLevel: {
+            hop_us: number;
+            tiles: components["schemas"]["WindowTile"][];
+            windows: string[];
+        };
+        /**
          * WindowListing
          * @description A window, by its duration; it moves in hops, so it covers up to one hop more.
          */
@@ -4830,6 +4880,30 @@ export interface components {
             read_at: string;
             relative_error: string | null;
             span_us: number;
+            window: string;
+        };
+        /**
+         * WindowTile
+         * @description The contributions of one hop: from ``start`` until before ``end``.
+         *
+         *         ``values`` are its aggregates by name; those of a keyed family are objects.
+         */
+        WindowTile: {
+            end: string;
+            start: string;
+            values: Record<string, never>;
+        };
+        /**
+         * WindowValue
+         * @description The value of one feature of a family; ``value`` is null if nothing contributed to it.
+         */
+        WindowValue: {
+            aggregate: string;
+            /** @description The name of a declared feature. */
+            feature: string;
+            /** @enum {unknown} */
+            source: "computed" | "default" | "missing" | "online";
+            value: unknown;
             window: string;
         };
         /**
@@ -6244,6 +6318,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["VersionList"];
+                };
+            };
+        };
+    };
+    read_windows: {
+        parameters: {
+            query: {
+                /** @description The entity's id: printable text, also if the entity's class annotates int. */
+                entity_id: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of a declared feature. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntityWindows"];
                 };
             };
         };

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
+from headwater.errors import UnknownNameError
+from headwater.features.window_views import read_windows
 from headwater.model.callers import current_caller
 from headwater.model.features import FeatureRow, HistoricalValue
 from headwater.model.history import ExportReport, ImportReport
+from headwater.model.kinds import EntityId
 from headwater.model.problems import OnStep
-from headwater.store.verbs.verb import Verbs
+from headwater.model.windows import EntityWindows
+from headwater.store.verbs.catalog import NamedFeature
+from headwater.store.verbs.verb import Sent, Verbs, verb
 
+AnyEntityId = Annotated[str | int, Sent(EntityId)]
 Id = TypeVar("Id", str, int)
 
 
@@ -95,6 +101,32 @@ class FeatureVerbs(Verbs):
         self._runtime.check_present("get_feature_history")
         history = (await self._engine()).value_history
         return (await history.page(feature_name(name), entity_id, start, end, limit)).values
+
+    @verb(
+        "GET",
+        "/v1/features/{name}/windows",
+        scope="read",
+        operation="read_windows",
+        raises=(UnknownNameError,),
+        applies_limits=True,
+    )
+    async def get_feature_windows(
+        self, name: NamedFeature, entity_id: AnyEntityId
+    ) -> EntityWindows:
+        """Return all windows of a family for one entity at one moment, and their tiles.
+
+        ``name`` is that of the family or of one of its features.
+
+        >>> _ = await store.publish("payment", "ada", {"amount": 25.0})
+        >>> _ = await store.drain()
+        >>> paid = await store.get_feature_windows("payments", "ada")
+        >>> [(each.aggregate, each.window, each.value) for each in paid.values]
+        [('sum', '1h', 25.0), ('sum', '7d', 25.0)]
+        """
+        if current_caller() is not None:
+            self._runtime.check_limits([name], [entity_id])
+        reader = (await self._engine()).reader
+        return await read_windows(self._runtime.registry, reader, feature_name(name), entity_id)
 
     async def get_historical_features(
         self,

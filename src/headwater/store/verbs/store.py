@@ -64,6 +64,7 @@ class SyncVerbs(Blocking[S_co]):
     get_features = blocking(StoreVerbs.get_features)
     get_feature_values = blocking(StoreVerbs.get_feature_values)
     get_feature_history = blocking(StoreVerbs.get_feature_history)
+    get_feature_windows = blocking(StoreVerbs.get_feature_windows)
     get_historical_features = blocking(StoreVerbs.get_historical_features)
     index = blocking(StoreVerbs.index)
     unindex = blocking(StoreVerbs.unindex)
