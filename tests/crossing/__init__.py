@@ -4,5 +4,8 @@ import pytest
 
 # The assertions of a program should say what differs, as those of a test do.
 pytest.register_assert_rewrite(
-    "tests.crossing.model", "tests.crossing.steps", "tests.crossing.world"
+    "tests.crossing.model",
+    "tests.crossing.steps",
+    "tests.crossing.window_world",
+    "tests.crossing.world",
 )

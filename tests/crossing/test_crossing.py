@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from random import Random
 from tempfile import TemporaryDirectory
 
@@ -14,6 +14,7 @@ from hypothesis import settings
 from headwater.core.logging import log
 from headwater.settings.schema import Settings
 from tests.conftest import PATIENT_RECORDS, on_servers
+from tests.crossing.programs import Open, check
 from tests.crossing.steps import THEMES, Step, drawn
 from tests.crossing.world import Extent, World
 from tests.schemas import Schemas
@@ -26,9 +27,6 @@ PROGRAMS = settings().max_examples
 
 EXTENTS: Sequence[Extent] = ("everything", "events", "time", "exported", "events", "time", "events")
 """What programs compare in turn: rarely everything, which takes long."""
-
-Open = Callable[[], AbstractContextManager[Settings]]
-"""Returns the settings of an empty store."""
 
 
 async def run(program: Sequence[Step], chosen: Settings, extent: Extent) -> None:
@@ -43,30 +41,6 @@ async def run(program: Sequence[Step], chosen: Settings, extent: Extent) -> None
         await world.store.close()
 
 
-def failure(program: Sequence[Step], new_store: Open, extent: Extent) -> BaseException | None:
-    """Return why a program fails; None if it does not."""
-    with new_store() as chosen:
-        try:
-            asyncio.run(run(program, chosen, extent))
-        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - all are failures
-            return error
-    return None
-
-
-def check(program: Sequence[Step], new_store: Open, extent: Extent) -> None:
-    """Run a program; if it fails, leave out the steps without which it fails as well."""
-    found = failure(program, new_store, extent)
-    if found is None:
-        return
-    needed = list(program)
-    for step in program:
-        rest = [each for each in needed if each is not step]
-        if rest and (other := failure(rest, new_store, extent)) is not None:
-            needed, found = rest, other
-    lines = "".join(f"    {step!r},\n" for step in needed)
-    raise AssertionError(f"{found}\nwith extent {extent!r} and the program [\n{lines}]") from found
-
-
 @pytest.fixture(autouse=True)
 def quiet(log_to_stderr: None) -> None:
     """Log only what is wrong, because the log of all programs of a test is shown together."""
@@ -76,7 +50,8 @@ def quiet(log_to_stderr: None) -> None:
 def check_all(theme: str, count: int, new_store: Open) -> None:
     random = Random(theme) if settings().derandomize else Random()
     for number in range(count):
-        check(drawn(theme, random), new_store, EXTENTS[number % len(EXTENTS)])
+        extent = EXTENTS[number % len(EXTENTS)]
+        check(drawn(theme, random), new_store, partial(run, extent=extent), f"extent {extent!r}, ")
 
 
 @pytest.mark.parametrize("theme", THEMES)
