@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -83,14 +83,16 @@ def _aggregate(
 
 
 def _stddev(values: list[Any], _: int) -> float:
-    mean = Fraction(sum(map(Fraction, values)), len(values))
-    variance = Fraction(sum((Fraction(value) - mean) ** 2 for value in values)) / (len(values) - 1)
-    with localcontext(prec=400):
-        return float((Decimal(variance.numerator) / variance.denominator).sqrt())
+    scale = 2**500 if max(map(abs, values)) > 2**500 else 1
+    parts = [Fraction(value) / scale for value in values]
+    mean = sum(parts) / len(parts)
+    return math.sqrt(sum((part - mean) ** 2 for part in parts) / (len(parts) - 1)) * scale
 
 
 def _avg(values: list[Any], _: int) -> float:
     total = sum(map(Fraction, values))
+    if all(type(value) is int for value in values):
+        return float(total / len(values))
     return float(total) / len(values)
 
 

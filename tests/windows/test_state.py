@@ -101,7 +101,9 @@ def same(member: Member, value: Any, expected: Any) -> bool:
         )
     if member.aggregate.kind == "percentile" and expected is not None:
         return math.isclose(value, expected, rel_tol=PERCENTILE_ERROR, abs_tol=1e-323)
-    return bool(value == expected) and type(value) is type(expected)
+    return bool(value == expected) and (
+        member.aggregate.kind == "rate" or type(value) is type(expected)
+    )
 
 
 @given(histories(), st.lists(st.integers(0, 500), max_size=3))
