@@ -18,6 +18,7 @@ SAID = {
     "orders_sql": "favourite: chair (as of 2026-01-15, online)",
     "testing_features": "3 tests passed",
     "training_set": "10 Mar ada 120.0 gold",
+    "windows": "history has what was served: True",
 }
 
 
