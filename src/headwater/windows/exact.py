@@ -18,6 +18,7 @@ Exact = list[Any]
 """Floats, or one text."""
 
 UNITS = 2148
+_ROOT_BITS = 500
 _SPLITTER = 134217729.0
 """2^27 + 1, which splits a float into two halves whose products are exact."""
 _SMALLEST, _LARGEST = 2.0**-480, 2.0**480
@@ -102,12 +103,9 @@ def quotient(numerator: int, denominator: int) -> float:
 
 
 def root(numerator: int, denominator: int) -> float:
-    """Return the float next to the square root of a quotient."""
-    scale = max(0, 64 + (denominator.bit_length() - numerator.bit_length()) // 2)
-    square, rest = divmod(numerator << 2 * scale, denominator)
-    whole = math.isqrt(square)
-    # The last bit of so many stands for all that follow.
-    return quotient(whole | (rest > 0 or whole * whole != square), 1 << scale)
+    """Return the square root of a quotient, which may be beyond all floats itself."""
+    halved = max(0, (numerator.bit_length() - denominator.bit_length()) // 2 - _ROOT_BITS)
+    return math.ldexp(math.sqrt(numerator / (denominator << 2 * halved)), halved)
 
 
 def _units(part: float | str) -> int:

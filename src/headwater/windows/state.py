@@ -341,7 +341,7 @@ def _avg(part: _Part, _: Aggregate, __: Window) -> float | None:
 
 
 def _stddev(part: _Part, _: Aggregate, __: Window) -> float | None:
-    """Return the standard deviation of a sample, as SQL does, without any error but rounding."""
+    """Return the standard deviation of a sample, as of SQL, rounded once before the root."""
     count = sum(part["count"])
     if count < 2:
         return None
