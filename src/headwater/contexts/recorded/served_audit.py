@@ -33,6 +33,8 @@ from headwater.errors import (
 from headwater.features.cells import history_cell
 from headwater.features.reader import Reader
 from headwater.features.services import Services
+from headwater.features.window_reads import family_reads
+from headwater.features.window_states import WindowStates
 from headwater.history.backfill.steps import KEPT_FRESH
 from headwater.history.frames.tables import open_frame
 from headwater.history.point_in_time import HistoryRequest, PastSources, read_history
@@ -116,6 +118,7 @@ class ServedAudit:
     def __init__(self, services: Services, reader: Reader) -> None:
         self._registry = services.registry
         self._records = services.backends.records
+        self._backends = services.backends
         self._offline = services.backends.offline
         self._catalog = services.catalog.state
         self._reader = reader
@@ -136,6 +139,9 @@ class ServedAudit:
             feature = values[0].feature
             if feature.derived or feature.template is not None:
                 await self._compare_computed(feature, values)
+            elif feature.window is not None:
+                for value in values:
+                    await self._compare_window(feature, feature.window.family, value)
             else:
                 await self._compare_stored(feature, values)
         return ServedReport(
@@ -182,7 +188,12 @@ class ServedAudit:
             feature = WITHHELD if is_withheld else self._named(read.feature, began)
             if isinstance(feature, str):
                 self._not_compared[feature] += 1
-            elif not (feature.derived or feature.template is not None or feature.has_history):
+            elif not (
+                feature.derived
+                or feature.template is not None
+                or feature.has_history
+                or (feature.window is not None and read.window is not msgspec.UNSET)
+            ):
                 self._not_compared[NO_PAST] += 1
             elif horizon is not None and began < horizon:
                 self._not_compared[PRUNED] += 1
@@ -242,6 +253,29 @@ class ServedAudit:
         """Return a feature in the versions that may have been served when a value was read."""
         spans = self._registry.past_names.spans(feature, value.before, value.ended)
         return [span.feature for span in spans]
+
+    async def _compare_window(self, feature: FeatureDef, family: str, value: _ServedValue) -> None:
+        """Compare the value of a window with that of the contributions that it was folded from."""
+        try:
+            served = self._served(self._registry.features[family], value)
+        except InvalidInputError:
+            self._not_compared[DROPPED] += 1
+            return
+        asked = {feature.name: value.read.window or None}
+        results: list[Any] = []
+        for version in served:
+            (read,) = family_reads([feature], {family: version})
+            for (at, known, _), evaluated in read.served(asked, value.began).items():
+                moment, cell = to_micros(at), None
+                if known is not None:
+                    states = WindowStates(self._backends)
+                    ids, until = [value.entity_id], to_micros(known)
+                    cell = (await states.made_again(evaluated.family, ids, moment, until)).get(
+                        value.entity_id
+                    )
+                row = evaluated.row(cell, moment, tracked=False) or {}
+                results.append(row[feature.name].value)
+        self._judge(value, results)
 
     async def _compare_stored(self, feature: FeatureDef, values: Sequence[_ServedValue]) -> None:
         """Compare values with those that history has, in the versions that were served then."""
