@@ -117,6 +117,8 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     """The series that its values are in, the last one first, and whether they are converted."""
     foreign: tuple[str, str] | None = None
     """A series of it with the values of another entity, and that entity."""
+    is_other_kind: bool = False
+    """Whether its series has values where it needs contributions, or the other way round."""
     windows: WindowDef | None = None
     """The windows of a family: its values in history are contributions, online it is a state."""
     window: WindowMember | None = None
@@ -148,7 +150,7 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     def is_foreign(self) -> bool:
         """Whether its series has the values of another entity, or of a type that it cannot read."""
         is_of_another = self.foreign is not None and self.foreign[0] == self.series
-        return is_of_another or self._is_outdated
+        return is_of_another or self._is_outdated or self.is_other_kind
 
     @property
     def _is_outdated(self) -> bool:
@@ -159,6 +161,15 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
 
         Raise FeatureValueError if some are of another type and this process has no convert=.
         """
+        if self.is_other_kind:
+            name = self.name if self.window is None else self.window.family
+            is_plain = self.windows is None and self.window is None
+            raise FeatureValueError(
+                self.name,
+                f"was declared {'with' if is_plain else 'without'} windows when "
+                f"its values were stored; give {name!r} another name, or compute it again with "
+                f"`headwater backfill {name}`",
+            )
         if self._is_outdated:
             raise FeatureValueError(
                 self.name,

@@ -23,6 +23,7 @@ from headwater.declarations.series import (
     declared_entry,
     foreign_series,
     fresh_series,
+    is_other_kind,
     served_series,
     unfit_series,
 )
@@ -95,7 +96,11 @@ class Registry:
         for name, feature in self.features.items():
             if feature.window is not None:  # its family was declared before it
                 family = self.features[feature.window.family]
-                served: dict[str, Any] = {"series": family.series, "foreign": family.foreign}
+                served: dict[str, Any] = {
+                    "series": family.series,
+                    "foreign": family.foreign,
+                    "is_other_kind": family.is_other_kind,
+                }
             else:
                 entry = self._entry(name)
                 lineage = lineage_of(catalog, entry, feature)
@@ -105,6 +110,7 @@ class Registry:
                     else served_series(catalog, name, self.features),
                     "lineage": lineage,
                     "foreign": foreign_series(entry, feature),
+                    "is_other_kind": is_other_kind(entry, feature),
                     "earlier_ttls": earlier_ttls(entry, feature),
                 }
             if any(getattr(feature, field) != value for field, value in served.items()):

@@ -12,6 +12,7 @@ from headwater.core.codec import Codec, structure_of
 from headwater.declarations.features import FeatureDef
 from headwater.model.catalog import CatalogEntry, CatalogState
 
+_CONTRIBUTION = "contribution"
 _QUALIFIER = re.compile(r"(?:[\w<>]+\.)+")
 
 
@@ -27,7 +28,15 @@ def shape_of(feature: FeatureDef) -> TypeShape:
     shape = _shape_of(feature.codec)
     if feature.windows is None:
         return shape
-    return TypeShape(f"contribution of {shape.type}", f"contribution {shape.structure}")
+    return TypeShape(f"contribution of {shape.type}", f"{_CONTRIBUTION} {shape.structure}")
+
+
+def is_other_kind(entry: CatalogEntry | None, feature: FeatureDef) -> bool:
+    """Return whether its series has values where it needs contributions, or the other way round."""
+    if entry is None or entry.active is None:
+        return False
+    has_contributions = entry.active.structure.startswith(f"{_CONTRIBUTION} ")
+    return has_contributions != (feature.windows is not None)
 
 
 @lru_cache(1_024)  # a worker that starts compares all types, and tests start one for each drain

@@ -76,16 +76,22 @@ class TypeChangedError(DeclarationError):
         location: Location,
         *,
         is_triggered: bool,
+        is_convertible: bool = True,
     ) -> None:
         self.feature = feature
         before, now = types
         again = f"run `headwater backfill {feature}`, which computes it again from past events"
         if not is_triggered:
             again = f"remove its values with `headwater features drop {feature}`"
+        back = "the declaration back, give it another name"
+        if is_convertible:
+            back = (
+                "the annotation back, declare convert= with a function that takes such a value "
+                "and returns the new one"
+            )
         super().__init__(
             f"feature {feature!r} has values of type {before}, such as {reprlib.repr(example)}, "
-            f"which are not {now}; change the annotation back, declare convert= with a function "
-            f"that takes such a value and returns the new one, or {again}",
+            f"which are not {now}; change {back}, or {again}",
             location,
         )
 

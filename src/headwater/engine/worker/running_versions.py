@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from headwater.core.logging import Outage, log
@@ -13,7 +14,7 @@ from headwater.core.sql_literals import text, texts
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import is_converting
 from headwater.declarations.run_set import RunSet, without_code
-from headwater.declarations.series import declared_entry, shape_of
+from headwater.declarations.series import declared_entry, is_other_kind, shape_of
 from headwater.engine.engine import Engine
 from headwater.engine.worker.joining import Joiner, drop_unneeded_groups
 from headwater.errors import (
@@ -26,6 +27,8 @@ from headwater.history import versions
 from headwater.history.backfill.steps import leaves_at, retired_when_due
 from headwater.history.versions import missed_nothing, ran
 from headwater.model.catalog import CatalogEntry, CatalogState, FeatureVersion
+from headwater.model.values import Cell
+from headwater.ports import HistoryRow
 
 _LEAVING_PAUSE = 0.1
 _SAMPLED = 300
@@ -221,9 +224,14 @@ async def _change_type(
     online, entity, series = engine.backends.online, entry.entity_of(before), before.series
     ids = await online.entity_ids(entity, after="", limit=_SAMPLED, having=series)
     rows, micros = await online.get(entity, ids), engine.clock.micros()
-    stored = [row[series] for row in rows if series in row]
-    cells = [cell for cell in stored if not cell.expired(micros)]
-    unfit = [cell for cell in cells if not feature.codec.fits(cell.value)]
+    cells: list[Cell | HistoryRow] = [
+        row[series] for row in rows if series in row and not row[series].expired(micros)
+    ]
+    is_other = is_other_kind(entry, feature)
+    if feature.windows is not None and not is_other:
+        # Online there are states; the contributions have the type.
+        cells = [*chain(*await engine.backends.offline.rows(series, ids, limit=1))]
+    unfit = [cell for cell in cells if is_other or not feature.codec.fits(cell.value)]
     is_converted = is_converting(feature, before)
     names, name, shape = _names(before, feature), entry.feature, shape_of(feature)
     if not (unfit or is_converted):
@@ -234,13 +242,14 @@ async def _change_type(
             remedy=f"{len(cells)} stored values were read as the new type; a value that cannot "
             "be read needs convert= or a backfill",
         )
-    elif feature.codec.convert is None:
+    elif feature.codec.convert is None or is_other:
         raise TypeChangedError(
             feature.name,
             (names["before"], names["now"]),
             bytes((unfit or cells)[0].value).decode() if cells else "",
             feature.location,
             is_triggered=bool(feature.triggers),
+            is_convertible=not is_other and feature.windows is None,
         )
     else:
         for cell in cells:
