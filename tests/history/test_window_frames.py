@@ -194,3 +194,19 @@ async def test_a_row_whose_window_begins_before_the_pruned_history_is_refused(
     assert len(await store.get_historical_features(frame[:1], ["units_sum_1d"])) == 1
     with pytest.raises(InvalidInputError, match=r"row 1 is of .* the window of 1d .* was pruned"):
         await store.get_historical_features(frame, ["units_sum_1d"])
+
+
+async def test_a_template_of_windows_is_as_of_the_row_also_where_nothing_contributed(
+    store: FeatureStore, user: type, clock: ManualClock, families: list[str]
+) -> None:
+    @feature(entity=user, template="{units_count_1h} and {spend_max_1h} at {at_last_1h}")
+    def line(user_id: str) -> str: ...  # type: ignore[empty-body]
+
+    moments = [clock.now() + timedelta(minutes=minutes) for minutes in (-5, 0, 5)]
+    await store.publish("bought", "u0", {"amount": 3, "category": "a"}, timestamp=moments[1])
+    await store.drain()
+    clock.advance("10m")
+    frame = [{"user_id": "u0", "timestamp": at} for at in moments]
+    rows = await store.get_historical_features(frame, ["line"], with_as_of=True)
+    assert rows[2]["line"].startswith("1 and 3.0 at ")
+    assert [row["line__as_of"] for row in rows[1:]] == moments[1:]

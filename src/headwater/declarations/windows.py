@@ -48,6 +48,12 @@ class WindowDef(msgspec.Struct, frozen=True):
     filters: Mapping[str, Any] | None = None
     """``where`` as it was declared."""
 
+    @property
+    def all_members(self) -> list[Member]:
+        """Its features for the kernel, in the order of their names."""
+        plan = self.plan
+        return [Member(window, a) for window in plan.windows for a in plan.aggregates]
+
     def taken(self, contribution: Any) -> tuple[Any, str | None] | None:
         """Return the value of a contribution, in plain JSON types, and its key; None if none."""
         if self.where is not None and not matches(self.where, contribution):

@@ -60,6 +60,7 @@ class FamilyRead(NamedTuple):
         """Return the bare values at a moment, None where there is none.
 
         Return None if the state is of another plan, or has not all tiles of that moment any more.
+        At a row of a frame the values themselves are in place of the state, by name.
         """
         if state is None:
             return self._evaluated(None, moment)
@@ -68,6 +69,9 @@ class FamilyRead(NamedTuple):
         known = _evaluated.get((text, self.names))
         if known is not None and known[0] == tiles:
             return known[1].copy()
+        if text.startswith(b"{"):
+            found = msgspec.json.decode(text)
+            return self._typed({name: found[name] for name in self.names})
         decoded = decode_state(self.plan, state)
         if decoded is None or not covers(self.plan, decoded, moment):
             return None
@@ -80,7 +84,9 @@ class FamilyRead(NamedTuple):
 
     def _evaluated(self, state: WindowState | None, moment: int) -> dict[str, Any]:
         found = evaluate(self.plan, state, self.members, moment)
-        values = dict(zip(self.names, found, strict=True))
+        return self._typed(dict(zip(self.names, found, strict=True)))
+
+    def _typed(self, values: dict[str, Any]) -> dict[str, Any]:
         for feature in self.decoded:
             if values[feature.name] is not None:
                 text = msgspec.json.encode(values[feature.name])

@@ -23,9 +23,8 @@ from headwater.declarations.windows import WindowDef
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.history.window_sums import add_sums, beginning, is_summable
 from headwater.ports import FrameColumn, FrameReader, Runner, SeriesFile, SeriesQuery, misfit_error
-from headwater.windows.plan import Member, Window
+from headwater.windows.plan import Member
 from headwater.windows.replay import Contribution, Replay, oldest_counted
-from headwater.windows.state import encode_state
 
 ROWS_OF_A_TASK = 2_000_000
 """About how many contributions and points one task has."""
@@ -50,7 +49,7 @@ _decode = msgspec.json.decode
 
 
 class WindowColumn(msgspec.Struct, frozen=True):
-    """A column of windows: a feature of a family or, without a member, the state of the family."""
+    """A column of windows: a feature of a family or, without a member, all of them by name."""
 
     name: str
     kind: Kind
@@ -80,21 +79,25 @@ class WindowReading(msgspec.Struct, frozen=True):
     known: bool
 
     @property
-    def members(self) -> list[Member]:
-        """The features of the family that are read."""
-        return [column.member for column in self.columns if column.member is not None]
+    def is_whole(self) -> bool:
+        """Whether all features of the family are read."""
+        return any(column.member is None for column in self.columns)
 
     @property
-    def spans(self) -> Sequence[Window]:
-        """The windows that are read."""
-        own = [member.window for member in self.members]
-        return own if len(own) == len(self.columns) else self.windows.plan.windows
+    def members(self) -> list[Member]:
+        """The features of the family that are read."""
+        if self.is_whole:
+            return self.windows.all_members
+        return [column.member for column in self.columns if column.member is not None]
 
 
 def window_readings(
     features: Sequence[FeatureDef], columns: Sequence[FrameColumn], *, known: bool
 ) -> list[WindowReading]:
-    """Return how the features of families, and families, among some features are read."""
+    """Return how the features of families among some features are read.
+
+    A family stands for all of its features.
+    """
     readings: dict[str, WindowReading] = {}
     for place, (feature, column) in enumerate(zip(features, columns, strict=True)):
         windows, member = feature.windows, None
@@ -146,12 +149,12 @@ class WindowFrames:
 
 def _check_horizon(reading: WindowReading, points: Path, earliest: datetime) -> None:
     """Raise InvalidInputError if a window of a row begins before history was pruned."""
-    begins = map(beginning, reading.spans)
-    longest = max(reading.spans, key=lambda window: window.span)
+    windows = [member.window for member in reading.members]
+    longest = max(windows, key=lambda window: window.span)
     with session(points.parent) as duck:
         sql = _EARLY.format(
             points=parquet([points]),
-            beginning=f"least({', '.join(begins)})",
+            beginning=f"least({', '.join(map(beginning, windows))})",
             earliest=to_micros(earliest),
         )
         count, row, at = duck.run(sql).fetchall()[0]
@@ -247,7 +250,6 @@ class WindowPart(msgspec.Struct, frozen=True):
 
     def _lines(self, duck: Session) -> Iterator[dict[str, Any]]:
         plan, members = self.reading.windows.plan, self.reading.members
-        has_states = len(members) < len(self.reading.columns)
         # One of two connections, because both results are fetched in turns.
         points = duck.connection.cursor().execute(
             f'SELECT entity_id, "at", row FROM ({parquet([self.points])}) ORDER BY ALL'
@@ -265,13 +267,12 @@ class WindowPart(msgspec.Struct, frozen=True):
                 if waiting[2] >= oldest:
                     self._add(replay, *waiting)
                 waiting = next(contributions, None)
+            values = replay.values(at)
+            if self.reading.is_whole:
+                values = [dict(zip(self.reading.windows.members, values, strict=True))]
             line = {"row": row, "at": at}
-            values = iter(replay.values(at))
-            state = None
-            if has_states and replay.state is not None:
-                state = encode_state(plan, replay.state).decode()
             for number, column in enumerate(self.reading.columns):
-                line[f"v{number}"] = state if column.member is None else column.plain(next(values))
+                line[f"v{number}"] = column.plain(values[number])
             yield line
 
     def _add(
