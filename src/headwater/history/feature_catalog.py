@@ -46,6 +46,7 @@ class FeatureCatalog:
 
     async def versions(self, name: str) -> list[VersionSummary]:
         """Return the versions of a feature, the oldest first."""
+        self._check_own(name)
         entry = self._entry(self._entered(await self._catalog.follow(), name), name)
         counts = await self._counts(
             {version.series: entry.entity_of(version) for version in entry.versions}
@@ -66,6 +67,7 @@ class FeatureCatalog:
     async def rename(self, old: str, new: str) -> None:
         """Give a feature another name, with all its values."""
         registry = self._registry
+        self._check_own(old, new)
         if old in registry.features and new in registry.features:
             raise InvalidInputError(
                 f"a feature {new!r} exists already: {old!r} and {new!r} are both declared, so they "
@@ -90,6 +92,17 @@ class FeatureCatalog:
 
         await self._catalog.change(change)
 
+    def _check_own(self, *names: str) -> None:
+        """Raise InvalidInputError for a feature of a family, which has no values of its own."""
+        for name in names:
+            feature = self._registry.features.get(name)
+            if feature is not None and feature.window is not None:
+                raise InvalidInputError(
+                    f"feature {name!r} is made of the contributions of {feature.window.family!r}, "
+                    f"which has the values, the versions and the name; use "
+                    f"{feature.window.family!r}"
+                )
+
     async def _check_unused(self, state: CatalogState, name: str, entity: str) -> None:
         """Raise InvalidInputError if a feature has values, which the renamed one would hide."""
         entry = state.features.get(name)
@@ -108,6 +121,7 @@ class FeatureCatalog:
         self, name: str, version: int | None = None, *, dry_run: bool = False
     ) -> Dropped:
         """Remove a feature with all its values, or one version that is not served."""
+        self._check_own(name)
         state = self._entered(await self._catalog.follow(), name)
         entry = self._entry(state, name)
         rest = versions.drop(state, name, version, now=self._clock.now())

@@ -58,7 +58,13 @@ def _versions(
 
 
 def check_stored(feature: FeatureDef) -> None:
-    """Raise InvalidInputError if values of a feature are not stored."""
+    """Raise InvalidInputError if values of a feature are not stored, or are contributions."""
+    if feature.windows is not None or feature.window is not None:
+        family = feature.name if feature.window is None else feature.window.family
+        raise InvalidInputError(
+            f"feature {feature.name!r} is made of what events contribute to {family!r} and cannot "
+            "be set; publish an event, or add past contributions with `headwater history import`"
+        )
     if not feature.kept:
         how, remedy = (
             ("composed of other features", "set those")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
+from headwater.errors import InvalidInputError
 from headwater.model.lineage import FeatureLineage
 from headwater.model.values import WindowRead
 from headwater.settings.schema import Settings
@@ -23,7 +24,9 @@ _MINUTE = timedelta(minutes=1)
 class Shop:
     """A store with a family of windows, and a context that reads them."""
 
-    def __init__(self, settings: Settings, clock: ManualClock, hop: str | None = None) -> None:
+    def __init__(
+        self, settings: Settings, clock: ManualClock, hop: str | None = None, name: str = "spend"
+    ) -> None:
         self.clock, self.failing = clock, False
         self.store = store = FeatureStore(settings=settings, clock=clock)
 
@@ -31,7 +34,13 @@ class Shop:
         class User:
             user_id: str
 
-        @feature(
+        def spend(user_id: str, event: ServiceEvent) -> float:
+            if self.failing:
+                raise ValueError("refused")
+            return float(event.payload["amount"])
+
+        spend.__name__ = name
+        declare = feature(
             entity=User,
             trigger="purchase",
             window=["1h", "7d"],
@@ -40,27 +49,27 @@ class Shop:
             freshness="caught_up",
             default=0.0,
         )
-        def spend(user_id: str, event: ServiceEvent) -> float:
-            if self.failing:
-                raise ValueError("refused")
-            return float(event.payload["amount"])
+        self.spend = declare(spend)
 
-        @feature(entity=User, template="{spend_count_1h} for {spend_sum_1h}")
+        @feature(entity=User, template=f"{{{name}_count_1h}} for {{{name}_sum_1h}}")
         def summary(user_id: str) -> str:
             return ""
 
+        def of(template: str) -> str:
+            return template.replace("spend", name)
+
         @context(store, freshness_sla="1m", max_tokens=1_000)
         async def brief(user_id: str) -> list[ContextItem]:
-            total = await store.get_feature("spend_sum_7d", user_id)
+            total = await store.get_feature(f"{name}_sum_7d", user_id)
             return [
                 ContextItem(f"total {total}", required=True),
-                ContextItem.template("{spend_count_1h} {spend_p95_1h} {spend_distinct_1h}"),
-                ContextItem.template("{spend_max_1h|none} {spend_last2_1h|none} {summary}"),
+                ContextItem.template(of("{spend_count_1h} {spend_p95_1h} {spend_distinct_1h}")),
+                ContextItem.template(of("{spend_max_1h|none} {spend_last2_1h|none} {summary}")),
             ]
 
         @context(store, freshness_sla="1m")
         async def totals(user_id: str) -> ContextItem:
-            return ContextItem.template("{spend_sum_7d} {spend_max_1h}")
+            return ContextItem.template(of("{spend_sum_7d} {spend_max_1h}"))
 
         self.brief, self.totals = brief, totals
 
@@ -192,3 +201,89 @@ async def test_a_window_is_not_fresh_while_an_event_waits_or_failed(shop: Shop) 
     replay = await shop.store.records.replay(failed.context_id, "as_of")
     assert replay.context is not None
     assert replay.context.freshness_status == "degraded"
+
+
+async def test_a_replay_follows_a_family_that_was_renamed(
+    shop: Shop, settings: Settings, clock: ManualClock
+) -> None:
+    await shop.buy(10)
+    brief = await shop.brief("ada")
+    clock.advance(_MINUTE)
+    await shop.buy(5)
+    await shop.store.catalog.rename("spend", "outlay")
+    renamed = Shop(settings, clock, name="outlay")
+    async with renamed.store:
+        assert await renamed.store.get_feature("outlay_sum_1h", "ada") == 15.0
+        replay = await renamed.store.records.replay(brief.context_id, "as_of")
+        assert replay.content == brief.content
+
+
+async def test_the_cause_of_a_window_is_the_last_event_that_it_had(shop: Shop) -> None:
+    await shop.buy(10)
+    event = await shop.store.publish(
+        "purchase", "ada", {"amount": 5}, timestamp=shop.clock.now() - 10 * _MINUTE
+    )
+    await shop.store.drain()
+    totals = await shop.totals("ada")
+    await shop.buy(1)
+    causes = await shop.store.records.causes(totals.context_id)
+    assert [(each.cause, each.read) for each in causes.causes] == [
+        (event.event_id, 0),
+        (event.event_id, 1),
+    ]
+    assert all(each.event and each.event.event_type == "purchase" for each in causes.causes)
+    assert causes.is_complete
+
+
+async def test_an_audit_compares_recorded_windows_with_contributions(shop: Shop) -> None:
+    await shop.buy(10, 20 * _MINUTE)
+    await shop.brief("ada")
+    shop.clock.advance(_MINUTE)
+    await shop.buy(3, 10 * _MINUTE)
+    await shop.brief("ada")
+    shop.clock.advance(timedelta(days=8))
+    served = (await shop.store.admin.audit()).served
+    assert (served.different, dict(served.not_compared)) == (0, {})
+    assert served.equal > 10
+
+
+@pytest.mark.parametrize("name", ["spend", "spend_sum_1h"])
+async def test_neither_a_family_nor_its_features_can_be_set(shop: Shop, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="publish an event"):
+        await shop.store.set_feature(name, "ada", 3.0)
+
+
+async def test_a_feature_of_a_family_has_no_name_or_versions_of_its_own(shop: Shop) -> None:
+    catalog = shop.store.catalog
+    for refused in (
+        catalog.rename("spend_sum_1h", "total"),
+        catalog.drop("spend_max_1h"),
+        catalog.versions("spend_max_1h"),
+    ):
+        with pytest.raises(InvalidInputError, match="use 'spend'"):
+            await refused
+
+
+async def test_a_context_whose_windows_need_pruned_history_is_not_replayed(shop: Shop) -> None:
+    await shop.buy(10)
+    shop.clock.advance(timedelta(days=4))
+    await shop.buy(5)
+    brief = await shop.brief("ada")
+    shop.clock.advance(timedelta(days=3))
+    await shop.store.admin.prune(history="8d")
+    assert (await shop.store.records.replay(brief.context_id, "as_of")).matches
+    shop.clock.advance(timedelta(days=2))
+    await shop.store.admin.prune(history="8d")  # what its windows need, not what came after it
+    with pytest.raises(InvalidInputError, match="pruned"):
+        await shop.store.records.replay(brief.context_id, "as_of")
+
+
+async def test_an_erased_entity_leaves_no_window_in_records(shop: Shop) -> None:
+    await shop.buy(10.25)
+    brief = await shop.brief("ada")
+    await shop.store.admin.forget("User", "ada", reason="request")
+    past = await shop.store.get_context_at(brief.context_id)
+    assert "10.25" not in str(past)
+    for read in past.lineage.features:
+        assert (read.entity_id, read.value) == (None, None)
+    assert (await shop.store.records.verify(brief.context_id)).ok

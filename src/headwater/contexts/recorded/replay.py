@@ -29,6 +29,7 @@ from headwater.contexts.requests import recorded_candidates, recorded_envelope, 
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
 from headwater.declarations.contexts import ContextDef
+from headwater.declarations.features import FeatureDef
 from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.interceptors import Interceptors
 from headwater.declarations.meanings import declared_as, named_at
@@ -48,6 +49,7 @@ from headwater.features.running_calls import argument_key
 from headwater.features.services import Services
 from headwater.model.contexts import Mode, Overrides, Replay
 from headwater.model.lineage import Context
+from headwater.model.values import WindowRead
 from headwater.ports import RecordLog, StoredRecord
 from headwater.records.core import Commitment, Core, FeatureInput, disclosed
 from headwater.records.diff import diff
@@ -315,10 +317,12 @@ class Replayer:
     async def _check_not_pruned(self, core: Core) -> None:
         """Raise if values that the context read may have been pruned."""
         horizon = (await self._services.catalog.follow()).pruned.history
-        if horizon is not None and core.timing.started_at <= horizon:
+        values = [value for read in core.features for value in (read, *read.inputs)]
+        needed = min([core.timing.started_at, *filter(None, map(first_needed, values))])
+        if horizon is not None and needed <= horizon:
             raise InvalidInputError(
-                f"context {core.context_id} cannot be replayed in mode 'as_of': it is of "
-                f"{core.created_at.isoformat()}, and history before {horizon.isoformat()} was "
+                f"context {core.context_id} cannot be replayed in mode 'as_of': it needs history "
+                f"of {needed.isoformat()}, and history before {horizon.isoformat()} was "
                 "pruned; mode 'reassemble' needs nothing but its record"
             )
 
@@ -329,12 +333,23 @@ class Replayer:
         """
         state, declared = self._services.catalog.state, self._services.registry.features
         reads = [value for read in core.features for value in (read, *read.inputs)]
-        owners = {
-            read.feature: named_at(state, read.feature, core.timing.started_at) for read in reads
-        }
+
+        def named(name: str) -> str | None:
+            owner = named_at(state, name, core.timing.started_at)
+            return name if owner is None else declared_as(state, owner, declared)
+
+        def member(window: WindowRead) -> str | None:
+            """Return the feature of a family, which has the name of its family."""
+            family = declared.get(named(window.family) or "")
+            members = [] if family is None or family.windows is None else family.windows.members
+            of = (window.aggregate, window.window)
+            return next((name for name in members if _kind_of(declared[name]) == of), None)
+
         return {
-            name: name if owner is None else declared_as(state, owner, declared)
-            for name, owner in owners.items()
+            read.feature: named(read.feature)
+            if read.window is msgspec.UNSET
+            else member(read.window)
+            for read in reads
         }
 
     def _assembler(self, records: RecordLog, clock: Clock, counters: ModelCounters) -> Assembler:
@@ -408,17 +423,31 @@ def _past_of(core: Core, names: Mapping[str, str | None]) -> AbstractContextMana
     for read in core.features:
         if not isinstance(read.entity_id, Commitment):
             absent = ended if read.source == "computed" else began
-            past = _past_read(read, absent, began)
+            past = past_read(read, absent, began)
             key = (read.entity, names[read.feature] or "", read.entity_id)
             read_at.setdefault(key, []).append(past)
     for inner in (inner for read in core.features for inner in read.inputs):
         if not isinstance(inner.entity_id, Commitment) and inner.source != "computed":
-            past = _past_read(inner, began, began)
+            past = past_read(inner, began, began)
             read_at.setdefault((inner.entity, names[inner.feature] or "", inner.entity_id), [past])
     return at_moment(began, ended, read_at, _searched_versions(core))
 
 
-def _past_read(read: FeatureInput, absent: datetime, began: datetime) -> PastRead:
+def first_needed(read: FeatureInput) -> datetime | None:
+    """Return the moment of the first contribution that a window may have; None without one."""
+    if read.window is msgspec.UNSET:
+        return None
+    reach = timedelta(microseconds=read.window.span_us + read.window.hop_us)
+    return read.window.read_at - reach
+
+
+def _kind_of(feature: FeatureDef) -> tuple[str, str] | None:
+    window = feature.window
+    return None if window is None else (window.aggregate.text, window.window.name)
+
+
+def past_read(read: FeatureInput, absent: datetime, began: datetime) -> PastRead:
+    """Return how a recorded value is read again; one that was absent is of the given moment."""
     window = None if read.window is msgspec.UNSET else read.window
     return PastRead(read.written_at or absent, _current_at(read, began), read.rule, window)
 

@@ -18,6 +18,7 @@ import msgspec
 
 from headwater.backends.inline_runner import InlineRunner
 from headwater.contexts.record_builder import recorded_value
+from headwater.contexts.recorded.replay import first_needed
 from headwater.contexts.recorded.verification import load_record
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import to_micros
@@ -195,7 +196,7 @@ class ServedAudit:
                 or (feature.window is not None and read.window is not msgspec.UNSET)
             ):
                 self._not_compared[NO_PAST] += 1
-            elif horizon is not None and began < horizon:
+            elif horizon is not None and (first_needed(read) or began) < horizon:
                 self._not_compared[PRUNED] += 1
             else:
                 yield _ServedValue(stored.context_id, read, inputs, feature, began, ended)

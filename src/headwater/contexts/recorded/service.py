@@ -16,7 +16,7 @@ from headwater.contexts.recorded.exchange import OutcomeExchange
 from headwater.contexts.recorded.external import ExternalContext, definition_of
 from headwater.contexts.recorded.histogram import Histograms
 from headwater.contexts.recorded.outcomes import Outcomes
-from headwater.contexts.recorded.replay import Replayer, check_mode
+from headwater.contexts.recorded.replay import Replayer, check_mode, first_needed
 from headwater.contexts.recorded.search import ContextQuery, ContextSearch, Visibility
 from headwater.contexts.recorded.verification import (
     decode_outcome,
@@ -295,12 +295,16 @@ _SAME_MOMENT = 100
 
 
 class _StoredValue(NamedTuple):
-    """A stored value by the columns of history; one of the series has it."""
+    """A stored value by the columns of history; one of the series has it.
+
+    Of a window, it is the last contribution that had been folded, ``since`` when one counted.
+    """
 
     series: tuple[str, ...]
     entity_id: str
     as_of: datetime
     written_at: datetime
+    since: datetime | None = None
 
 
 class _Place(NamedTuple):
@@ -355,7 +359,9 @@ def _stored(
     catalog: CatalogState,
 ) -> _StoredValue | None:
     """Return where history has a stored value; None if that is withheld or unknown."""
-    began, ended, name = core.timing.started_at, core.created_at, value.feature
+    window = None if value.window is msgspec.UNSET else value.window
+    name = value.feature if window is None else window.family
+    began, ended = core.timing.started_at, core.created_at
     entity_id, owner = disclosed(value.entity_id), named_at(catalog, name, began)
     series: list[str | None] = []
     if isinstance(owner, CatalogEntry):
@@ -366,14 +372,14 @@ def _stored(
         series = [registry.features[name].series]
     stored_series = tuple(dict.fromkeys(stored for stored in series if stored is not None))
     return (
-        _StoredValue(stored_series, entity_id, as_of, written_at)
+        _StoredValue(stored_series, entity_id, as_of, written_at, first_needed(value))
         if stored_series and entity_id is not None
         else None
     )
 
 
 async def _row(offline: OfflineStore, stored: _StoredValue) -> HistoryRow | None:
-    start, end = stored.as_of, stored.as_of + MICROSECOND
+    start, end = stored.since or stored.as_of, stored.as_of + MICROSECOND
     for series in reversed(stored.series):
         (rows,) = await offline.rows(
             series, [stored.entity_id], start=start, end=end, limit=_SAME_MOMENT
