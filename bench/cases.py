@@ -20,6 +20,7 @@ from bench.history_cases import HISTORY_CASES
 from bench.in_child import in_child
 from bench.search_cases import SEARCH_CASES
 from bench.startup import HEADWATER, seconds_of
+from bench.window_cases import WINDOW_CASES
 
 CORES = os.cpu_count() or 1
 ENOUGH_CORES = 4  # for two workers, the server and the measuring process
@@ -269,6 +270,7 @@ CASES = (
         ours=in_child("contexts", "seal"),
         targets=(AtLeast(2_000),),
     ),
+    *WINDOW_CASES,
     *SEARCH_CASES,
     *HISTORY_CASES,
     Case(

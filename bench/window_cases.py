@@ -1,0 +1,34 @@
+"""The rows about windows: each beside plain features, embedded and on servers.
+
+Feast's windows are computed by Spark and Chronon's by Spark and Flink: they are not comparable.
+"""
+
+from bench import production
+from bench.case import Case, TimesFloor
+from bench.in_child import in_child
+
+WINDOW_CASES = tuple(
+    case
+    for prefix, measured in (
+        ("", lambda name: in_child("windows", name)),
+        ("redis ", lambda name: production.ours(name, "windows")),
+    )
+    for case in (
+        Case(
+            name=f"{prefix}worker, 3 windows x 4 aggregates",
+            unit="events/s",
+            ours=measured("worker"),
+            floor=measured("plain_worker"),
+            floor_is="ours with a plain handler",
+            targets=(TimesFloor(0.75),),
+        ),
+        Case(
+            name=f"{prefix}read of 12 windows",
+            unit="calls/s",
+            ours=measured("read"),
+            floor=measured("plain_read"),
+            floor_is="ours of 12 plain features",
+            targets=(TimesFloor(0.667),),
+        ),
+    )
+)
