@@ -3,16 +3,26 @@
 Feast's windows are computed by Spark and Chronon's by Spark and Flink: they are not comparable.
 """
 
+from collections.abc import Callable
+
 from bench import production
-from bench.case import Case, TimesFloor
+from bench.case import Case, Contestant, TimesFloor
 from bench.in_child import in_child
+
+
+def embedded(name: str) -> Contestant:
+    return in_child("windows", name)
+
+
+def on_servers(name: str) -> Contestant:
+    return production.ours(name, "windows")
+
+
+PLACES: dict[str, Callable[[str], Contestant]] = {"": embedded, "redis ": on_servers}
 
 WINDOW_CASES = tuple(
     case
-    for prefix, measured in (
-        ("", lambda name: in_child("windows", name)),
-        ("redis ", lambda name: production.ours(name, "windows")),
-    )
+    for prefix, measured in PLACES.items()
     for case in (
         Case(
             name=f"{prefix}worker, 3 windows x 4 aggregates",

@@ -104,7 +104,7 @@ class WindowPlan(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def kept(self) -> tuple[str, ...]:
-        """What a tile keeps for its aggregates, by the names of `windows.state`."""
+        """What a tile keeps for its aggregates, by the names of `windows.accumulators`."""
         names = {name for kind in self.kinds for name in _KEPT[kind]}
         if self.is_int:
             names = {_OF_INTS.get(name, name) for name in names}

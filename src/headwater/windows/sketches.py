@@ -142,17 +142,14 @@ def _tau(x: float) -> float:
     return total / 3.0
 
 
-def add_to_bins(bins: list[int] | None, value: float) -> list[int]:
-    """Return bins, as numbers of bins in order that are each followed by a count, with a value."""
+def add_to_bins(bins: list[int], value: float) -> None:
+    """Add a value to bins: their numbers in order, each followed by the count of its values."""
     number = _bin(value)
-    if bins is None:
-        return [number, 1]
     index = 2 * bisect_left(bins[::2], number)
     if index < len(bins) and bins[index] == number:
         bins[index + 1] += 1
     else:
         bins[index:index] = [number, 1]
-    return bins
 
 
 def join_bins(several: Iterable[list[int]]) -> list[int]:

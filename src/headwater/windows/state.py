@@ -1,22 +1,22 @@
 """The state of a family of windows for one entity: folding contributions into it, reading values.
 
-A level has tiles of one hop each, of which the newest is open. A contribution to the open tile
-leaves the closed ones as the bytes they were read as. A tile depends only on which contributions
-it has, not on their order; so does every value of a window.
+A level has tiles of one hop each. A contribution to one of the newest tiles leaves the older ones
+as the bytes they were read as. A tile depends only on which contributions it has, not on their
+order; so does every value of a window.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from headwater.windows import exact, sketches
+from headwater.windows.accumulators import BY_TIME, add_last, fresh, join, join_lasts, step_of
 from headwater.windows.columns import Column, pack, tail, unpack
 from headwater.windows.plan import Aggregate, Member, Window, WindowPlan
 
@@ -24,45 +24,72 @@ OTHER = "other"
 """The key of all contributions whose own key is not kept apart."""
 
 _MICROSECONDS = 1_000_000
-_BY_TIME = itemgetter(0, 1)
+_NUMBER = itemgetter(0)
 _NUMBERS = (int, float)
+_MOST_ROWS = 8
+"""The number of tiles that are stored as they are: to pack them takes longer than a fold."""
 
 
 class _Level(msgspec.Struct, array_like=True, dict=True):
+    """The tiles of one hop. A row is the number of a tile and its entries; if keyed, by key."""
+
     floor: int
     """The first tile that is kept."""
-    number: int | None
-    """The open tile, which is the newest one."""
-    row: list[Any]
-    """The accumulators of the open tile; if keyed, one dict of keys and their accumulators."""
+    rows: list[list[Any]]
+    """The newest tiles, in order; all others are older."""
     closed: msgspec.Raw
-    """The columns of the closed tiles: how far they are from the floor, then each accumulator."""
+    """The columns of the older tiles: how far they are from the floor, then each accumulator."""
 
     @cached_property
-    def columns(self) -> list[list[Any]]:
-        """The closed tiles, to be changed: their numbers, then each accumulator."""
-        tiles, *entries = map(unpack, _DECODE_CLOSED(self.closed))
-        return [[self.floor + tile for tile in tiles], *entries]
+    def older(self) -> list[list[Any]]:
+        """The rows of the older tiles, which may be changed from now on."""
+        columns = map(unpack, _DECODE_CLOSED(self.closed))
+        return [[self.floor + tile, entries] for tile, *entries in zip(*columns, strict=True)]
 
     @property
-    def is_changed(self) -> bool:
-        """Whether the closed tiles may have been changed since they were decoded."""
-        return "columns" in self.__dict__
+    def is_unpacked(self) -> bool:
+        """Whether the older tiles may have been changed since they were decoded."""
+        return "older" in self.__dict__
 
     def pack(self) -> None:
-        """Make the closed tiles bytes again."""
-        tiles, *entries = self.columns
-        distances = [tile - self.floor for tile in tiles]
-        self.closed = msgspec.Raw(_ENCODE([pack(column) for column in (distances, *entries)]))
+        """Make the older tiles bytes again."""
+        columns = zip(*[(tile - self.floor, *entries) for tile, entries in self.older], strict=True)
+        self.closed = msgspec.Raw(_ENCODE([pack(column) for column in columns]))
 
-    def since(self, first: int) -> list[list[Any]]:
-        """Return what `columns.tail` gives of each accumulator, from a tile on."""
-        if self.is_changed:
-            start = bisect_left(self.columns[0], first)
-            return [column[start:] for column in self.columns[1:]]
-        tiles, *entries = _DECODE_CLOSED(self.closed)
-        start = bisect_left(tail(tiles, 0), first - self.floor)
-        return [tail(column, start) for column in entries]
+    def entries(self, tile: int, floor: int) -> list[Any] | None:
+        """Return the entries of a tile, to be changed, or None if it is below the floor.
+
+        The floor rises to the one that is given whenever older tiles are decoded.
+        """
+        if tile < self.floor:
+            return None
+        is_older = bool(self.rows) and tile < self.rows[0][0]
+        rows = self.older if is_older else self.rows
+        index = bisect_left(rows, tile, key=_NUMBER)
+        if index == len(rows) or rows[index][0] != tile:
+            rows.insert(index, [tile, []])
+        entries: list[Any] = rows[index][1]
+        if len(self.rows) > _MOST_ROWS:
+            self.older.extend(self.rows[:-1])
+            del self.rows[:-1]
+        if self.is_unpacked:
+            self.floor = max(self.floor, floor)
+            del self.older[: bisect_left(self.older, self.floor, key=_NUMBER)]
+        return entries
+
+    def since(self, first: int, width: int) -> list[list[Any]]:
+        """Return a column of each accumulator, from a tile on, as `tail` does."""
+        columns: list[list[Any]] = [[] for _ in range(width)]
+        rows = self.rows
+        if self.is_unpacked:
+            rows = self.older + rows
+        elif packed := _DECODE_CLOSED(self.closed):
+            start = bisect_left(tail(packed[0], 0), first - self.floor)
+            columns = [tail(column, start) for column in packed[1:]]
+        newer = [entries for tile, entries in rows if tile >= first]
+        for column, more in zip(columns, zip(*newer, strict=True), strict=False):
+            column.extend(more)
+        return columns
 
 
 class WindowState(msgspec.Struct, array_like=True):
@@ -74,16 +101,7 @@ class WindowState(msgspec.Struct, array_like=True):
     """The last values after their times and times of writing; none if keyed."""
 
 
-class _Contribution(NamedTuple):
-    value: Any
-    number: Any
-    """The value as one to add and to compare: an int or a float, or a text."""
-    at: int
-    written_at: int
-    last: int
-    """How many of the last values are kept."""
-
-
+_NOTHING = msgspec.Raw(b"[]")
 _DECODE_CLOSED = msgspec.json.Decoder(list[Column]).decode
 _DECODE = msgspec.json.Decoder(WindowState).decode
 _ENCODE = msgspec.json.Encoder().encode
@@ -91,9 +109,7 @@ _ENCODE = msgspec.json.Encoder().encode
 
 def new_state(plan: WindowPlan, now: int) -> WindowState:
     """Return the state of an entity without contributions."""
-    width = 2 if plan.is_keyed else 1 + len(plan.kept)
-    closed = msgspec.Raw(_ENCODE([pack([])] * width))
-    levels = [_Level(_floor(hop, span, now), None, [], closed) for hop, span in plan.spans]
+    levels = [_Level(_floor(hop, span, now), [], _NOTHING) for hop, span in plan.spans]
     return WindowState(plan.digest, levels, [])
 
 
@@ -107,7 +123,7 @@ def decode_state(plan: WindowPlan, text: bytes | msgspec.Raw) -> WindowState | N
 def encode_state(plan: WindowPlan, state: WindowState) -> bytes:
     """Return the JSON text of a state, which begins with the digest of its plan."""
     for level in state.levels:
-        if level.is_changed:
+        if level.is_unpacked:
             level.pack()
     return _ENCODE(state)
 
@@ -136,36 +152,23 @@ def fold(
     number = value
     if not plan.is_int and type(value) in _NUMBERS:
         number = value + 0.0  # An int becomes a float, and -0.0 becomes 0.0, which it equals.
-    contribution = _Contribution(value, number, at, written_at, plan.longest_last)
+    step = step_of(plan.kept, plan.longest_last)
     is_folded = False
     for level, (hop, span) in zip(state.levels, plan.spans, strict=True):
-        tile = at // hop
-        if tile < level.floor:
-            continue
-        is_folded = True
-        if tile == level.number:
-            level.row = _with(plan, level.row, key, contribution)
-            continue
-        columns = level.columns
-        if level.number is None or tile > level.number:
-            if level.number is not None:
-                _insert(columns, len(columns[0]), [level.number, *level.row])
-            level.number, level.row = tile, _with(plan, None, key, contribution)
+        tile, rows = at // hop, level.rows
+        entries: list[Any] | None
+        if rows and rows[-1][0] == tile:
+            entries = rows[-1][1]
         else:
-            index = bisect_left(columns[0], tile)
-            row = None
-            if index < len(columns[0]) and columns[0][index] == tile:
-                row = [column.pop(index) for column in columns][1:]
-            _insert(columns, index, [tile, *_with(plan, row, key, contribution)])
-        # Not below the moment of a late one, so that whatever is late for a level is below its
-        # floor: a read that the floor permits lacks nothing.
-        level.floor = max(level.floor, _floor(hop, span, min(now, at)))
-        outdated = bisect_left(columns[0], level.floor)
-        if outdated:
-            for column in columns:
-                del column[:outdated]
+            # The floor is not above that of a late one, so that whatever a level refuses is below
+            # its own: a read that this one permits lacks nothing.
+            entries = level.entries(tile, _floor(hop, span, min(now, at)))
+        if entries is not None:
+            is_folded = True
+            own = _of_key(plan, entries, key) if plan.is_keyed else entries
+            step(own or _start(plan, own), value, number, at, written_at)
     if is_folded and plan.longest_last and not plan.is_keyed:
-        state.lasts = _add_last(state.lasts, contribution)
+        add_last(state.lasts, plan.longest_last, at, written_at, value)
     return is_folded
 
 
@@ -174,88 +177,33 @@ def _floor(hop: int, span: int, now: int) -> int:
     return (now - span) // hop - 1
 
 
-def _insert(columns: list[list[Any]], index: int, entries: list[Any]) -> None:
-    for column, entry in zip(columns, entries, strict=True):
-        column.insert(index, entry)
+def _start(plan: WindowPlan, entries: list[Any]) -> list[Any]:
+    """Make an empty list the entries of no contribution."""
+    entries += fresh(plan.kept)
+    return entries
 
 
-def _with(
-    plan: WindowPlan, row: list[Any] | None, key: str | None, contribution: _Contribution
-) -> list[Any]:
-    """Return the entries of a tile with one more contribution."""
-    if not plan.is_keyed:
-        entries = row or [None] * len(plan.kept)
-        return [
-            _ADD[name](entry, contribution) for name, entry in zip(plan.kept, entries, strict=True)
-        ]
-    keys: dict[str, list[Any]] = row[0] if row else {}
-    key = _room(plan, keys, OTHER if key is None else key)
-    entries = keys.get(key) or [None] * len(plan.kept)
-    keys[key] = [
-        _ADD[name](entry, contribution) for name, entry in zip(plan.kept, entries, strict=True)
-    ]
-    return [keys]
-
-
-def _room(plan: WindowPlan, keys: dict[str, list[Any]], key: str) -> str:
-    """Return the key under which a tile keeps a key: the first ones in order are kept apart.
+def _of_key(plan: WindowPlan, entries: list[Any], key: str | None) -> list[Any]:
+    """Return the entries of a key in a tile, which keeps the first ones in order apart.
 
     A key that is among the first in the end has been among them since its first contribution.
     """
+    if not entries:
+        entries.append({})
+    keys: dict[str, list[Any]] = entries[0]
+    if key is None or not _has_room(plan, keys, key):
+        key = OTHER
+    return keys.setdefault(key, [])
+
+
+def _has_room(plan: WindowPlan, keys: dict[str, list[Any]], key: str) -> bool:
     if key in keys or key == OTHER or len(keys) - (OTHER in keys) < plan.max_keys:
-        return key
+        return True
     last = max(kept for kept in keys if kept != OTHER)
-    if key > last:
-        return OTHER
-    moved = [row for row in (keys.get(OTHER), keys.pop(last)) if row]
-    keys[OTHER] = [_JOIN[name](column) for name, *column in zip(plan.kept, *moved, strict=True)]
-    if "lasts" in plan.kept:
-        index = plan.kept.index("lasts")
-        keys[OTHER][index] = keys[OTHER][index][-plan.longest_last :]
-    return key
-
-
-def _add_first(first: list[Any] | None, contribution: _Contribution) -> list[Any]:
-    own = [contribution.at, contribution.written_at, contribution.value]
-    return own if first is None else min(first, own, key=_BY_TIME)
-
-
-def _add_last(lasts: list[Any] | None, contribution: _Contribution) -> list[Any]:
-    lasts = lasts or []
-    insort(lasts, [contribution.at, contribution.written_at, contribution.value], key=_BY_TIME)
-    return lasts[-contribution.last :]
-
-
-def _join_lasts(several: Sequence[list[Any]]) -> list[Any]:
-    return sorted(chain.from_iterable(several), key=_BY_TIME)
-
-
-_ADD: dict[str, Callable[[Any, _Contribution], Any]] = {
-    "count": lambda count, _: 1 if count is None else count + 1,
-    "sum": lambda total, c: exact.add(total or [], c.number),
-    "squares": lambda total, c: exact.add_square(total or [], c.number),
-    "int_sum": lambda total, c: (total or 0) + c.number,
-    "int_squares": lambda total, c: (total or 0) + c.number**2,
-    "min": lambda least, c: c.number if least is None or c.number < least else least,
-    "max": lambda most, c: c.number if most is None or c.number > most else most,
-    "distinct": lambda seen, c: sketches.add_distinct(seen, c.value),
-    "bins": lambda bins, c: sketches.add_to_bins(bins, c.number),
-    "first": _add_first,
-    "lasts": _add_last,
-}
-_JOIN: dict[str, Callable[[Sequence[Any]], Any]] = {
-    "count": sum,
-    "sum": exact.join,
-    "squares": exact.join,
-    "int_sum": sum,
-    "int_squares": sum,
-    "min": min,
-    "max": max,
-    "distinct": sketches.join_distinct,
-    "bins": sketches.join_bins,
-    "first": lambda firsts: min(firsts, key=_BY_TIME),
-    "lasts": _join_lasts,
-}
+    if key < last:
+        moved = [row for row in (keys.get(OTHER), keys.pop(last)) if row]
+        keys[OTHER] = join(plan.kept, plan.longest_last, moved)
+    return key < last
 
 
 def evaluate(
@@ -293,14 +241,11 @@ def _part(
         return {} if plan.is_keyed else {name: [] for name in (*names, "lasts")}
     level = state.levels[plan.levels.index(window.hop)]
     first = window.first_tile(moment)
-    entries = level.since(first)
-    if level.number is not None and level.number >= first:
-        for column, entry in zip(entries, level.row, strict=True):
-            column.append(entry)
+    entries = level.since(first, len(names))
     if plan.is_keyed:
         return _by_key(plan, entries[0])
     part: _Part = dict(zip(names, entries, strict=True))
-    start = bisect_left(state.lasts, first * window.hop, key=itemgetter(0))
+    start = bisect_left(state.lasts, first * window.hop, key=_NUMBER)
     part["lasts"] = [state.lasts[start:]]
     return part
 
@@ -363,7 +308,7 @@ def _percentile(part: _Part, aggregate: Aggregate, _: Window) -> float | None:
 
 
 def _lasts(part: _Part, aggregate: Aggregate, _: Window) -> list[Any] | None:
-    ordered = _join_lasts(part["lasts"])[-aggregate.argument :]
+    ordered = join_lasts(part["lasts"])[-aggregate.argument :]
     return [entry[2] for entry in ordered] or None
 
 
@@ -377,7 +322,7 @@ _VALUE: dict[str, Callable[[_Part, Aggregate, Window], Any]] = {
     "max": lambda part, _, __: max(part["max"], default=None),
     "distinct": lambda part, _, __: sketches.count_distinct(part["distinct"]),
     "percentile": _percentile,
-    "first": lambda part, _, __: min(part["first"], key=_BY_TIME)[2] if part["first"] else None,
+    "first": lambda part, _, __: min(part["first"], key=BY_TIME)[2] if part["first"] else None,
     "last": lambda part, *rest: (_lasts(part, *rest) or [None])[0],
     "lasts": _lasts,
 }
@@ -392,12 +337,8 @@ def tile_values(
     """
     place, window = plan.levels.index(hop), Window("tile", hop, hop)
     level, members = state.levels[place], [Member(window, each) for each in plan.aggregates]
-    nothing = new_state(plan, 0).levels[place].closed
-    tiles: list[Sequence[Any]] = list(zip(*level.columns, strict=True))
-    if level.number is not None:
-        tiles.append([level.number, *level.row])
-    for number, *row in tiles:
-        only = _Level(number, number, row, nothing)
+    for number, entries in level.older + level.rows:
+        only = _Level(number, [[number, entries]], _NOTHING)
         lasts = [entry for entry in state.lasts if entry[0] // hop == number]
         alone = WindowState(state.digest, [only] * len(state.levels), lasts)
         values = evaluate(plan, alone, members, (number + 1) * hop)
