@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -63,6 +64,10 @@ async def shop(settings: Settings) -> AsyncIterator[Shop]:
             async def total(user_id: str, event: ServiceEvent) -> int:
                 before = await store.get_feature("total", user_id)
                 return int(before + event.payload["amount"])
+
+            @feature(entity=User, trigger="order", window="1h", aggregate=["sum", "count"])
+            def orders(user_id: str, event: ServiceEvent) -> int:
+                return int(event.payload["amount"])
 
             @feature(entity=User, trigger="gift", default=0, max_retries=0)
             async def received(user_id: str, event: ServiceEvent) -> int:
@@ -315,6 +320,28 @@ async def test_what_workers_computed_from_old_values_is_computed_again(
     totals = [await again.get_feature("total", user) for user in ("u1", OTHER, "u9")]
     assert totals == [17, 1, 9]
     assert await past(again, "total") == [5, 7, 17]
+    assert (await again.admin.audit()).differences == []
+
+
+async def test_contributions_to_windows_that_were_discarded_count_once(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    await buy(store, 5)
+    copy = await copied(redis, keys)
+    await buy(store, 2)
+    await restored(redis, keys, copy)
+    now = store.clock.now()
+    for user_id in ("u1", "u3"):
+        for minutes in (1, 9):  # the second one is late
+            at = now - timedelta(minutes=minutes)
+            await store.publish("order", user_id, {"amount": minutes}, timestamp=at)
+    await Worker(store).drain()
+    again = await shop()
+    await again.admin.rebuild(adopt=True)
+    await again.drain()
+    found = await again.get_features(["orders_sum_1h", "orders_count_1h"], ["u1", "u3"])
+    assert [list(values.values()) for values in found.values()] == [[10, 2], [10, 2]]
     assert (await again.admin.audit()).differences == []
 
 

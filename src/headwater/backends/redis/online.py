@@ -287,15 +287,19 @@ class RedisOnlineStore:
             after = ids[-1]
         return count
 
-    async def discard(self, rows: Collection[tuple[EntityKey, str, int, int]]) -> None:
-        """Remove the values of rows of history: of an entity and a series, with both times."""
+    async def discard(self, rows: Collection[tuple[EntityKey, str, int]]) -> None:
+        """Remove the values of rows of history: of an entity and a series, written at a time.
+
+        The state of windows is of the latest contribution and written with the last one. A value
+        that is removed although history has it is restored from there.
+        """
         discarded = {row[1:] for row in rows}
 
         def without(before: Cells, _: Cells) -> Cells:
             return {
                 series: cell
                 for series, cell in before.items()
-                if (series, cell.as_of, cell.written_at) not in discarded
+                if (series, cell.written_at) not in discarded
             }
 
         writes: dict[int, _Write] = {}

@@ -109,10 +109,10 @@ class Rewinder:
             entries, more = await next_entries(self._redis, keys.changes, after, _PAGE)
             committed = [(at, fields) for at, fields in entries if _CURSOR in fields[::2]]
             rows = [
-                ((entity, entity_id), series, as_of, written_at)
+                ((entity, entity_id), series, written_at)
                 for _, (kind, text, *_) in committed
                 if kind == b"c"
-                for series, entity, entity_id, _, _, as_of, written_at, _ in _decode_rows(text)
+                for series, entity, entity_id, _, _, _, written_at, _ in _decode_rows(text)
             ]
             await self._online.discard(rows)
             if committed:
