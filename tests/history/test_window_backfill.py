@@ -16,7 +16,7 @@ from headwater.errors import BackfillRefusedError, HeadwaterError
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import until
-from tests.features.window_shop import DAY, HOUR, declare, expected, served
+from tests.features.window_shop import DAY, HOUR, NAMES, declare, expected, served
 
 pytestmark = pytest.mark.both_environments
 
@@ -229,3 +229,55 @@ async def test_a_handler_that_reads_windows_cannot_be_replayed(
         await store.drain()
         with pytest.raises(HeadwaterError, match="reads windows of 'spend'"):
             await store.backfills.run("ratio")
+
+
+async def test_what_was_served_before_a_switch_stays_known(
+    settings: Settings, clock: ManualClock
+) -> None:
+    async with shop(settings, clock) as old:
+        published = await publish(old, clock)
+        await old.drain()
+    clock.advance(timedelta(seconds=1))
+    before = clock.now()
+    async with shop(settings, clock, 10.0) as new:
+        await new.backfills.run("spend")
+        clock.advance(timedelta(seconds=1))
+        await new.backfills.switch("spend")
+        clock.advance(timedelta(seconds=1))
+        frame = [{"user_id": "u1", "timestamp": at} for at in (before, clock.now())]
+        known = await new.get_historical_features(frame, NAMES, known=True)
+        true = await new.get_historical_features(frame, NAMES)
+        past, now = [{name: row[name] for name in NAMES} for row in known]
+        assert past == expected(published, before)
+        assert now == expected(times(10.0, published), clock.now()) == await served(new)
+        assert {name: true[0][name] for name in NAMES} == expected(times(10.0, published), before)
+
+
+async def test_contributions_of_before_a_switch_can_be_switched_back_to(
+    settings: Settings, clock: ManualClock
+) -> None:
+    async with shop(settings, clock) as old:
+        published = await publish(old, clock)
+        await old.drain()
+    async with shop(settings, clock, 10.0) as new:
+        await new.backfills.run("spend", switch=True)
+        await new.backfills.switch("spend", version=1)
+        assert await served(new) == expected(published, clock.now())
+        counts = [(each.online, each.history) for each in await new.catalog.versions("spend")]
+        assert counts == [(3, 3 * len(AGES))] * 2
+        await new.catalog.drop("spend", version=2)
+        assert await served(new) == expected(published, clock.now())
+        assert not (await new.admin.audit()).differences
+
+
+async def test_a_cancelled_backfill_leaves_the_windows_that_are_served(
+    settings: Settings, clock: ManualClock
+) -> None:
+    async with shop(settings, clock) as old:
+        published = await publish(old, clock)
+        await old.drain()
+    async with shop(settings, clock, 10.0) as new:
+        await new.backfills.run("spend")
+        await new.backfills.cancel("spend")
+        assert await served(new) == expected(published, clock.now())
+        assert len(await new.catalog.versions("spend")) == 2

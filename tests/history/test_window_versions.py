@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Worker, entity, feature
-from headwater.errors import FeatureValueError, TypeChangedError
+from headwater.errors import (
+    FeatureValueError,
+    HeadwaterError,
+    InvalidInputError,
+    TypeChangedError,
+)
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.features.window_shop import DAY, HOUR
@@ -145,3 +150,23 @@ async def test_a_dropped_family_has_no_contributions_left(
         assert await store.get_feature("spend_sum_1h", "u1") == 0.0
         await buy(store, clock, 6.0)
         assert await store.get_feature("spend_sum_1h", "u1") == 6.0
+
+
+async def test_what_concerns_a_family_is_refused_for_its_features_and_names_it(
+    settings: Settings, clock: ManualClock
+) -> None:
+    async with shop(settings, clock) as store:
+        catalog, backfills = store.catalog, store.backfills
+        for call in (
+            catalog.versions("spend_sum_1h"),
+            catalog.rename("spend_sum_1h", "spent"),
+            catalog.drop("spend_sum_1h"),
+            backfills.run("spend_sum_1h"),
+        ):
+            with pytest.raises(HeadwaterError, match="contributions of 'spend'"):
+                await call
+        for name in ("spend", "spend_sum_1h"):
+            with pytest.raises(InvalidInputError, match="contribute to 'spend'; publish an event"):
+                await store.set_feature(name, "u1", 1.0)
+        await buy(store, clock, 2.0)
+        assert await store.get_feature("spend_sum_1h", "u1") == 2.0

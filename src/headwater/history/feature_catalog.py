@@ -184,6 +184,12 @@ class FeatureCatalog:
     def _entered(self, state: CatalogState, name: str) -> CatalogState:
         """Return the catalog with a feature that may be declared, and not run by a worker yet."""
         feature = self._registry.features.get(name)
+        if feature is not None and feature.window is not None:
+            family = feature.window.family
+            raise InvalidInputError(
+                f"{name!r} is computed from the contributions of {family!r}, which has the values, "
+                f"the versions and the name; use {family!r}"
+            )
         return state if feature is None else versions.enter(state, [feature], self._clock.now())
 
     def _entry(self, state: CatalogState, name: str) -> CatalogEntry:
