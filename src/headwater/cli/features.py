@@ -94,7 +94,8 @@ def history(
 ) -> None:
     """Show the values of a feature for one entity over time, the newest first.
 
-    Each value is shown with the time it is about, the time it was written, and its cause.
+    Each value is shown with the time it is about, the time it was written, and its cause. A window
+    has a value at each contribution, and where it falls because time has passed.
 
     Args:
         name: Name of the feature.

@@ -150,8 +150,10 @@ class FeatureVerbs(Verbs):
         a query becomes a DuckDB relation.
 
         Each value is the last one whose ``as_of`` is not later than the row's time. With
-        ``known``, it is the one that a reader was served at that time. ``with_as_of`` adds the
-        ``as_of`` of each value as a column ``<feature>__as_of``. With ``exported``, stored values
+        ``known``, it is the one that a reader was served at that time. A window counts what had
+        happened by the row's time or, with ``known``, what had been written by then, and its
+        ``as_of`` is the row's time. ``with_as_of`` adds the ``as_of`` of each value as a column
+        ``<feature>__as_of``. With ``exported``, stored values
         are read from the files that ``store.history.export`` wrote to that folder; the store is
         not even opened, unless a feature is computed or ``frame`` is a query.
 
