@@ -102,7 +102,8 @@ class Tables:
         names = [feature.name for feature in definitions]
         entity = engine.registry.one_entity(names)
         for feature in definitions:
-            if feature.window is None:  # those of families are refused with their remedy
+            # Contributions are imported into families; their features are refused with the remedy.
+            if feature.windows is None and feature.window is None:
                 check_stored(feature)
             engine.registry.check_writable(feature)
         async with self._runtime.audited("history.import_file", entity.name, features=names):
