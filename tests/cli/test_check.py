@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.cli.test_verbs import drain
 
 _FEATURES = """
 from headwater import Chunk, FeatureStore, Index, retriever
@@ -142,3 +143,69 @@ def test_a_fallback_or_an_item_that_is_left_out_closes_the_gap(
     assert written in text
     (folder / "greeting.py").write_text(text.replace(written, closed.replace("}}", "}")))
     assert run("check", "greeting.py").err == ""
+
+
+_WINDOWS = """
+import random
+from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
+
+store = FeatureStore()
+
+
+@entity(store)
+class User:
+    user_id: str
+
+
+@feature(entity=User, trigger="purchase", window=["1h", "1d"], aggregate=["sum", "max"])
+def spend(user_id: str, event: ServiceEvent) -> float:
+    return event.payload["amount"] * random.random()
+
+
+@context(store)
+async def brief(user_id: str) -> ContextItem:
+    return ContextItem.template("{shown}")
+"""
+
+
+def test_windows_are_counted_apart_and_warned_about_once(run: Run, folder: Path) -> None:
+    file = folder / "windows.py"
+    file.write_text(_WINDOWS.replace("{shown}", "{spend_sum_1h}"))
+    ran = run("check", "windows.py", "--json").json
+    assert (ran["declared"]["features"], ran["declared"]["families"]) == (4, 1)
+    (warning,) = ran["warnings"]
+    assert "feature 'spend' uses random" in warning
+    assert "4 features, 1 family of windows" in run("check", "windows.py").out
+
+
+@pytest.mark.parametrize(
+    ("shown", "problem"),
+    [
+        ("{spend_max_1h}", "shows 'spend_max_1h', which may have no value"),
+        ("{spend}", "'spend' is a family of windows; name one of spend_sum_1h"),
+    ],
+)
+def test_a_template_of_an_empty_window_or_of_a_family_is_a_warning(
+    run: Run, folder: Path, shown: str, problem: str
+) -> None:
+    (folder / "windows.py").write_text(_WINDOWS.replace("{shown}", shown))
+    assert any(
+        problem in warning for warning in run("check", "windows.py", "--json").json["warnings"]
+    )
+
+
+def test_the_windows_of_an_entity_are_a_small_table(run: Run, folder: Path) -> None:
+    source = _WINDOWS.replace("{shown}", "{spend_sum_1h}").replace(" * random.random()", "")
+    (folder / "features.py").write_text(source)
+    run("events", "publish", "purchase", "ada", "amount=12.5")
+    drain(folder)
+    heading, hour, day, *_ = run("features", "windows", "spend", "ada").out.splitlines()
+    assert heading.split() == ["WINDOW", "SUM", "MAX"]
+    assert hour.split() == ["1h", "12.5", "12.5"]
+    assert day.split() == ["1d", "12.5", "12.5"]
+    listed = run("features", "windows", "spend_sum_1h", "ada", "--json").json
+    assert [tile["values"] for tile in listed["levels"][0]["tiles"]] == [{"sum": 12.5, "max": 12.5}]
+    refused = run("features", "get", "spend", "ada")
+    assert "read one of spend_sum_1h" in refused.err
+    rows = run("features", "list").out
+    assert "from spend, when read; covers between 1h and 1h 1m" in rows

@@ -20,6 +20,7 @@ from headwater.cli.commands import DECLARED_ARGUMENT, STORE, CommandCall, Comman
 from headwater.cli.output import note, pluralize
 from headwater.core.short_repr import printable_lines
 from headwater.declarations.code_uses import gaps_in_templates, templates_in
+from headwater.declarations.features import FeatureDef
 from headwater.declarations.graph import SAMPLES
 from headwater.declarations.hidden_inputs import unrepeatable
 from headwater.declarations.registry import Registry
@@ -32,6 +33,7 @@ from headwater.settings.loading import FILE, describe, load_with_origins
 from headwater.settings.schema import on_servers
 from headwater.store.feature_store import FeatureStore
 from headwater.testing import temporary
+from headwater.windows.plan import ZERO
 
 app = Commands()
 metrics = Commands(app, "metrics", "Print a Grafana dashboard and Prometheus alert rules.")
@@ -97,9 +99,11 @@ def check(call: CommandCall) -> None:
                 await engine.refresh.check_queries()
 
     asyncio.run(check())
+    features = registry.features.values()
     declared: dict[str, tuple[Sized, str]] = {
         "entities": (registry.entities, "entity"),
-        "features": (registry.features, "feature"),
+        "features": ([f for f in features if f.windows is None], "feature"),
+        "families": ([f for f in features if f.windows is not None], "family of windows"),
         "indexes": (registry.all_indexes(), "index"),
         "retrievers": (registry.retrievers, "retriever"),
         "contexts": (registry.contexts, "context"),
@@ -108,7 +112,8 @@ def check(call: CommandCall) -> None:
     file, warnings = str(features_file(call.file)), list(_warnings(registry))
     for warning in warnings:
         note(f"warning: {warning}")
-    parts = [pluralize(n, declared[plural][1], plural) for plural, n in counts.items() if n]
+    words = {plural: plural for plural in counts} | {"families": "families of windows"}
+    parts = [pluralize(n, declared[each][1], words[each]) for each, n in counts.items() if n]
     result = f"{file}: {', '.join(parts) or 'nothing'} declared, no problem."
     if has_postgres and any(feature.sql for feature in registry.features.values()):
         result += "\nQueries of SQL features run on Postgres; a worker checks them when it starts."
@@ -142,9 +147,13 @@ def _warnings(registry: Registry) -> Iterator[str]:
 
 
 def _misfits(registry: Registry, function: Callable[..., Any]) -> Iterator[str]:
-    """Yield the formats of templates that do not fit the types of their features."""
+    """Yield the formats of templates that do not fit the types of their features, and families."""
     for template in templates_in(function):
         shown = {name: registry.features.get(name) for name in template.references}
+        for feature in shown.values():
+            if feature is not None and feature.windows is not None:
+                members = ", ".join(feature.windows.members)
+                yield f"{feature.name!r} is a family of windows; name one of {members}"
         kinds = {name: feature and feature.codec.kind for name, feature in shown.items()}
         try:
             template.render({name: SAMPLES.get(kind or "") for name, kind in kinds.items()})
@@ -157,8 +166,13 @@ def _gaps(registry: Registry, shown: Iterable[str]) -> Iterator[str]:
     for feature in (registry.features[name] for name in shown if name in registry.features):
         if feature.default is None and feature.template is not None:
             yield from _gaps(registry, feature.template.needed)
-        elif feature.default is None and feature.stored:
+        elif feature.default is None and (feature.stored or _may_be_empty(feature)):
             yield feature.name
+
+
+def _may_be_empty(feature: FeatureDef) -> bool:
+    """Return whether a feature is a window that has no value where nothing contributed."""
+    return feature.window is not None and feature.window.aggregate.kind not in ZERO
 
 
 @app.command(file=DECLARED_ARGUMENT)

@@ -98,7 +98,7 @@ def hidden_inputs(function: Callable[..., Any]) -> tuple[HiddenInput, ...]:
 def unrepeatable(registry: Registry) -> Iterator[tuple[str, HiddenInput]]:
     """Yield the sources in functions that compute the past, each after its declaration."""
     for feature in registry.features.values():
-        if is_computed_again(feature):
+        if is_computed_again(feature) and feature.window is None:  # its function is the family's
             yield from ((f"feature {feature.name!r}", hidden) for hidden in hidden_of(feature))
     for kind, declared in (("retriever", registry.retrievers), ("context", registry.contexts)):
         for definition in declared.values():

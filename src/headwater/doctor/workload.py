@@ -85,6 +85,8 @@ async def observe(store: FeatureStore, health: Sequence[Health]) -> Workload:
 def _misplaced(registry: Registry, state: CatalogState) -> list[str]:
     problems = []
     for feature in registry.features.values():
+        if feature.window is not None:  # its family is misplaced with it
+            continue
         try:
             feature.check_stored()
         except EntityChangedError as error:

@@ -44,7 +44,7 @@ from headwater.features.call_scope import (
 )
 from headwater.features.cells import history_cell, make_cell, make_change
 from headwater.features.derivation_cache import DerivationCache
-from headwater.features.read_plan import Plan, Plans, live_cell
+from headwater.features.read_plan import Plan, Plans, check_readable, live_cell
 from headwater.features.read_tracking import (
     MomentReads,
     OnFailure,
@@ -656,6 +656,7 @@ def id_field(
     if name not in registry.features:
         template = f"a template of {owner.name}"
         raise UnknownReferenceError(template, "feature", name, registry.features, owner.location)
+    check_readable(registry.features[name])
     field = registry.features[name].entity.id_field
     if field not in parameters:
         raise InvalidInputError(
