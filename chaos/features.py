@@ -70,6 +70,22 @@ async def chain(account_id: str, event: ServiceEvent) -> Chain:
     return after
 
 
+def contribution(number: int) -> float:
+    """Return what an event contributes to windows: sums of it depend on the order if rounded."""
+    return number * 0.1
+
+
+@feature(
+    entity=Account,
+    trigger=CHAINED,
+    window=["10s", "7d"],
+    aggregate=["count", "sum", "max", "distinct", "p95", "last(3)"],
+    max_retries=5,
+)
+async def stepped(account_id: str, event: ServiceEvent) -> float:
+    return contribution(event.payload["number"])
+
+
 def _raise_the_first_time(mark: Path) -> None:
     try:
         mark.touch(exist_ok=False)

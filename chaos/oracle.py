@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import fsum
 from typing import Any
 
 import msgspec
 
-from chaos.features import EMPTY, Chain, extended, note
+from chaos.features import EMPTY, Chain, contribution, extended, note
 from chaos.fleet import SECOND_GROUP
 from chaos.next_features import Run
 from chaos.plan import CHAINED, Step
@@ -36,6 +37,8 @@ _DOOMED = {
     "exit": "exits",
     "kill": "kills",
 }
+_WINDOWS = [f"stepped_{aggregate}_7d" for aggregate in ("count", "sum", "max", "last3")]
+"""Windows that are longer than a run; the audit compares the shorter ones with history."""
 _MOST_LETTERS = 1_000_000
 _MOST_CHUNKS = 100
 
@@ -145,6 +148,7 @@ class Oracle:
             found = await _values(first, feature, counts)
             for entity_id, count in counts.items():
                 self._count(tally, f"{feature} of {entity_id}", count, found[entity_id] or 0)
+        await self._compare_windows()
         await self._compare_notes()
         self._compare_runs(await _values(first, "deployed", self._required))
         await self._compare_history()
@@ -193,6 +197,18 @@ class Oracle:
                     f"not from {required} to {newest}"
                 )
 
+    async def _compare_windows(self) -> None:
+        """Compare windows with the events of each account, which are numbered from 1."""
+        tally = self._tally(FIRST_GROUP, "stepped")
+        rows = await self._first.get_features(_WINDOWS, list(self._expected.chains))
+        for account, (count, _, _) in self._expected.chains.items():
+            found = [rows[account][name] for name in _WINDOWS]
+            values = [contribution(number) for number in range(1, count + 1)]
+            self._count(tally, f"stepped of {account}", count, found[0])
+            if found[0] == count and found != [count, fsum(values), values[-1], values[-3:]]:
+                tally.reordered += 1
+                self._violations.append(f"the windows of {account} are {found}")
+
     async def _compare_notes(self) -> None:
         """Compare the documents of the index; each event made one version."""
         tally = self._tally(FIRST_GROUP, "documents of noted")
@@ -224,6 +240,7 @@ class Oracle:
         for feature, wanted in (
             ("chain", chained),
             ("seen", chained),
+            ("stepped", chained),
             ("given", expected.given.total()),
             ("noted", expected.noted.total()),
             ("deployed", None),
