@@ -2,7 +2,8 @@ import { Link } from "wouter";
 
 import { useMayOpen } from "~/app/allowed";
 import { Mono, stateOfAge, StateWord, UserText, type State } from "~/design";
-import { duration, inline } from "~/design/format";
+import { duration, inline, percent } from "~/design/format";
+import { windowWords } from "~/windows";
 
 import { historyOf } from "./links";
 import {
@@ -28,6 +29,7 @@ export function Reads({ view, item }: { view: TraceView; item: ItemView }) {
           <Name value={placed.value} at={view.trace.created_at} />{" "}
           <Shown view={view} placed={placed} words={words.get(placeKey(placed))} />{" "}
           <Age value={placed.value} />
+          {placed.value.window && <WindowLine of={placed.value.window} />}
         </li>
       ))}
     </ul>
@@ -65,6 +67,21 @@ function Shown({ view, placed, words }: ShownProps) {
   if (placed.value.source === "missing") return <em className={css.dim}>missing</em>;
   const text = words ?? inline(placed.value.value);
   return <UserText>{text.length > 120 ? `${text.slice(0, 120)} …` : text}</UserText>;
+}
+
+/** The window that a value was evaluated of, and when it was last added to before. */
+function WindowLine({ of }: { of: NonNullable<Value["window"]> }) {
+  const { read_at, last_fold, relative_error: error } = of;
+  const fold =
+    last_fold === null
+      ? "nothing had contributed"
+      : `last fold ${duration(Math.max(0, Date.parse(read_at) - Date.parse(last_fold)))} before`;
+  return (
+    <div className={css.dim}>
+      <UserText>{of.aggregate}</UserText> over {windowWords(of)}; {fold}
+      {error !== null && <>; a sketch, error up to {percent(Number(error))}</>}
+    </div>
+  );
 }
 
 /** How old a value was, in the state that the freshness rules gave it. */

@@ -6,12 +6,23 @@ import type { Schema } from "~/api/client";
 import { ProblemError } from "~/api/problems";
 import { Button, Card, CopyAs, ErrorPanel, Skeleton } from "~/design";
 import { plural } from "~/design/format";
+import { spanMs } from "~/windows";
 
 import { HistoryChart } from "./HistoryChart";
 import css from "./Lookup.module.css";
 import { history, valueBefore } from "./queries";
 import { StepList } from "./StepList";
-import { merged, RANGES, rangeOf, segments, startOf, stepKey, type Range } from "./steps";
+import {
+  drawnSegments,
+  merged,
+  RANGES,
+  rangeFor,
+  rangeOf,
+  segments,
+  startOf,
+  stepKey,
+  type Range,
+} from "./steps";
 import { whyNoHistory } from "./values";
 
 type Props = {
@@ -19,6 +30,9 @@ type Props = {
   id: string;
   feature: string;
   listing: Schema<"FeatureListing"> | undefined;
+  isKeyed: boolean;
+  /** The event types that change it. */
+  triggers: readonly string[];
   /** The key of the step that was known when a record was made, if the address names a time. */
   recorded: string | null;
 };
@@ -27,7 +41,8 @@ type Props = {
 export function HistoryCard(props: Props) {
   const { listing } = props;
   const [search, setSearch] = useSearchParams();
-  const range = rangeOf(search.get("range"));
+  const window = listing?.window ?? null;
+  const range = rangeOf(search.get("range"), window === null ? "all" : rangeFor(spanMs(window)));
   const choose = (chosen: Range) =>
     setSearch((before) => {
       const after = new URLSearchParams(before);
@@ -36,7 +51,10 @@ export function HistoryCard(props: Props) {
     });
   const reason = listing === undefined ? null : whyNoHistory(listing);
   return (
-    <Card title="History" aside={reason === null && <Ranges range={range} onChange={choose} />}>
+    <Card
+      title={window === null ? "History" : "Curve"}
+      aside={reason === null && <Ranges range={range} onChange={choose} />}
+    >
       {/* A new range begins with another clock and no selected step. */}
       {reason === null ? (
         <History key={range} range={range} {...props} />
@@ -66,7 +84,15 @@ function Ranges({ range, onChange }: { range: Range; onChange: (range: Range) =>
   );
 }
 
-function History({ id, feature, range, listing, recorded }: Props & { range: Range }) {
+function History({
+  id,
+  feature,
+  range,
+  listing,
+  isKeyed,
+  triggers,
+  recorded,
+}: Props & { range: Range }) {
   const [now] = useState(() => Date.now());
   const [chosen, setChosen] = useState<string | null>(null);
   const start = startOf(range, now);
@@ -79,7 +105,7 @@ function History({ id, feature, range, listing, recorded }: Props & { range: Ran
   const steps = merged(pages.data.pages.map(({ values }) => values));
   const held = before.data ?? null;
   if (steps.length === 0 && held === null) {
-    return <NoSteps range={range} triggers={listing?.triggers ?? []} />;
+    return <NoSteps range={range} triggers={triggers} isWindow={Boolean(listing?.window)} />;
   }
   const found = segments(steps, held, start, now);
   const index = found.findIndex(({ step }) => stepKey(step) === (chosen ?? recorded));
@@ -89,8 +115,14 @@ function History({ id, feature, range, listing, recorded }: Props & { range: Ran
   };
   return (
     <div className={css.stack}>
-      <HistoryChart segments={found} selected={index} onSelect={select} />
-      <StepList segments={found} selected={index} recorded={recorded} onSelect={select} />
+      <HistoryChart segments={drawnSegments(found, listing)} selected={index} onSelect={select} />
+      <StepList
+        segments={found}
+        isKeyed={isKeyed}
+        selected={index}
+        recorded={recorded}
+        onSelect={select}
+      />
       <div className={css.actions}>
         {pages.hasNextPage && (
           <Button busy={pages.isFetchingNextPage} onClick={() => void pages.fetchNextPage()}>
@@ -107,12 +139,28 @@ function History({ id, feature, range, listing, recorded }: Props & { range: Ran
   );
 }
 
-function NoSteps({ range, triggers }: { range: Range; triggers: readonly string[] }) {
-  if (range !== "all") return <p className={css.none}>No value in this range.</p>;
+type NoStepsProps = { range: Range; triggers: readonly string[]; isWindow: boolean };
+
+function NoSteps({ range, triggers, isWindow }: NoStepsProps) {
+  const [missing, verb] = isWindow
+    ? ["No event has contributed", "contributes"]
+    : ["No value was ever stored", "stores one"];
+  if (range !== "all") {
+    return (
+      <p className={css.none}>
+        {isWindow ? `${missing} in this range.` : "No value in this range."}
+      </p>
+    );
+  }
   return (
     <p className={css.none}>
-      No value was ever stored.
-      {triggers.length > 0 && <> The first event of type {triggers.join(" or ")} stores one.</>}
+      {missing}.
+      {triggers.length > 0 && (
+        <>
+          {" "}
+          The first event of type {triggers.join(" or ")} {verb}.
+        </>
+      )}
     </p>
   );
 }

@@ -1,11 +1,12 @@
-import { useLayoutEffect, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
+import { useState, type ReactNode } from "react";
 
 import { UserText } from "~/design";
 import { exact } from "~/design/format";
 import { localTime } from "~/design/preferences";
 
+import { BOTTOM, moved, NumberAxis, RIGHT, roomFor, TimeAxis, TOP, useWidth } from "./chart";
 import css from "./HistoryChart.module.css";
-import { linear, numberTicks, tickText, timeTicks } from "./scales";
+import { linear, numberTicks } from "./scales";
 import { brief, causeWords, isNumeric, segmentAt, stepKey, type Segment } from "./steps";
 
 type Props = {
@@ -17,12 +18,6 @@ type Props = {
 
 const HEIGHT = 184;
 const BAND = 44;
-const TOP = 10;
-const BOTTOM = 22;
-const RIGHT = 10;
-const GAP = 8;
-/** The width of a digit of a tick. */
-const LETTER = 7;
 const MOST_DOTS = 200;
 
 /** One value over time: numbers as steps, everything else as a band of values. */
@@ -33,7 +28,7 @@ export function HistoryChart({ segments, selected, onSelect }: Props) {
   const shown = hovered >= 0 ? hovered : selected;
   const numeric = isNumeric(segments.map(({ step }) => step));
   const ticks = numeric ? ticksOf(segments) : [];
-  const left = Math.max(0, ...ticks.map((tick) => LETTER * tickText(tick).length + 2 * GAP));
+  const left = roomFor(ticks);
   const start = segments[0]?.from ?? 0;
   const end = Math.max(...segments.map(({ to }) => to), start + 1);
   const x = linear([start, end], [left, Math.max(width - RIGHT, left + 1)]);
@@ -76,32 +71,6 @@ export function HistoryChart({ segments, selected, onSelect }: Props) {
   );
 }
 
-function moved(event: KeyboardEvent, selected: number, count: number): number {
-  const last = count - 1;
-  const next = {
-    ArrowLeft: selected < 0 ? last : Math.max(0, selected - 1),
-    ArrowRight: Math.min(last, selected + 1),
-    Home: 0,
-    End: last,
-  }[event.key];
-  if (next === undefined) return selected;
-  event.preventDefault();
-  return next;
-}
-
-function useWidth(): [React.RefObject<HTMLDivElement | null>, number] {
-  const frame = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(560);
-  useLayoutEffect(() => {
-    const element = frame.current;
-    if (element === null) return;
-    const observer = new ResizeObserver(() => setWidth(element.clientWidth));
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
-  return [frame, width];
-}
-
 function Readout({ segment, isLocal }: { segment: Segment | undefined; isLocal: boolean }) {
   let words: ReactNode = "Point at the chart, or use the arrow keys, to read a value.";
   if (segment !== undefined) {
@@ -120,31 +89,6 @@ function Readout({ segment, isLocal }: { segment: Segment | undefined; isLocal: 
       {words}
     </figcaption>
   );
-}
-
-type AxisProps = {
-  start: number;
-  end: number;
-  x: (moment: number) => number;
-  height: number;
-  width: number;
-  isLocal: boolean;
-};
-
-function TimeAxis({ start, end, x, height, width, isLocal }: AxisProps) {
-  return timeTicks(start, end, Math.max(2, width / 110), isLocal).map(({ at, label }) => (
-    <g key={at} className={css.tick}>
-      <line x1={x(at)} x2={x(at)} y1={TOP} y2={height - BOTTOM} />
-      <text
-        x={Math.min(Math.max(x(at), label.length * 3.5), width - label.length * 3.5)}
-        y={height - 6}
-        textAnchor="middle"
-        className={css.label}
-      >
-        {label}
-      </text>
-    </g>
-  ));
 }
 
 type StepsProps = {
@@ -172,14 +116,7 @@ function Steps({ segments, ticks, x, left, width, shown }: StepsProps) {
     .join("");
   return (
     <>
-      {ticks.map((tick) => (
-        <g key={tick} className={css.tick}>
-          <line x1={left} x2={width - RIGHT} y1={y(tick)} y2={y(tick)} />
-          <text x={left - GAP} y={y(tick) + 4} textAnchor="end" className={css.label}>
-            {tickText(tick)}
-          </text>
-        </g>
-      ))}
+      <NumberAxis {...{ ticks, y, left, width }} />
       <path className={css.line} d={line} />
       {segments.map(({ from, step }, index) =>
         typeof step.value === "number" && (segments.length <= MOST_DOTS || index === shown) ? (

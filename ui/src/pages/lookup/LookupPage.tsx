@@ -18,10 +18,13 @@ import {
   type Call,
 } from "~/design";
 import { plural } from "~/design/format";
+import { gridsOf } from "~/windows";
 
 import { EntityForm } from "./EntityForm";
 import { FeatureDetail } from "./FeatureDetail";
-import { entityValues } from "./queries";
+import { FamilyCard } from "./FamilyCard";
+import css from "./Lookup.module.css";
+import { entityValues, type EntityValue } from "./queries";
 import { ValuesTable } from "./ValuesTable";
 import { hasNothingStored, summary } from "./values";
 
@@ -132,14 +135,13 @@ function Values({ entity, id }: { entity: string; id: string }) {
         }
         const selected = values.find(({ feature }) => feature === name);
         const list = (
-          <Card title="Values" aside={<Dim>choose one for its history</Dim>} flush>
-            <ValuesTable
-              values={values}
-              selected={name}
-              onSelect={select}
-              wide={selected === undefined}
-            />
-          </Card>
+          <Lists
+            entity={entity}
+            values={values}
+            selected={name}
+            onSelect={select}
+            wide={selected === undefined}
+          />
         );
         if (selected === undefined) return list;
         return (
@@ -158,5 +160,40 @@ function Values({ entity, id }: { entity: string; id: string }) {
         );
       }}
     </Loaded>
+  );
+}
+
+type ListsProps = {
+  entity: string;
+  values: readonly EntityValue[];
+  selected: string | null;
+  onSelect: (feature: string) => void;
+  wide: boolean;
+};
+
+/** One table for plain features, and one for each family of windows. */
+function Lists({ entity, values, selected, onSelect, wide }: ListsProps) {
+  const { data: declared } = useQuery(declarations);
+  const features = declared?.features.filter((feature) => feature.entity === entity) ?? [];
+  const windows = new Map(features.map(({ name, window }) => [name, window?.family]));
+  const plain = values.filter(({ feature }) => !windows.get(feature));
+  return (
+    <div className={css.stack}>
+      {plain.length > 0 && (
+        <Card title="Values" aside={<Dim>choose one for its history</Dim>} flush>
+          <ValuesTable values={plain} selected={selected} onSelect={onSelect} wide={wide} />
+        </Card>
+      )}
+      <div className={wide ? css.families : css.stack}>
+        {gridsOf(features).map((grid) => (
+          <FamilyCard
+            key={grid.name}
+            grid={grid}
+            values={values.filter(({ feature }) => windows.get(feature) === grid.name)}
+            selected={selected}
+          />
+        ))}
+      </div>
+    </div>
   );
 }

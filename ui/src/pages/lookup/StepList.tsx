@@ -4,6 +4,7 @@ import { Link } from "wouter";
 import { useCan } from "~/api/me";
 import { DataTable, Dim, Id, Tag, Time, UserText, type Column } from "~/design";
 
+import { keyedText } from "~/windows";
 import { eventOf } from "~/xray/links";
 
 import css from "./Lookup.module.css";
@@ -11,6 +12,8 @@ import { brief, causeWords, eventId, stepKey, type Segment } from "./steps";
 
 type Props = {
   segments: readonly Segment[];
+  /** Whether values are objects by key. */
+  isKeyed: boolean;
   selected: number;
   /** The key of the step that was known when a record was made. */
   recorded: string | null;
@@ -18,7 +21,7 @@ type Props = {
 };
 
 /** The steps of a value, newest first, and what caused each of them. */
-export function StepList({ segments, selected, recorded, onSelect }: Props) {
+export function StepList({ segments, isKeyed, selected, recorded, onSelect }: Props) {
   const mayReadEvents = useCan("GET /v1/events");
   const columns: Column<Segment>[] = [
     {
@@ -34,7 +37,11 @@ export function StepList({ segments, selected, recorded, onSelect }: Props) {
       head: "Value",
       cell: ({ step, change }) => (
         <span className={css.short}>
-          {step.value === null ? <Dim>null</Dim> : <UserText mono>{brief(step.value)}</UserText>}
+          {step.value === null ? (
+            <Dim>null</Dim>
+          ) : (
+            <UserText mono>{brief(isKeyed ? keyedText(step.value) : step.value)}</UserText>
+          )}
           {change !== null && change !== 0 && <Change by={change} />}
         </span>
       ),

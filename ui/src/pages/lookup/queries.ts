@@ -49,6 +49,21 @@ export function history(feature: string, id: string, start: number | null) {
   });
 }
 
+/** The windows of the family of a feature for one entity, with their tiles. */
+export function familyWindows(feature: string, id: string) {
+  return queryOptions({
+    queryKey: ["windows", feature, id],
+    queryFn: async ({ signal }) =>
+      body(
+        await api.GET("/v1/features/{name}/windows", {
+          params: { path: { name: feature }, query: { entity_id: id } },
+          signal,
+        }),
+      ),
+    refetchInterval: 10_000,
+  });
+}
+
 /** The value that counted at the beginning of a range. */
 export function valueBefore(feature: string, id: string, moment: number | null) {
   return queryOptions({

@@ -1,6 +1,7 @@
 import type { Schema } from "~/api/client";
 import { redriveOf } from "~/api/redrives";
 import { inline } from "~/design/format";
+import { drawn } from "~/windows";
 
 /** The history of one value as a step function: pure, without a clock. */
 
@@ -34,8 +35,13 @@ const SPANS: Readonly<Record<Range, number | null>> = {
   all: null,
 };
 
-export function rangeOf(text: string | null): Range {
-  return RANGES.find(([range]) => range === text)?.[0] ?? "all";
+export function rangeOf(text: string | null, otherwise: Range = "all"): Range {
+  return RANGES.find(([range]) => range === text)?.[0] ?? otherwise;
+}
+
+/** Return the range that shows how a window of a span rises and falls: several times as long. */
+export function rangeFor(spanMs: number): Range {
+  return RANGES.find(([range]) => (SPANS[range] ?? Infinity) >= 3 * spanMs)?.[0] ?? "all";
 }
 
 /** Return the first moment of a range that ends now; null if it has none. */
@@ -76,6 +82,21 @@ export function segments(
   });
 }
 
+/** Return segments with the numbers that a chart draws of a window; those of others as they are. */
+export function drawnSegments(
+  found: readonly Segment[],
+  feature: Schema<"FeatureListing"> | undefined,
+): readonly Segment[] {
+  const window = feature?.window;
+  if (!window) return found;
+  const numbers = found.map(({ step }) => drawn(step.value, window.aggregate));
+  if (numbers.every((number) => number === null)) return found;
+  return found.map((each, at) => ({
+    ...each,
+    step: { ...each.step, value: numbers[at] ?? null },
+  }));
+}
+
 function difference(before: unknown, after: unknown): number | null {
   if (typeof before !== "number" || typeof after !== "number") return null;
   // Differences of decimals show no noise of binary fractions.
@@ -111,7 +132,7 @@ export function causeWords({ cause, event }: Step): string {
   if (event !== null) return event.event_type;
   if (cause.startsWith("refresh:")) return "scheduled run";
   if (redriveOf(cause) !== null) return "redriven dead letter";
-  if (cause === "import" || cause.startsWith("import:")) return "imported";
+  if (/^import(?:$|[:#])/.test(cause)) return "imported";
   return CAUSES[cause] ?? "event";
 }
 
@@ -119,6 +140,7 @@ const CAUSES: Readonly<Record<string, string>> = {
   set: "set by the application",
   computed: "computed when read",
   served: "computed when served",
+  passed: "time passed",
 };
 
 /** Return the id of the event that caused a step, if an event did. */

@@ -77,6 +77,7 @@ describe("whyNoHistory", () => {
       refresh_ms: null,
       ttl_ms: null,
       log: false,
+      window: null,
       ...more,
     }) as unknown as Parameters<typeof whyNoHistory>[0];
 
@@ -97,7 +98,10 @@ describe("hasNothingStored", () => {
   it("is true if every feature that could have a value has none", () => {
     const [none, zero] = [value({ source: "missing" }), value({ source: "default" })];
     expect(hasNothingStored([none, zero, value({ source: "computed" })])).toBe(true);
-    expect(hasNothingStored([none, value({})])).toBe(false);
+    expect(hasNothingStored([none, value({ written_at: new Date(NOW).toISOString() })])).toBe(
+      false,
+    );
+    expect(hasNothingStored([none, value({ value: 0, written_at: null })])).toBe(true);
     expect(hasNothingStored([value({ source: "computed" })])).toBe(false);
   });
 });

@@ -16,6 +16,18 @@ export function judged(value: EntityValue, now: number): Judgement {
   return state === "ageing" ? { state, word: "ageing" } : { state: "fresh", word: "fresh" };
 }
 
+const WORST: readonly State[] = ["failed", "ageing", "unknown", "fresh"];
+
+/** Return the judgement of several values: that of the worst of them. */
+export function worst(values: readonly EntityValue[], now: number): Judgement {
+  const each = values.map((value) => judged(value, now));
+  const stored = each.filter(({ word }) => word !== "no value" && word !== "default");
+  const found = (stored.length > 0 ? stored : each).sort(
+    (one, two) => WORST.indexOf(one.state) - WORST.indexOf(two.state),
+  );
+  return found[0] ?? { state: "unknown", word: "no value" };
+}
+
 const REASONS = {
   stale: "too old",
   missing: "no value",
@@ -47,23 +59,52 @@ export function summary(values: readonly EntityValue[], now: number): string {
   return [...counts].map(([word, count]) => `${count} ${word}`).join(", ");
 }
 
-/** Return whether an entity has no stored value where it could have one: its id may be mistyped. */
+/**
+ * Return whether an entity has no stored value where it could have one: its id may be mistyped. The
+ * counts and sums of windows to which nothing contributed are 0.
+ */
 export function hasNothingStored(values: readonly EntityValue[]): boolean {
   return (
-    values.every(({ source }) => source !== "online") &&
+    values.every(({ source, written_at }) => source !== "online" || written_at === null) &&
     values.some(({ source }) => source === "default" || source === "missing")
   );
 }
 
 /** Return why no past values of a feature are stored; null if they are. */
 export function whyNoHistory(feature: Schema<"FeatureListing">): string | null {
-  const { template, needs, derived, triggers, refresh_ms, ttl_ms, log } = feature;
+  const { template, needs, derived, triggers, refresh_ms, ttl_ms, log, window } = feature;
   if (template !== null) {
     return `A template is composed at every read and never stored. Look at the history of ${needs.join(", ")}.`;
   }
   if (derived) {
     return "A derived feature is computed at every read and never stored. Look at the features that it reads.";
   }
+  // That of a window is computed from what events contributed to it.
+  if (window !== null) return null;
   if (triggers.length > 0 || refresh_ms !== null || ttl_ms !== null || log) return null;
   return "It is computed at every read and not stored. Declare it with log=True to keep the values that are served.";
+}
+
+type Feature = Schema<"FeatureListing">;
+
+/** Return the feature whose function is run for a value: of a window that of its family. */
+export function handlerOf(
+  features: readonly Feature[],
+  feature: Feature | undefined,
+): Feature | undefined {
+  const family = feature?.window?.family;
+  return family === undefined ? feature : features.find(({ name }) => name === family);
+}
+
+/** Return the event types that change a value. */
+export function triggersOf(
+  features: readonly Feature[],
+  feature: Feature | undefined,
+): readonly string[] {
+  return handlerOf(features, feature)?.triggers ?? [];
+}
+
+/** Return whether the values of a feature are objects by key: those of a keyed family are. */
+export function isKeyed(features: readonly Feature[], feature: Feature | undefined): boolean {
+  return typeof handlerOf(features, feature)?.windows?.by === "string";
 }

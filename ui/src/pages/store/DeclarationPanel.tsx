@@ -4,6 +4,7 @@ import type { ReactNode } from "react";
 
 import { api, body, type Schema } from "~/api/client";
 import { useCan } from "~/api/me";
+import { declarations } from "~/api/queries";
 import {
   Card,
   Code,
@@ -18,10 +19,11 @@ import {
   UserText,
 } from "~/design";
 import { plural } from "~/design/format";
+import { FamilyTable, gridsOf } from "~/windows";
 
 import { ActivityRows } from "./ActivityRows";
 import { KindIcon, kindWord, modeWord } from "./kinds";
-import { kindOf, nameOf, type Kind } from "./model";
+import { familiesOf, kindOf, nameOf, type Graph, type Kind } from "./model";
 import { Links } from "./Links";
 import { Options } from "./Options";
 import css from "./StorePage.module.css";
@@ -75,12 +77,13 @@ export function DeclarationPanel({ id, onOpen, onClose }: Props) {
 }
 
 function Tags({ kind, card }: { kind: Kind; card: CardData | undefined }) {
-  const mode = card?.feature?.mode ?? null;
+  const windows = card?.feature?.windows?.members.length ?? 0;
+  const mode = windows > 0 ? "window" : (card?.feature?.mode ?? null);
   return (
     <p className={css.tags}>
       <Tag>
         <KindIcon kind={kind} mode={mode} size={13} />
-        {mode === null ? kindWord(kind) : `${modeWord(mode)} feature`}
+        {tagOf(kind, mode, windows)}
       </Tag>
       {card?.feature && (
         <Tag>
@@ -91,7 +94,13 @@ function Tags({ kind, card }: { kind: Kind; card: CardData | undefined }) {
   );
 }
 
+function tagOf(kind: Kind, mode: string | null, windows: number): string {
+  if (windows > 0) return `family of ${plural(windows, "window")}`;
+  return mode === null ? kindWord(kind) : `${modeWord(mode)} feature`;
+}
+
 function Sections({ card, onOpen }: { card: CardData; onOpen: (id: string) => void }) {
+  const id = `${card.kind}:${card.name}`;
   const about = card.feature ?? card.retriever ?? card.context;
   return (
     <div className={css.sections}>
@@ -103,7 +112,9 @@ function Sections({ card, onOpen }: { card: CardData; onOpen: (id: string) => vo
       <Links card={card} />
       <ActivityRows card={card} />
       <Options card={card} />
+      <FamilyMembers card={card} onOpen={onOpen} />
       <Neighbours
+        of={id}
         title="Needs"
         found={card.providers}
         total={card.provider_count}
@@ -111,6 +122,7 @@ function Sections({ card, onOpen }: { card: CardData; onOpen: (id: string) => vo
         empty={card.kind === "event" || card.kind === "source" ? null : "Nothing declared"}
       />
       <Neighbours
+        of={id}
         title={card.kind === "entity" ? "Features" : "Needed by"}
         found={card.consumers}
         total={card.consumer_count}
@@ -136,7 +148,36 @@ function Sections({ card, onOpen }: { card: CardData; onOpen: (id: string) => vo
   );
 }
 
+/** The windows of a family: a table that opens the card of each. */
+function FamilyMembers({ card, onOpen }: { card: CardData; onOpen: (id: string) => void }) {
+  const { data } = useQuery(declarations);
+  const grid = gridsOf(data?.features ?? []).find(({ name }) => name === card.feature?.name);
+  if (grid === undefined) return null;
+  const types = new Map(data?.features.map(({ name, type }) => [name, type]));
+  return (
+    <Card title={`Windows ${grid.family.members.length}`} flush>
+      <FamilyTable
+        grid={grid}
+        label={`Windows of ${card.name}`}
+        cell={(member) => (
+          <button
+            type="button"
+            className={css.clear}
+            title={member}
+            aria-label={member}
+            onClick={() => onOpen(`feature:${member}`)}
+          >
+            <Mono>{types.get(member)}</Mono>
+          </button>
+        )}
+      />
+    </Card>
+  );
+}
+
 type NeighboursProps = {
+  /** The id of what these are next to. */
+  of: string;
   title: string;
   found: readonly Schema<"Neighbour">[];
   /** All, also through others. */
@@ -145,9 +186,11 @@ type NeighboursProps = {
   empty: string | null;
 };
 
-function Neighbours({ title, found, total, onOpen, empty }: NeighboursProps): ReactNode {
+function Neighbours({ of, title, found: all, total, onOpen, empty }: NeighboursProps): ReactNode {
+  const { data } = useQuery(declarations);
+  const found = withoutWindows(of, all, data?.graph);
   if (found.length === 0 && empty === null) return null;
-  const more = total - found.length;
+  const more = total - all.length;
   return (
     <Card
       title={`${title} ${found.length === 0 ? "" : found.length}`}
@@ -176,6 +219,17 @@ function Neighbours({ title, found, total, onOpen, empty }: NeighboursProps): Re
       )}
     </Card>
   );
+}
+
+/** Return neighbours without the windows of families that are shown beside them. */
+function withoutWindows(
+  of: string,
+  found: readonly Schema<"Neighbour">[],
+  graph: Graph | undefined,
+) {
+  const families = graph === undefined ? new Map<string, string>() : familiesOf(graph);
+  const shown = new Set([of, ...found.map(({ node }) => node.id)]);
+  return found.filter(({ node }) => !shown.has(families.get(node.id) ?? ""));
 }
 
 /** Return the end of a location: the file and the line. */

@@ -19,7 +19,9 @@ export function Links({ card }: { card: Schema<"DeclarationCard"> }) {
   if (card.feature) {
     const entity = encodeURIComponent(card.feature.entity);
     links.push([`/lookup?entity=${entity}&feature=${name}`, "Look up values", can.lookup]);
-    links.push([`/impact?feature=${name}`, "Who saw it", can.impact]);
+    // A family has no value of its own that a context could have seen.
+    const isRead = can.impact && card.feature.windows === null;
+    links.push([`/impact?feature=${name}`, "Who saw it", isRead]);
   }
   if (card.context) {
     links.push([`/playground?context=${name}`, "Try it", can.playground]);

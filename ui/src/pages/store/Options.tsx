@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import type { Schema } from "~/api/client";
 import { Card, Code, KeyValues, Mono, UserText } from "~/design";
 import { count, duration, inline, plural } from "~/design/format";
+import { accuracyWords, coverageWords, windowWords } from "~/windows";
 
 type CardData = Schema<"DeclarationCard">;
 type Rows = readonly (readonly [name: string, value: ReactNode])[];
@@ -30,6 +31,8 @@ function rowsOf(card: CardData): Rows {
 function featureRows(feature: Schema<"FeatureListing">): Rows {
   return [
     ["Type", mono(feature.type)],
+    ...(feature.window ? memberRows(feature.window) : []),
+    ...(feature.windows ? familyRows(feature.windows) : []),
     ["Triggers", feature.triggers.length > 0 ? mono(feature.triggers.join(", ")) : null],
     ["Refresh", span(feature.refresh_ms, "every ")],
     ["Time to live", span(feature.ttl_ms)],
@@ -38,6 +41,31 @@ function featureRows(feature: Schema<"FeatureListing">): Rows {
     ["Computed for", feature.materialize ? "every known entity" : null],
     ["Template", feature.template === null ? null : mono(feature.template)],
     ["SQL", feature.sql === null ? null : <Code text={feature.sql} />],
+  ];
+}
+
+function memberRows(window: Schema<"MemberListing">): Rows {
+  return [
+    ["Family", mono(window.family)],
+    ["Aggregate", mono(window.aggregate)],
+    ["Window", windowWords(window)],
+    ["Covers", coverageWords(window)],
+    ["Accuracy", accuracyWords(window)],
+  ];
+}
+
+function familyRows({ value, by, max_keys, where }: Schema<"FamilyListing">): Rows {
+  return [
+    ["Aggregates", value === null ? "what the function returns" : mono(value)],
+    [
+      "By key",
+      by === null ? null : (
+        <>
+          {mono(by)}, at most {count(max_keys ?? 0)} kept apart
+        </>
+      ),
+    ],
+    ["Only where", where === null ? null : mono(inline(where))],
   ];
 }
 

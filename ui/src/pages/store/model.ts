@@ -1,4 +1,5 @@
 import type { Schema } from "~/api/client";
+import { windowWords } from "~/windows";
 
 type Listing = Schema<"StoreListing">;
 export type Kind = Schema<"DeclarationCard">["kind"];
@@ -40,7 +41,7 @@ const ORDER: readonly Kind[] = [
 export function itemsOf(listing: Listing): Item[] {
   const features = new Map(listing.features.map((each) => [each.name, each]));
   const described = new Map<string, string>([
-    ...listing.features.map((each) => [`feature:${each.name}`, each.description] as const),
+    ...listing.features.map((each) => [`feature:${each.name}`, descriptionOf(each)] as const),
     ...listing.retrievers.map((each) => [`retriever:${each.name}`, each.description] as const),
     ...listing.contexts.map((each) => [`context:${each.name}`, each.description] as const),
   ]);
@@ -87,6 +88,11 @@ export function itemsOf(listing: Listing): Item[] {
     };
   });
   return [...entities, ...nodes].sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
+}
+
+/** Return what a feature is for; windows have the words of their family, so what tells them apart. */
+function descriptionOf({ description, window }: Listing["features"][number]): string {
+  return window === null ? description : `${window.aggregate} over ${windowWords(window)}`;
 }
 
 function countOf(ids: readonly string[]): Map<string, number> {
