@@ -55,9 +55,8 @@ class Assistant:
 
 @dataclass
 class Purchase:
-    sku: str
+    category: str
     amount: float
-    at: datetime
 
 
 class Payment(TypedDict):
@@ -93,29 +92,30 @@ async def orders(user_id: str, event: ServiceEvent) -> int:
     return before + 1
 
 
-@feature(entity=User, trigger="purchase", default={}, freshness="caught_up")
-async def spend_by_category(user_id: str, event: ServiceEvent) -> dict[str, float]:
-    spent: dict[str, float] = await store.get_feature("spend_by_category", user_id)
-    category = str(event.payload.get("category", "other"))
-    amount = float(event.payload["amount"])
-    return spent | {category: round(spent.get(category, 0.0) + amount, 2)}
+@feature(
+    entity=User,
+    trigger="purchase",
+    window=["1h", "24h", "7d"],
+    aggregate=["count", "sum", "avg", "max", "p95", "last(3)"],
+    freshness="caught_up",
+)
+def spend(user_id: str, event: ServiceEvent) -> float:
+    """What a customer spends: each aggregate of each window is a feature of its own."""
+    return float(event.payload["amount"])
 
 
-@feature(entity=User, trigger="purchase", default=[], freshness="caught_up")
-async def purchases_of_a_day(user_id: str, event: ServiceEvent) -> list[Purchase]:
-    """The purchases of the last 24 hours, the input of the windows below."""
-    bought: list[Purchase] = await store.get_feature("purchases_of_a_day", user_id)
-    since = event.timestamp - timedelta(days=1)
-    sku = str(event.payload.get("sku", ""))
-    latest = Purchase(sku, float(event.payload["amount"]), event.timestamp)
-    return [*(each for each in bought if each.at > since), latest]
-
-
-@feature(entity=User, log=True)
-async def spend_24h(user_id: str) -> float:
-    bought: list[Purchase] = await store.get_feature("purchases_of_a_day", user_id)
-    since = store.clock.now() - timedelta(days=1)
-    return round(sum(each.amount for each in bought if each.at > since), 2)
+@feature(
+    entity=User,
+    trigger="purchase",
+    window=["24h", "7d"],
+    aggregate=["sum", "count"],
+    value="amount",
+    by="category",
+    freshness="caught_up",
+)
+def bought(user_id: str, event: ServiceEvent) -> Purchase:
+    """The same for each category of products."""
+    return Purchase(str(event.payload.get("category", "none")), float(event.payload["amount"]))
 
 
 @feature(
@@ -346,7 +346,7 @@ async def support(user_id: str, question: str) -> list[ContextItem]:
             for rank, chunk in enumerate(found)
         ),
         ContextItem.template(
-            "Spent in the last day: {spend_24h} EUR. Device: {device}.", priority=30
+            "Spent in the last day: {spend_sum_24h:.2f} EUR. Device: {device}.", priority=30
         ),
         ContextItem(question, required=True, section="question", role="user"),
     ]
@@ -368,7 +368,7 @@ async def fraud_brief(user_id: str, order: str, amount: float) -> list[ContextIt
         ContextItem.template("Fraud score: {fraud_score}.", required=True),
         ContextItem("\n".join(["Payments of the last hour:", *lines]), priority=80, truncate=True),
         ContextItem.template("{profile}.", priority=60),
-        ContextItem.template("Spent in the last day: {spend_24h} EUR.", priority=40),
+        ContextItem.template("Spent in the last day: {spend_sum_24h:.2f} EUR.", priority=40),
     ]
 
 
