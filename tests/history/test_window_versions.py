@@ -166,7 +166,7 @@ async def test_what_concerns_a_family_is_refused_for_its_features_and_names_it(
             with pytest.raises(HeadwaterError, match="contributions of 'spend'"):
                 await call
         for name in ("spend", "spend_sum_1h"):
-            with pytest.raises(InvalidInputError, match="contribute to 'spend'; publish an event"):
+            with pytest.raises(InvalidInputError, match="contribute to 'spend' and cannot be set"):
                 await store.set_feature(name, "u1", 1.0)
         await buy(store, clock, 2.0)
         assert await store.get_feature("spend_sum_1h", "u1") == 2.0

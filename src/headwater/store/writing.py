@@ -22,7 +22,6 @@ async def set_value(
     as_of: datetime | None,
 ) -> None:
     """Write a value; inside a handler as part of the handler's transaction."""
-    _check_settable(feature)
     check_stored(feature)
     feature.check_stored()
     runtime.registry.check_writable(feature)
@@ -56,17 +55,6 @@ def _versions(
     if variant is not None and variant.name == feature.name:
         return (variant,)
     return runtime.registry.versions(feature.name)
-
-
-def _check_settable(feature: FeatureDef) -> None:
-    """Raise InvalidInputError for windows, which only what events contribute changes."""
-    family = feature.name if feature.window is None else feature.window.family
-    if feature.windows is not None or feature.window is not None:
-        raise InvalidInputError(
-            f"feature {feature.name!r} cannot be set: windows are computed from what events "
-            f"contribute to {family!r}; publish an event, or import past contributions with "
-            f"`headwater history import --feature {family}`"
-        )
 
 
 def check_stored(feature: FeatureDef) -> None:
