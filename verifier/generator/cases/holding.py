@@ -19,6 +19,7 @@ from verifier.generator.cases.records import (
     MESSAGES,
     REDACTED,
     SIGNED,
+    WINDOWS,
     WITH_EMPTY,
 )
 from verifier.generator.cases.vocabulary import Case, case, changed, deep, statement
@@ -48,6 +49,7 @@ def holding() -> list[Case]:
             "+.+++",
             "/items/7/message/data",
         ),
+        case("windows", "values of windows, one of them empty", WINDOWS, "+.+++"),
         case("private", "no value is disclosed", FULL.private(), "+...."),
         case(
             "redacted",

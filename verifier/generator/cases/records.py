@@ -18,6 +18,7 @@ from headwater.messages.parts import (
     ToolResult,
 )
 from headwater.messages.texts import Place, layout, part_text, transcript
+from headwater.model.values import WindowRead
 from headwater.records.core import Core, Counter, Item, ItemMessage, Loss
 from headwater.records.redaction import redact
 from headwater.records.sealing import seal
@@ -124,3 +125,30 @@ def _messages(data: bytes | None = None) -> Core:
 
 MESSAGES = seal(_messages(), salts())
 OTHER_IMAGE = seal(_messages(b"another image"), salts())
+
+
+def _windows() -> Core:
+    """Return a core whose features are windows, of which one is empty."""
+    core = sample()
+    window = WindowRead(
+        family="spend",
+        aggregate="p95",
+        window="1h",
+        span_us=3_600_000_000,
+        hop_us=60_000_000,
+        relative_error="0.01",
+        read_at=NOON,
+        last_fold=NOON - timedelta(seconds=1, microseconds=1),
+    )
+    empty = msgspec.structs.replace(window, aggregate="max", relative_error=None, last_fold=None)
+    read, missing = core.features[0], core.features[4]
+    return msgspec.structs.replace(
+        core,
+        features=(
+            msgspec.structs.replace(read, feature="spend_p95_1h", window=window),
+            msgspec.structs.replace(missing, feature="spend_max_1h", window=empty),
+        ),
+    )
+
+
+WINDOWS = seal(_windows(), salts())
