@@ -82,6 +82,11 @@ if TYPE_CHECKING:
     from headwater.model.outcomes import Usage as Usage
     from headwater.model.values import FeatureValue as FeatureValue
     from headwater.model.values import ServiceEvent as ServiceEvent
+    from headwater.model.values import WindowRead as WindowRead
+    from headwater.model.windows import EntityWindows as EntityWindows
+    from headwater.model.windows import WindowLevel as WindowLevel
+    from headwater.model.windows import WindowTile as WindowTile
+    from headwater.model.windows import WindowValue as WindowValue
     from headwater.records.outcomes import OutcomeRecord as OutcomeRecord
     from headwater.records.record import Record as Record
     from headwater.records.verify import verify_record as verify_record
@@ -152,7 +157,8 @@ _PUBLIC = {
         "RetrieverLineage",
     ),
     "model.outcomes": ("Outcome", "Response", "Score", "Usage"),
-    "model.values": ("FeatureValue", "ServiceEvent"),
+    "model.values": ("FeatureValue", "ServiceEvent", "WindowRead"),
+    "model.windows": ("EntityWindows", "WindowLevel", "WindowTile", "WindowValue"),
     "records.outcomes": ("OutcomeRecord",),
     "records.record": ("Record",),
     "records.verify": ("verify_record",),

@@ -55,6 +55,7 @@ ARGUMENTS = {
     "features list": "",
     "features rename": "total_spend spend",
     "features versions": "total_spend",
+    "features windows": "spend ada",
     "forget": "User ada --reason asked --yes",
     "graph": "",
     "groups drop": "workers --yes",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.declarations.windows import WindowOptions, declared_windows
+from headwater.declarations.window_options import WindowOptions, declared_windows
 from headwater.errors import FeatureValueError
 from headwater.history import window_frames
 from headwater.history.window_frames import WindowColumn, WindowPart, WindowReading

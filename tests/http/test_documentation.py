@@ -30,8 +30,10 @@ VOLATILE = {
     "context_id",
     "created_at",
     "current_at",
+    "end",
     "event_id",
     "indexed_at",
+    "last_fold",
     "latency_ms",
     "outcome_hash",
     "outcome_id",
@@ -44,6 +46,7 @@ VOLATILE = {
     "stalest_ms",
     "timestamp",
     "version",
+    "start",
     "written_at",
 }
 

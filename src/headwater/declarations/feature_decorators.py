@@ -53,7 +53,7 @@ from headwater.declarations.features import (
 )
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import HasRuntime, runtime_of
-from headwater.declarations.windows import (
+from headwater.declarations.window_options import (
     Family,
     WindowOptions,
     contribution_type,

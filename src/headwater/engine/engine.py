@@ -38,6 +38,7 @@ from headwater.features.reconcile import Reconciler
 from headwater.features.refresh import Refresh
 from headwater.features.services import Services
 from headwater.features.user_calls import FeatureCalls, LimitedCalls
+from headwater.features.window_views import WindowViews
 from headwater.history.feature_catalog import FeatureCatalog
 from headwater.history.one_value import ValueHistory
 from headwater.history.versions import declare
@@ -83,6 +84,7 @@ class Engine(Services, frozen=True):
     reconciler: Reconciler
     feature_catalog: FeatureCatalog
     value_history: ValueHistory
+    windows: WindowViews
     audit_log: AuditReader
     events: EventLog
     letters: Letters
@@ -173,6 +175,7 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         reconciler=Reconciler(registry, backends, clock),
         feature_catalog=FeatureCatalog(services),
         value_history=ValueHistory(services),
+        windows=WindowViews(registry, reader),
         audit_log=AuditReader(services),
         events=EventLog(services),
         letters=Letters(services),

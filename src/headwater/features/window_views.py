@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from headwater.core.clock import from_micros
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import current_scope
+from headwater.features.reader import Reader
+from headwater.features.window_reads import FamilyRead
+from headwater.model.values import Cell
 from headwater.model.windows import EntityWindows, WindowLevel, WindowTile, WindowValue
 from headwater.windows.plan import WindowPlan
 from headwater.windows.state import WindowState, decode_state, tile_values
 
-if TYPE_CHECKING:  # the reader loads the metrics, which declarations do without
-    from headwater.features.reader import Reader
+
+class WindowViews:
+    """The windows of entities in an open store."""
+
+    def __init__(self, registry: Registry, reader: Reader) -> None:
+        self._registry = registry
+        self._reader = reader
+
+    async def read(self, name: str, entity_id: str | int) -> EntityWindows:
+        """Return the windows of a family, which is named itself or by one of its features."""
+        family = family_of(self._registry, name)
+        return _view(family, entity_id, *await self._reader.windows(family, entity_id))
 
 
-async def read_windows(
-    registry: Registry, reader: Reader, name: str, entity_id: str | int
+def _view(
+    family: FeatureDef, entity_id: str | int, read: FamilyRead, cell: Cell | None, moment: int
 ) -> EntityWindows:
-    """Return the windows of a family, which is named itself or by one of its features."""
-    family = family_of(registry, name)
-    read, cell, moment = await reader.windows(family, entity_id)
     scope, text_id = current_scope(), family.entity.text_id(entity_id)
     row = read.row(cell, moment, tracked=scope.reads is not None) or {}
     if scope.reads is not None:

@@ -20,7 +20,7 @@ from headwater.core.duckdb_session import Session, headline, identifier, scalar,
 from headwater.core.session_memory import session_memory
 from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.windows import contribution_fields
+from headwater.declarations.window_options import contribution_fields
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.features.cells import make_cell, make_change

@@ -35,7 +35,7 @@ def is_summable(windows: WindowDef, members: Sequence[Member | None], *, known: 
     exact = _COUNTS | _SUMS if windows.plan.is_int else _COUNTS
     return (
         not known
-        and (windows.where, windows.by, windows.value) == (None, None, None)
+        and (windows.selects, windows.by, windows.value) == (None, None, None)
         and all(member is not None and member.aggregate.kind in exact for member in members)
     )
 

@@ -242,7 +242,7 @@ class FeatureSide(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: int | None
     source: str
     fresh: bool
-    window: WindowRead | msgspec.UnsetType
+    window: WindowRead | msgspec.UnsetType = msgspec.UNSET
 
 
 class FeatureDiff(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ from typing import Annotated, Any, TypeVar
 from headwater.core.blocking import Blocking, blocking
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.errors import UnknownNameError
-from headwater.features.window_views import read_windows
 from headwater.model.callers import current_caller
 from headwater.model.features import FeatureRow, HistoricalValue
 from headwater.model.history import ExportReport, ImportReport
@@ -125,8 +124,7 @@ class FeatureVerbs(Verbs):
         """
         if current_caller() is not None:
             self._runtime.check_limits([name], [entity_id])
-        reader = (await self._engine()).reader
-        return await read_windows(self._runtime.registry, reader, feature_name(name), entity_id)
+        return await (await self._engine()).windows.read(feature_name(name), entity_id)
 
     async def get_historical_features(
         self,
