@@ -15,16 +15,16 @@ from tests.windows.test_state import START, histories, same
 _moments = st.lists(st.integers(START - 400, START + 900), max_size=12).map(sorted)
 
 
-@given(histories(), _moments, st.booleans())
+@given(histories(), _moments, st.booleans(), st.integers(1, 3))
 def test_each_moment_sees_what_had_happened_or_was_written_by_then(
-    history: tuple[WindowPlan, list[Plain], list[int]], moments: list[int], known: bool
+    history: tuple[WindowPlan, list[Plain], list[int]], moments: list[int], known: bool, step: int
 ) -> None:
     plan, contributions, clock = history
     timed = [(now if known else one.at, one) for one, now in zip(contributions, clock, strict=True)]
     ordered = sorted(timed, key=lambda each: each[0])
-    members = members_of(plan)
+    members = members_of(plan)[::step]
     found = values_at(
-        plan,
+        plan.of_members(members),
         members,
         [Contribution(seen, one.at, one.written_at, one.value, one.key) for seen, one in ordered],
         moments,

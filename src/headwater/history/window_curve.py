@@ -87,7 +87,8 @@ def _curve(
     moments = [moment for moment in sorted(causes) if moment < end]
     curve: list[HistoryRow] = []
     text, last = b"", None
-    values = values_at(member.of.plan, [member.member], contributions, moments)
+    plan = member.of.plan.of_members([member.member])
+    values = values_at(plan, [member.member], contributions, moments)
     for moment, (value,) in zip(moments, values, strict=True):
         before, text = text, msgspec.json.encode(value)
         cause = causes[moment]

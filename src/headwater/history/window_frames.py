@@ -23,7 +23,7 @@ from headwater.declarations.windows import WindowDef
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.history.window_sums import add_sums, beginning, is_summable
 from headwater.ports import FrameColumn, FrameReader, Runner, SeriesFile, SeriesQuery, misfit_error
-from headwater.windows.plan import Member
+from headwater.windows.plan import Member, WindowPlan
 from headwater.windows.replay import Contribution, Replay, oldest_counted
 
 ROWS_OF_A_TASK = 2_000_000
@@ -90,6 +90,11 @@ class WindowReading(msgspec.Struct, frozen=True):
             return self.windows.all_members
         return [column.member for column in self.columns if column.member is not None]
 
+    @property
+    def plan(self) -> WindowPlan:
+        """What has to be folded for them."""
+        return self.windows.plan.of_members(self.members)
+
 
 def window_readings(
     features: Sequence[FeatureDef], columns: Sequence[FrameColumn], *, known: bool
@@ -135,7 +140,7 @@ class WindowFrames:
         """Write the columns of a reading to files in a folder; return these, and how many rows."""
         if self._earliest is not None:
             await in_thread(_check_horizon, reading, points, self._earliest)
-        reach = reading.windows.plan.reach
+        reach = reading.plan.reach
         query = SeriesQuery(points, reading.series, reach, reading.known, ROWS_OF_A_TASK)
         files = await self._history.write_series(query, folder)
         parts = await in_thread(_parts, reading, points, files, folder)
@@ -249,7 +254,7 @@ class WindowPart(msgspec.Struct, frozen=True):
             return max(longest, _append(output.write, lines))
 
     def _lines(self, duck: Session) -> Iterator[dict[str, Any]]:
-        plan, members = self.reading.windows.plan, self.reading.members
+        plan, members = self.reading.plan, self.reading.members
         # One of two connections, because both results are fetched in turns.
         points = duck.connection.cursor().execute(
             f'SELECT entity_id, "at", row FROM ({parquet([self.points])}) ORDER BY ALL'

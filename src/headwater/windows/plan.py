@@ -135,6 +135,11 @@ class WindowPlan(msgspec.Struct, frozen=True, dict=True):
         lengths = [a.argument for a in self.aggregates if a.kind in ("last", "lasts")]
         return max(lengths, default=0)
 
+    def of_members(self, members: Sequence[Member]) -> WindowPlan:
+        """Return the plan that keeps no more than some members need: they have the same values."""
+        windows, aggregates = (tuple(dict.fromkeys(part)) for part in zip(*members, strict=True))
+        return msgspec.structs.replace(self, windows=windows, aggregates=aggregates)
+
     def floor(self, hop: int, moment: int) -> int:
         """Return the first tile of a level that any of its windows needs at a moment."""
         return min(w.first_tile(moment) for w in self.windows if w.hop == hop)
