@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import msgspec
 import pytest
 
-from headwater import FeatureStore
+from headwater import FeatureStore, Worker
 from headwater.declarations.runtime import runtime_of
 from headwater.testing import ManualClock
 from tests.features.test_reconcile import lose_history, lose_online
@@ -97,3 +98,27 @@ async def test_a_window_that_was_lost_online_is_a_difference(
     differences = (await store.admin.audit()).differences
     assert {d.feature.split("_")[0] for d in differences} == {"spend"}
     assert all(d.online is None for d in differences)
+
+
+async def test_windows_are_made_again_while_a_worker_folds(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    worker = Worker(store)
+    running = asyncio.create_task(worker.run())
+    given = []
+    try:
+        for number in range(40):
+            at = clock.now() - number * 13 * HOUR
+            given.append((at, float(number)))
+            for user_id in ("u1", "u2"):
+                await store.publish("buy", user_id, {"amount": number}, timestamp=at)
+            if number % 4 == 0:
+                await store.admin.rebuild()
+    finally:
+        worker.stop()
+        await running
+    await store.drain()
+    counted = [(at, amount) for at, amount in given if amount]  # 0 contributes nothing
+    for user_id in ("u1", "u2"):
+        assert await served(store, user_id) == expected(counted, clock.now())
+    assert not (await store.admin.audit()).differences
