@@ -205,6 +205,8 @@ def test_the_windows_of_an_entity_are_a_small_table(run: Run, folder: Path) -> N
     assert day.split() == ["1d", "12.5", "12.5"]
     listed = run("features", "windows", "spend_sum_1h", "ada", "--json").json
     assert [tile["values"] for tile in listed["levels"][0]["tiles"]] == [{"sum": 12.5, "max": 12.5}]
+    empty = run("features", "get", "spend_max_1h", "bob")
+    assert "bob: nothing contributed to spend in the last 1h" in empty.err
     refused = run("features", "get", "spend", "ada")
     assert "read one of spend_sum_1h" in refused.err
     rows = run("features", "list").out

@@ -290,7 +290,11 @@ async def explain_missing(
                 # A read of it alone tells whether its stored value can be read.
                 await store.get_feature_values([feature.name], [entity_id])
                 reason = _not_computed(feature, waiting)
-                reason += await _failures(store, feature, entity_id, has_waiting=bool(waiting))
+                # The events of a window are those of its family.
+                handled = feature
+                if feature.window is not None:
+                    handled = runtime_of(store).registry.feature(feature.window.family)
+                reason += await _failures(store, handled, entity_id, has_waiting=bool(waiting))
             except FeatureValueError as error:
                 reason = str(error)
             reasons.setdefault(reason, []).append(entity_id)
@@ -338,6 +342,9 @@ async def _failures(
 
 def _not_computed(feature: FeatureDef, waiting: int) -> str:
     backlog = f"{pluralize(waiting, 'event')} waiting (see `headwater lag`); " if waiting else ""
+    if feature.window is not None:
+        span = feature.window.window.name
+        return f"{backlog}nothing contributed to {feature.window.family} in the last {span}"
     period = "yet"
     if feature.ttl is not None:
         period = f"within its ttl of {format_duration(feature.ttl // timedelta(milliseconds=1))}"
