@@ -181,6 +181,8 @@ class Reads:
         """Track a feature's value that another function may have read."""
         value = read.value
         self.provenance.add(("feature", read.entity, read.feature, read.entity_id))
+        if value.window is not None:
+            self.provenance.add(("feature", read.entity, value.window.family, read.entity_id))
         self.provenance |= value.provenance
         key = (read.feature, read.entity_id)
         self._failed.pop(key, None)

@@ -553,6 +553,8 @@ def _rendered(
     tracked: tuple[TrackedFeature, ...] = ()
     if current_scope().reads is not None and inputs:
         rule = "inputs"
+        windows = [value.window for value in inputs.values() if value.window is not None]
+        provenance |= {("feature", kind, window.family, entity_id) for window in windows}
         tracked = tuple(
             [
                 tracked_feature(features[name], entity_id, unshared(value))

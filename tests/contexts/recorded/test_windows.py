@@ -235,6 +235,19 @@ async def test_the_cause_of_a_window_is_the_last_event_that_it_had(shop: Shop) -
     assert causes.is_complete
 
 
+async def test_contexts_are_found_by_a_window_and_by_its_family(shop: Shop) -> None:
+    await shop.buy(10)
+    totals, brief = await shop.totals("ada"), await shop.brief("ada")
+
+    async def found(name: str) -> set[str]:
+        page = await shop.store.records.find(feature=name, entity_id="ada")
+        return {context.context_id for context in page.contexts}
+
+    assert await found("spend_sum_7d") == {totals.context_id, brief.context_id}
+    assert await found("spend_sum_1h") == {brief.context_id}  # read by a template
+    assert await found("spend") == {totals.context_id, brief.context_id}
+
+
 async def test_an_audit_compares_recorded_windows_with_contributions(shop: Shop) -> None:
     await shop.buy(10, 20 * _MINUTE)
     await shop.brief("ada")
