@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
 
 import type { Schema } from "~/api/client";
 import { Card, CopyAs, DataTable, Dim, Loaded, Skeleton, Time, type Column } from "~/design";
@@ -10,6 +11,9 @@ import { familyWindows } from "./queries";
 import { shownValue, TilesChart } from "./TilesChart";
 
 type Props = { name: string; id: string; member: Member };
+
+/** A window has up to 10,000 hops. */
+const MOST_ROWS = 500;
 
 /** What a window is made of: the tiles of its hop, and what leaves it next. */
 export function TilesCard({ name, id, member }: Props) {
@@ -26,6 +30,7 @@ export function TilesCard({ name, id, member }: Props) {
 type TilesProps = Props & { read: Schema<"EntityWindows"> };
 
 function Tiles({ read, name, id, member }: TilesProps) {
+  const [isOpened, setOpened] = useState(false);
   const level = read.levels.find(({ hop_us }) => hop_us === member.hop_us);
   const at = Date.parse(read.as_of);
   const since = coveredSince(member, at);
@@ -42,9 +47,9 @@ function Tiles({ read, name, id, member }: TilesProps) {
     <div className={css.stack}>
       <TilesChart member={member} tiles={shown} at={at} />
       <Next member={member} tiles={shown} at={at} />
-      <details className={css.tiles}>
+      <details className={css.tiles} onToggle={(event) => setOpened(event.currentTarget.open)}>
         <summary>{plural(shown.length, "tile")} as a table</summary>
-        <TileTable member={member} tiles={shown} since={since} />
+        {isOpened && <TileTable member={member} tiles={shown} since={since} />}
       </details>
       <div className={css.actions}>
         <CopyAs
@@ -91,9 +96,12 @@ function TileTable({ member, tiles, since }: TableProps) {
       <DataTable
         label="Tiles, newest first"
         columns={columns}
-        rows={[...tiles].reverse()}
+        rows={tiles.slice(-MOST_ROWS).reverse()}
         rowKey={({ start }) => start}
       />
+      {tiles.length > MOST_ROWS && (
+        <p className={css.none}>and {plural(tiles.length - MOST_ROWS, "older tile")}</p>
+      )}
     </div>
   );
 }

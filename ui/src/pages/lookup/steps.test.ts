@@ -3,11 +3,13 @@ import { describe, expect, it } from "vitest";
 import {
   brief,
   causeWords,
+  drawnSegments,
   eventId,
   isNumeric,
   knownAt,
   merged,
   momentOf,
+  rangeFor,
   rangeOf,
   segmentAt,
   segments,
@@ -52,6 +54,17 @@ describe("segments", () => {
   it("shows decimals without binary noise", () => {
     const found = segments([step(20, 0.3), step(10, 0.1)], null, null, time(30));
     expect(found[1]?.change).toBe(0.2);
+  });
+
+  it("draws the keys of a window together, where they can be added", () => {
+    const found = segments([step(20, { a: 1, b: 2 }), step(10, {})], null, null, time(30));
+    const of = (aggregate: string) =>
+      ({ window: { aggregate } }) as unknown as Parameters<typeof drawnSegments>[1];
+    const values = (feature: Parameters<typeof drawnSegments>[1]) =>
+      drawnSegments(found, feature).map(({ step: { value } }) => value);
+    expect(values(of("sum"))).toEqual([0, 3]);
+    expect(values(of("max"))).toEqual([{}, { a: 1, b: 2 }]);
+    expect(values(undefined)).toEqual([{}, { a: 1, b: 2 }]);
   });
 
   it("finds the value of a moment", () => {
@@ -122,4 +135,21 @@ describe("ranges", () => {
     expect(startOf("all", 5)).toBeNull();
     expect(startOf(rangeOf("1h"), 3_600_000)).toBe(0);
   });
+});
+
+it("shows a window in a range in which it rises and falls", () => {
+  const hour = 3_600_000;
+  expect([hour / 4, hour, 24 * hour, 168 * hour, 720 * hour].map(rangeFor)).toEqual([
+    "1h",
+    "24h",
+    "7d",
+    "30d",
+    "all",
+  ]);
+});
+
+it("tells that a window fell because time passed", () => {
+  expect(causeWords(step(1, 0, { cause: "passed" }))).toBe("time passed");
+  expect(eventId(step(1, 0, { cause: "passed" }))).toBeNull();
+  expect(causeWords(step(1, 0, { cause: "import#2" }))).toBe("imported");
 });
