@@ -199,13 +199,13 @@ def test_a_sum_beyond_all_floats_is_refused_when_read_and_may_return() -> None:
     assert evaluate(plan, state, [Member(plan.windows[0], total)], START) == [0.1]
 
 
-def test_a_fold_into_the_open_tile_copies_the_closed_ones() -> None:
+def test_a_fold_into_the_open_tile_copies_the_packed_ones() -> None:
     plan = plan_of([window(1_000, 10)], ["count", "sum"])
     state = new_state(plan, START)
     for number in range(50):
         fold(plan, state, 0.1, None, START + 10 * number, number, START + 10 * number)
     again = decode_state(plan, encode_state(plan, state))
     assert again is not None
-    closed = again.levels[0].closed
+    packed = again.levels[0].packed
     fold(plan, again, 0.1, None, START + 495, 50, START + 500)
-    assert again.levels[0].closed is closed
+    assert again.levels[0].packed is packed

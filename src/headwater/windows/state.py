@@ -1,7 +1,7 @@
 """The state of a family of windows for one entity: folding contributions into it, reading values.
 
-A level has tiles of one hop each. A contribution to one of the newest tiles leaves the older ones
-as the bytes they were read as. A tile depends only on which contributions it has, not on their
+A level has tiles of one hop each. A contribution to the newest tile leaves the older ones as the
+bytes they were read as. A tile depends only on which contributions it has, not on their
 order; so does every value of a window.
 """
 
@@ -26,8 +26,8 @@ OTHER = "other"
 _MICROSECONDS = 1_000_000
 _NUMBER = itemgetter(0)
 _NUMBERS = (int, float)
-_MOST_ROWS = 8
-"""The number of tiles that are stored as they are: to pack them takes longer than a fold."""
+_MOST_RECENT = 512
+"""Bytes of tiles that are stored as they are: to pack them takes longer than a fold."""
 
 
 class _Level(msgspec.Struct, array_like=True, dict=True):
@@ -35,16 +35,21 @@ class _Level(msgspec.Struct, array_like=True, dict=True):
 
     floor: int
     """The first tile that is kept."""
-    rows: list[list[Any]]
-    """The newest tiles, in order; all others are older."""
-    closed: msgspec.Raw
-    """The columns of the older tiles: how far they are from the floor, then each accumulator."""
+    number: int | None
+    """The newest tile, which is open; all others are older."""
+    open: list[Any]
+    """The entries of the open tile."""
+    recent: msgspec.Raw
+    """The rows of the newest of the older tiles."""
+    packed: msgspec.Raw
+    """The columns of the other older tiles: how far they are from the floor, then each entry."""
 
     @cached_property
     def older(self) -> list[list[Any]]:
         """The rows of the older tiles, which may be changed from now on."""
-        columns = map(unpack, _DECODE_CLOSED(self.closed))
-        return [[self.floor + tile, entries] for tile, *entries in zip(*columns, strict=True)]
+        columns = map(unpack, _DECODE_PACKED(self.packed))
+        rows = [[self.floor + tile, entries] for tile, *entries in zip(*columns, strict=True)]
+        return rows + _DECODE_ROWS(self.recent)
 
     @property
     def is_unpacked(self) -> bool:
@@ -54,7 +59,8 @@ class _Level(msgspec.Struct, array_like=True, dict=True):
     def pack(self) -> None:
         """Make the older tiles bytes again."""
         columns = zip(*[(tile - self.floor, *entries) for tile, entries in self.older], strict=True)
-        self.closed = msgspec.Raw(_ENCODE([pack(column) for column in columns]))
+        self.packed = msgspec.Raw(_ENCODE([pack(column) for column in columns]))
+        self.recent = _NOTHING
 
     def entries(self, tile: int, floor: int) -> list[Any] | None:
         """Return the entries of a tile, to be changed, or None if it is below the floor.
@@ -63,33 +69,51 @@ class _Level(msgspec.Struct, array_like=True, dict=True):
         """
         if tile < self.floor:
             return None
-        is_older = bool(self.rows) and tile < self.rows[0][0]
-        rows = self.older if is_older else self.rows
-        index = bisect_left(rows, tile, key=_NUMBER)
-        if index == len(rows) or rows[index][0] != tile:
-            rows.insert(index, [tile, []])
-        entries: list[Any] = rows[index][1]
-        if len(self.rows) > _MOST_ROWS:
-            self.older.extend(self.rows[:-1])
-            del self.rows[:-1]
+        if self.number is None or tile > self.number:
+            self._close()
+            self.number, self.open = tile, []
+            entries = self.open
+        else:
+            index = bisect_left(self.older, tile, key=_NUMBER)
+            if index == len(self.older) or self.older[index][0] != tile:
+                self.older.insert(index, [tile, []])
+            entries = self.older[index][1]
         if self.is_unpacked:
             self.floor = max(self.floor, floor)
             del self.older[: bisect_left(self.older, self.floor, key=_NUMBER)]
         return entries
 
+    def _close(self) -> None:
+        """Put the open tile to the older ones."""
+        if self.number is None:
+            return
+        row, recent = [self.number, self.open], bytes(self.recent)
+        if self.is_unpacked or len(recent) > _MOST_RECENT:
+            self.older.append(row)
+        else:
+            separator = b"," if len(recent) > len(b"[]") else b""
+            self.recent = msgspec.Raw(recent[:-1] + separator + _ENCODE(row) + b"]")
+
     def since(self, first: int, width: int) -> list[list[Any]]:
-        """Return a column of each accumulator, from a tile on, as `tail` does."""
+        """Return a column of each entry, from a tile on, as `tail` does."""
         columns: list[list[Any]] = [[] for _ in range(width)]
-        rows = self.rows
         if self.is_unpacked:
-            rows = self.older + rows
-        elif packed := _DECODE_CLOSED(self.closed):
-            start = bisect_left(tail(packed[0], 0), first - self.floor)
-            columns = [tail(column, start) for column in packed[1:]]
+            rows = self.older
+        else:
+            rows = _DECODE_ROWS(self.recent)
+            if packed := _DECODE_PACKED(self.packed):
+                start = bisect_left(tail(packed[0], 0), first - self.floor)
+                columns = [tail(column, start) for column in packed[1:]]
         newer = [entries for tile, entries in rows if tile >= first]
+        if self.number is not None and self.number >= first:
+            newer.append(self.open)
         for column, more in zip(columns, zip(*newer, strict=True), strict=False):
             column.extend(more)
         return columns
+
+    def rows(self) -> list[list[Any]]:
+        """Return the rows of all tiles, in order."""
+        return self.older if self.number is None else [*self.older, [self.number, self.open]]
 
 
 class WindowState(msgspec.Struct, array_like=True):
@@ -102,14 +126,17 @@ class WindowState(msgspec.Struct, array_like=True):
 
 
 _NOTHING = msgspec.Raw(b"[]")
-_DECODE_CLOSED = msgspec.json.Decoder(list[Column]).decode
+_DECODE_PACKED = msgspec.json.Decoder(list[Column]).decode
+_DECODE_ROWS = msgspec.json.Decoder(list[list[Any]]).decode
 _DECODE = msgspec.json.Decoder(WindowState).decode
 _ENCODE = msgspec.json.Encoder().encode
 
 
 def new_state(plan: WindowPlan, now: int) -> WindowState:
     """Return the state of an entity without contributions."""
-    levels = [_Level(_floor(hop, span, now), [], _NOTHING) for hop, span in plan.spans]
+    levels = [
+        _Level(_floor(hop, span, now), None, [], _NOTHING, _NOTHING) for hop, span in plan.spans
+    ]
     return WindowState(plan.digest, levels, [])
 
 
@@ -155,11 +182,9 @@ def fold(
     step = step_of(plan.kept, plan.longest_last)
     is_folded = False
     for level, (hop, span) in zip(state.levels, plan.spans, strict=True):
-        tile, rows = at // hop, level.rows
-        entries: list[Any] | None
-        if rows and rows[-1][0] == tile:
-            entries = rows[-1][1]
-        else:
+        tile = at // hop
+        entries: list[Any] | None = level.open
+        if tile != level.number:
             # The floor is not above that of a late one, so that whatever a level refuses is below
             # its own: a read that this one permits lacks nothing.
             entries = level.entries(tile, _floor(hop, span, min(now, at)))
@@ -337,8 +362,8 @@ def tile_values(
     """
     place, window = plan.levels.index(hop), Window("tile", hop, hop)
     level, members = state.levels[place], [Member(window, each) for each in plan.aggregates]
-    for number, entries in level.older + level.rows:
-        only = _Level(number, [[number, entries]], _NOTHING)
+    for number, entries in level.rows():
+        only = _Level(number, number, entries, _NOTHING, _NOTHING)
         lasts = [entry for entry in state.lasts if entry[0] // hop == number]
         alone = WindowState(state.digest, [only] * len(state.levels), lasts)
         values = evaluate(plan, alone, members, (number + 1) * hop)
