@@ -46,9 +46,17 @@ def test_sums_of_parts_are_the_sum_of_all(parts: list[list[float]]) -> None:
         assert exact.rounded(totals) == float(everything)
 
 
+@given(st.lists(floats))
+def test_a_compact_sum_is_the_same_sum(values: list[float]) -> None:
+    total: exact.Exact = []
+    for value in values:
+        total = exact.add(total, value)
+    assert _exactly(exact.compact(total)) == _exactly(total)
+
+
 @given(st.lists(st.floats(-1e9, 1e9)))
-def test_a_sum_of_usual_numbers_is_short(values: list[float]) -> None:
+def test_a_compact_sum_of_usual_numbers_is_short(values: list[float]) -> None:
     total: exact.Exact = []
     for value in (round(value, 2) for value in values):
         total = exact.add(total, value)
-    assert len(total) <= 3
+    assert len(exact.compact(total)) <= 3
