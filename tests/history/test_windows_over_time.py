@@ -101,3 +101,38 @@ async def test_rows_of_a_version_that_was_dropped_are_refused(
         frame = [{"user_id": "u0", "timestamp": early}]
         with pytest.raises(InvalidInputError, match=r"version 1 of feature .* was dropped"):
             await store.get_historical_features(frame, ["spend_sum_1h"], known=True)
+
+
+@pytest.mark.parametrize("is_to_windows", [True, False])
+async def test_nothing_was_known_while_the_name_meant_another_kind_of_feature(
+    settings: Settings, clock: ManualClock, *, is_to_windows: bool
+) -> None:
+    def shop(*, has_windows: bool) -> FeatureStore:
+        store = FeatureStore(settings=settings, clock=clock)
+
+        @store.entity
+        class User:
+            user_id: str
+
+        options: dict[str, Any] = {"window": "1h", "aggregate": "sum"} if has_windows else {}
+
+        @store.feature(User, trigger="buy", **options)
+        def spend(user_id: str, event: ServiceEvent) -> int:
+            return int(event.payload["amount"])
+
+        return store
+
+    async with shop(has_windows=not is_to_windows) as store:
+        await buy(store, clock, 3)
+        early = clock.now()
+        clock.advance("1m")
+    async with shop(has_windows=is_to_windows) as store:
+        await store.backfills.run("spend")
+        await store.backfills.switch("spend")
+        clock.advance("1m")
+        frame = [{"user_id": "u0", "timestamp": at} for at in (early, clock.now())]
+        name, nothing = ("spend_sum_1h", 0) if is_to_windows else ("spend", None)
+        known = await store.get_historical_features(frame, [name], known=True)
+        assert [row[name] for row in known] == [nothing, 3]
+        true = await store.get_historical_features(frame, [name])
+        assert [row[name] for row in true] == [3, 3]

@@ -13,7 +13,12 @@ from msgspec.structs import replace
 from headwater.core.clock import to_micros
 from headwater.declarations.definitions import code_of
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.series import declared_entry, shape_of, unused_series
+from headwater.declarations.series import (
+    declared_entry,
+    has_contributions,
+    shape_of,
+    unused_series,
+)
 from headwater.errors import InvalidInputError
 from headwater.model.catalog import (
     CatalogEntry,
@@ -141,7 +146,8 @@ class PastNames:
             if replace(before, since=later.since, name=later.name) != later
         ]
         return [
-            FeatureSince(meaning.since, as_meant(feature, meaning)) for meaning in (first, *changes)
+            FeatureSince(meaning.since, _of_its_kind(entry, feature, meaning))
+            for meaning in (first, *changes)
         ]
 
     def at(self, feature: FeatureDef, moment: datetime) -> FeatureDef:
@@ -156,6 +162,15 @@ class PastNames:
                 f"{meaning.since.isoformat()} on, was dropped with its values; leave out the rows "
                 "of that time, or read from an export that still has it, with exported="
             )
+
+
+def _of_its_kind(entry: CatalogEntry, feature: FeatureDef, meaning: Meaning) -> FeatureDef:
+    """Return a feature as it was meant; it had no values while its name was no family, or one."""
+    is_of_windows = feature.windows is not None or feature.window is not None
+    served = (version for version in entry.versions if version.series == meaning.series)
+    if any(has_contributions(version) != is_of_windows for version in served):
+        return replace(feature, series=f"{feature.name}.none", default=None)
+    return as_meant(feature, meaning)
 
 
 def _at(spans: Sequence[FeatureSince], moment: datetime) -> FeatureDef:

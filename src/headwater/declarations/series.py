@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headwater.core.codec import Codec, structure_of
 from headwater.declarations.features import FeatureDef
-from headwater.model.catalog import CatalogEntry, CatalogState
+from headwater.model.catalog import CatalogEntry, CatalogState, FeatureVersion
 
 _CONTRIBUTION = "contribution"
 _QUALIFIER = re.compile(r"(?:[\w<>]+\.)+")
@@ -35,8 +35,12 @@ def is_other_kind(entry: CatalogEntry | None, feature: FeatureDef) -> bool:
     """Return whether its series has values where it needs contributions, or the other way round."""
     if entry is None or entry.active is None:
         return False
-    has_contributions = entry.active.structure.startswith(f"{_CONTRIBUTION} ")
-    return has_contributions != (feature.windows is not None)
+    return has_contributions(entry.active) != (feature.windows is not None)
+
+
+def has_contributions(version: FeatureVersion) -> bool:
+    """Return whether a version is one of a family of windows."""
+    return version.structure.startswith(f"{_CONTRIBUTION} ")
 
 
 @lru_cache(1_024)  # a worker that starts compares all types, and tests start one for each drain
