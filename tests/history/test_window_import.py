@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from headwater import FeatureStore
+from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.errors import FeatureValueError, InvalidInputError
+from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.features.window_shop import DAY, HOUR, buy, declare, expected, served
 
@@ -110,6 +111,36 @@ async def test_columns_are_fields_of_contributions(
         "bought_sum_7d": {"books": 3.0, "null": 4.0},
         "bought_count_7d": {"books": 2, "null": 1},
     }
+
+
+async def test_fields_that_are_not_declared_are_all_other_columns(
+    settings: Settings, clock: ManualClock, tmp_path: Path
+) -> None:
+    store = FeatureStore(settings=settings, clock=clock)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(
+        entity=User,
+        trigger="buy",
+        window="1d",
+        aggregate=["count"],
+        where={"paid": True},
+        by="shop",
+    )
+    def orders(user_id: str, event: ServiceEvent) -> dict[str, Any]:
+        return event.payload
+
+    at = (clock.now() - HOUR).isoformat()
+    file = tmp_path / "paid.csv"
+    file.write_text(
+        f"user_id,timestamp,paid,shop\nu1,{at},true,Rome\nu1,{at},false,Rome\nu1,{at},true,7\n"
+    )
+    async with store:
+        assert (await store.history.import_file(file, ["orders"])).added == 3
+        assert await store.get_feature("orders_count_1d", "u1") == {"Rome": 1, "7": 1}
 
 
 async def test_contributions_with_fields_may_be_json(

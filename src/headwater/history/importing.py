@@ -208,6 +208,12 @@ def _open(
     values = {
         name: as_json(identifier(name), types[name], codec) for name, codec in chosen.values.items()
     }
+    if chosen.is_object and file.suffix == CSV:
+        values |= {
+            name: _any_as_json(identifier(name))
+            for name, codec in chosen.values.items()
+            if codec.annotation is Any
+        }
     placed = [_object(values)] if chosen.is_object else values.values()
     selected = [
         f"{identifier(chosen.id)} AS id0",
@@ -358,6 +364,11 @@ def _text_as_json(column: str, _: str, codec: Codec) -> str:
         for condition, value in _LITERALS[kind]
     )
     return f"CASE {' '.join(cases)} ELSE {quoted} END"
+
+
+def _any_as_json(column: str) -> str:
+    """Return the SQL of a text of CSV that is a field of any type: JSON, or else a text."""
+    return f"CASE WHEN json_valid({column}) THEN {column} ELSE {_JSON_TEXT.format(column)} END"
 
 
 def _as_json(column: str, kind: str, codec: Codec) -> str:
