@@ -53,7 +53,7 @@ def test_windows_are_the_same_by_brute_force_online_and_in_history() -> None:
         with TemporaryDirectory(prefix="hw-") as home:
             yield Settings().replace(home=f"{home}/store", partitions=2, record=PATIENT_RECORDS)
 
-    check_all(scaled(18), new_store)
+    check_all(scaled(14), new_store)
 
 
 def test_windows_on_servers_are_the_same_by_brute_force_online_and_in_history(
@@ -66,4 +66,4 @@ def test_windows_on_servers_are_the_same_by_brute_force_online_and_in_history(
                 home=f"{home}/store", partitions=2
             )
 
-    check_all(scaled(8), new_store)
+    check_all(scaled(6), new_store)

@@ -146,6 +146,16 @@ class Rebuild:
 
 
 @dataclass(frozen=True)
+class Backfill:
+    """The contributions of all stored events are made again, and served as a new version."""
+
+    family: str
+
+    async def take(self, world: World) -> None:
+        await world.backfill(self.family)
+
+
+@dataclass(frozen=True)
 class Forget:
     """A user is erased, and may return or not."""
 
@@ -226,6 +236,7 @@ DRAWS: list[Draw] = [
     lambda _: Redrive(),
     _import,
     lambda _: Rebuild(),
+    lambda random: Backfill(random.choice(["amount", "places", "cards"])),
     lambda random: Forget(_user(random), may_return=random.random() < 0.5),
 ]
 
