@@ -27,8 +27,11 @@ from headwater.windows.state import WindowState, covers, decode_state, evaluate
 
 MISSING = FeatureValue(None, None, "missing")
 _MOST_EVALUATED = 4_096
-_evaluated: dict[tuple[bytes, tuple[str, ...]], tuple[list[int], dict[str, Any]]] = {}
-"""The values of the states that were read last, and the tiles that they begin with."""
+_evaluated: dict[tuple[bytes, tuple[str, ...], str], tuple[list[int], dict[str, Any]]] = {}
+"""The values of the states that were read last, and the tiles that they begin with.
+
+Their plan is a part of the key, because a state of another plan is not read at all.
+"""
 _OWN_TYPE = frozenset({"first", "last", "lasts"})
 """The kinds of aggregates whose values are contributions."""
 
@@ -66,7 +69,8 @@ class FamilyRead(NamedTuple):
             return self._evaluated(None, moment)
         # The text of a state and the tiles that the windows begin with decide about all values.
         text, tiles = bytes(state), [(moment - span) // hop for span, hop in self.spans]
-        known = _evaluated.get((text, self.names))
+        key = (text, self.names, self.plan.digest)
+        known = _evaluated.get(key)
         if known is not None and known[0] == tiles:
             return known[1].copy()
         if text.startswith(b"{"):
@@ -79,7 +83,7 @@ class FamilyRead(NamedTuple):
         if self.is_plain:
             if len(_evaluated) >= _MOST_EVALUATED:
                 _evaluated.clear()
-            _evaluated[text, self.names] = tiles, values.copy()
+            _evaluated[key] = tiles, values.copy()
         return values
 
     def _evaluated(self, state: WindowState | None, moment: int) -> dict[str, Any]:
