@@ -33,7 +33,7 @@ WINDOW_CASES = tuple(
             targets=(TimesFloor(0.75),),
         ),
         Case(
-            name=f"{prefix}read of 12 windows",
+            name=f"{prefix}repeated read of 12 windows",
             unit="calls/s",
             ours=measured("read"),
             floor=measured("plain_read"),

@@ -78,7 +78,7 @@ def _working(effort: Effort, event_type: str) -> Iterator[Rate]:
 
 @contextmanager
 def read(where: str, effort: Effort) -> Iterator[Rate]:
-    """get_features of 12 windows of one entity, whose tiles are full, per second."""
+    """get_features of 12 windows of one entity, whose tiles are full and whose values are kept."""
     with _reading(effort, WINDOW_NAMES) as measure:
         yield measure
 
