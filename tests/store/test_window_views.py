@@ -152,6 +152,15 @@ async def test_a_client_and_a_model_read_the_same_windows(shop: FeatureStore) ->
     transport = httpx.ASGITransport(create_app(shop))
     async with AsyncClient("http://localhost", settings=Settings(), transport=transport) as client:
         assert await client.get_feature_windows("spend", "ada") == read
+        for read_of_family in (
+            client.get_feature("spend", "ada"),
+            client.get_feature_values(["spend"], ["ada"]),
+            client.get_historical_features(
+                [{"user_id": "ada", "timestamp": read.as_of}], ["spend"]
+            ),
+        ):
+            with pytest.raises(InvalidInputError, match="spend_count_1h, spend_sum_1h"):
+                await read_of_family
     async with as_caller(shop) as model:
         answer, _ = await call(model, "get_windows", feature="spend", entity_id="ada")
         assert [each["value"] for each in answer["values"]] == [each.value for each in read.values]

@@ -254,7 +254,14 @@ class Reader:
         plan = self._plan(windows.members, scope)
         ids, (read,) = [plan.entity.text_id(entity_id)], plan.families
         cells, now, _ = await self._cells(plan, ids, scope)
-        known = None if scope.past is None else now
+        known: int | None = None
+        if scope.past is not None:
+            # All of them were read at one moment, so the record of one is that of all.
+            recorded = scope.past.window(read.features[0], ids[0])
+            known = now
+            if recorded is not None:
+                folded, now = recorded.last_fold, to_micros(recorded.read_at)
+                known = UNDATED if folded is None else to_micros(folded)
         (held,) = await self._windows.readable(plan.families, ids, cells, now, known=known)
         return read, held.get(read.family.series), now
 

@@ -11,6 +11,7 @@ from headwater.errors import InvalidInputError
 from headwater.features.call_scope import current_scope
 from headwater.features.reader import Reader
 from headwater.features.window_reads import FamilyRead
+from headwater.model.features import FeatureRow
 from headwater.model.values import Cell
 from headwater.model.windows import EntityWindows, WindowLevel, WindowTile, WindowValue
 from headwater.windows.plan import WindowPlan
@@ -27,17 +28,22 @@ class WindowViews:
     async def read(self, name: str, entity_id: str | int) -> EntityWindows:
         """Return the windows of a family, which is named itself or by one of its features."""
         family = family_of(self._registry, name)
-        return _view(family, entity_id, *await self._reader.windows(family, entity_id))
+        read, cell, moment = await self._reader.windows(family, entity_id)
+        row = read.row(cell, moment, tracked=False) or {}
+        if current_scope().reads is not None:
+            # Reads that are tracked are judged, and in a replay they are the recorded ones.
+            (row,) = await self._reader.read(read.names, [entity_id])
+        return _view(family, family.entity.text_id(entity_id), read, cell, moment, row)
 
 
 def _view(
-    family: FeatureDef, entity_id: str | int, read: FamilyRead, cell: Cell | None, moment: int
+    family: FeatureDef,
+    text_id: str,
+    read: FamilyRead,
+    cell: Cell | None,
+    moment: int,
+    row: FeatureRow,
 ) -> EntityWindows:
-    scope, text_id = current_scope(), family.entity.text_id(entity_id)
-    row = read.row(cell, moment, tracked=scope.reads is not None) or {}
-    if scope.reads is not None:
-        for feature in read.features:
-            scope.reads.track_feature(feature, text_id, row[feature.name])
     state = None if cell is None else decode_state(read.plan, cell.value)
     return EntityWindows(
         family=family.name,

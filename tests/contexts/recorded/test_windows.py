@@ -71,7 +71,13 @@ class Shop:
         async def totals(user_id: str) -> ContextItem:
             return ContextItem.template(of("{spend_sum_7d} {spend_max_1h}"))
 
-        self.brief, self.totals = brief, totals
+        @context(store, freshness_sla="1m")
+        async def table(user_id: str) -> str:
+            read = await store.get_feature_windows(name, user_id)
+            tiles = [tile.values["sum"] for level in read.levels for tile in level.tiles]
+            return f"{[each.value for each in read.values]} {tiles} {read.last_fold}"
+
+        self.brief, self.totals, self.table = brief, totals, table
 
     async def buy(self, amount: float, ago: timedelta = timedelta(0)) -> None:
         moment = self.clock.now() - ago
@@ -180,6 +186,20 @@ async def test_a_replay_gives_what_was_served_by_windows_that_are_declared_diffe
         changes = {each.feature: each.change for each in diff.features}
         assert changes["spend_distinct_1h"] == "changed"
         assert changes["spend_sum_7d"] == "changed"  # the value is the same, its hop is not
+
+
+async def test_a_table_of_windows_is_judged_and_replayed_as_its_values_are(shop: Shop) -> None:
+    await shop.buy(10, 20 * _MINUTE)
+    table = await shop.table("ada")
+    assert len(table.lineage.features) == 12
+    assert table.freshness_status == "guaranteed"
+    shop.clock.advance(_MINUTE)
+    await shop.buy(3, 10 * _MINUTE)
+    replay = await shop.store.records.replay(table.context_id, "as_of")
+    assert replay.content == table.content
+    await shop.store.publish("purchase", "ada", {"amount": 2})
+    shop.clock.advance(2 * _MINUTE)
+    assert (await shop.table("ada")).freshness_status == "degraded"
 
 
 async def test_a_window_is_not_fresh_while_an_event_waits_or_failed(shop: Shop) -> None:
