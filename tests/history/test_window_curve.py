@@ -72,14 +72,19 @@ async def test_every_value_of_the_curve_is_the_one_of_a_frame(
     assert [past.value for past in values] == [None, 1, 3, 5, 5]
 
 
-async def test_a_curve_is_read_in_pages(store: FeatureStore, start: datetime) -> None:
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_a_curve_is_read_in_pages(store: FeatureStore, start: datetime, limit: int) -> None:
+    for number in range(3):  # all of one moment
+        at = start + 30 * _MINUTE
+        await store.publish("bought", "u1", {"amount": number}, timestamp=at)
+    await store.drain()
     whole = await store.get_feature_history("spend_sum_1h", "u1")
     history = (await runtime_of(store).open()).value_history
     pages: list[HistoricalValue] = []
     end: datetime | None = None
     while True:
-        values, end = await history.page("spend_sum_1h", "u1", None, end, 2)
-        assert len(values) <= 2
+        values, end = await history.page("spend_sum_1h", "u1", None, end, limit)
+        assert len(values) <= limit
         pages += values
         if end is None:
             break

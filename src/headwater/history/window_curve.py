@@ -52,7 +52,7 @@ async def curve_page(
     )
     has_more = len(newest) > limit
     if has_more:
-        first = newest[-1].as_of + MICROSECOND
+        first = newest[-1].as_of
     since = max(first, _EVER + reach) - reach
     (rows,) = await offline.rows(
         feature.series, [entity_id], start=since, end=end, limit=MOST_CONTRIBUTIONS + 1
@@ -64,10 +64,10 @@ async def curve_page(
             "some moments with get_historical_features"
         )
     page = _curve(member, rows, to_micros(first), to_micros(end))
-    if len(page) > limit or has_more:
-        page = page[:limit]
-        return CurvePage(page, page[-1].as_of if page else first)
-    return CurvePage(page, None)
+    if len(page) > limit:
+        return CurvePage(page[:limit], page[limit - 1].as_of)
+    # Several contributions of one moment, and those that where= leaves out, make a page shorter.
+    return CurvePage(page, first if has_more else None)
 
 
 def _curve(
