@@ -2894,7 +2894,7 @@ export interface components {
             fresh: boolean;
             source: string;
             value: unknown;
-            window: components["schemas"]["WindowRead"];
+            window?: components["schemas"]["WindowRead"];
         };
         /**
          * FeatureVersion
