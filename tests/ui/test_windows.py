@@ -142,6 +142,7 @@ def test_the_card_of_a_family_has_a_table_of_its_windows(tab: Tab) -> None:
     page = tab.open("/ui/store?card=feature:spend")
     card = page.get_by_role("region", name="feature spend", exact=True)
     expect(card).to_contain_text("family of 8 windows")
+    expect(card.get_by_role("region", name="Needed by 1")).to_contain_text("brief")
     check_sizes(page, "windows-card")
     card.get_by_role("button", name="spend_p95_7d").click()
     card = page.get_by_role("region", name="feature spend_p95_7d")
@@ -150,3 +151,11 @@ def test_the_card_of_a_family_has_a_table_of_its_windows(tab: Tab) -> None:
     settle(page)
     axe(page)
     check_sizes(page, "windows-member-card")
+
+
+def test_the_card_of_an_entity_lists_families_and_not_their_windows(tab: Tab) -> None:
+    page = tab.open("/ui/store?card=entity:User")
+    features = page.get_by_role("region", name="Features 3")
+    expect(features).to_contain_text("with 9 windows")
+    expect(features.get_by_role("button", name="spend", exact=True)).to_be_visible()
+    expect(features.get_by_role("button")).to_have_count(3)

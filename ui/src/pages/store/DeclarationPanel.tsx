@@ -23,7 +23,7 @@ import { FamilyTable, gridsOf } from "~/windows";
 
 import { ActivityRows } from "./ActivityRows";
 import { KindIcon, kindWord, modeWord } from "./kinds";
-import { familiesOf, kindOf, nameOf, type Graph, type Kind } from "./model";
+import { familiesOf, folded, kindOf, nameOf, type Graph, type Kind } from "./model";
 import { Links } from "./Links";
 import { Options } from "./Options";
 import css from "./StorePage.module.css";
@@ -179,7 +179,7 @@ type NeighboursProps = {
   /** The id of what these are next to. */
   of: string;
   title: string;
-  found: readonly Schema<"Neighbour">[];
+  found: readonly Neighbour[];
   /** All, also through others. */
   total: number;
   onOpen: (id: string) => void;
@@ -188,13 +188,19 @@ type NeighboursProps = {
 
 function Neighbours({ of, title, found: all, total, onOpen, empty }: NeighboursProps): ReactNode {
   const { data } = useQuery(declarations);
-  const found = withoutWindows(of, all, data?.graph);
+  const found = folding(of, all, data?.graph);
   if (found.length === 0 && empty === null) return null;
-  const more = total - all.length;
+  const kept = found.filter((each) => all.includes(each)).length;
+  const more = total - all.length - (found.length - kept);
+  const windows = kindOf(of) === "entity" ? all.length - kept : 0;
   return (
     <Card
       title={`${title} ${found.length === 0 ? "" : found.length}`}
-      aside={more > 0 ? `and ${plural(more, "more", "more")} through these` : undefined}
+      aside={
+        more > 0
+          ? `and ${plural(more, "more", "more")} through these`
+          : windows > 0 && `with ${plural(windows, "window")}`
+      }
       flush
     >
       {found.length === 0 ? (
@@ -221,15 +227,24 @@ function Neighbours({ of, title, found: all, total, onOpen, empty }: NeighboursP
   );
 }
 
-/** Return neighbours without the windows of families that are shown beside them. */
-function withoutWindows(
-  of: string,
-  found: readonly Schema<"Neighbour">[],
-  graph: Graph | undefined,
-) {
-  const families = graph === undefined ? new Map<string, string>() : familiesOf(graph);
+type Neighbour = Schema<"Neighbour">;
+
+/**
+ * Return neighbours without the windows of families that are shown beside them; what needs a window
+ * of a family needs the family.
+ */
+function folding(of: string, found: readonly Neighbour[], graph: Graph | undefined): Neighbour[] {
+  if (graph === undefined) return [...found];
+  const families = familiesOf(graph);
   const shown = new Set([of, ...found.map(({ node }) => node.id)]);
-  return found.filter(({ node }) => !shown.has(families.get(node.id) ?? ""));
+  const others = found.filter(({ node }) => !shown.has(families.get(node.id) ?? ""));
+  if (!found.some(({ node }) => families.get(node.id) === of)) return others;
+  const nodes = new Map(graph.nodes.map((node) => [node.id, node]));
+  const through = folded(graph).edges.flatMap(({ source, target, found_in }) => {
+    const node = nodes.get(target);
+    return source === of && node !== undefined ? [{ node, found_in }] : [];
+  });
+  return [...others, ...through];
 }
 
 /** Return the end of a location: the file and the line. */
