@@ -142,7 +142,7 @@ class World:
         self.served: list[Served] = []
         self.assembled: list[Assembled] = []
         self.published = self.imported = 0
-        self.latest = self.clock.now()
+        self.latest = self.switched = self.clock.now()
         self.recorded: set[tuple[int, str | None]] = set()
         """What the families selected when contexts were recorded."""
         self.folder = Path(settings.home).parent
@@ -214,6 +214,7 @@ class World:
         await self.drain()
         await self.store.backfills.run(family)
         await self.store.backfills.switch(family)
+        self.switched = self.clock.now()
         self.accepted.replay(family, self.clock.now())
         self.wait(11)  # the version before is not kept fresh any more
         await self.drain()
@@ -261,7 +262,9 @@ class World:
                 assert value.as_of == now, name
 
     def _is_known(self, user_id: str, moment: datetime) -> bool:
-        """Return False if values were written later than now, before the clock was set back."""
+        """Return False if values were written or switched later, before the clock was set back."""
+        if moment <= self.switched:
+            return False
         rows = [row for family in AGGREGATES for row in self.accepted.of(user_id, family)]
         return all(row.written_at < to_micros(moment) for row in rows)
 
