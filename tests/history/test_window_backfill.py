@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,6 +163,25 @@ async def test_a_backfill_since_a_time_keeps_the_contributions_of_before(
         assert await served(new) == expected(mixed, clock.now())
         assert await served(new, "only_before") == before
         assert not (await new.admin.audit()).differences
+
+
+async def test_a_backfill_keeps_contributions_that_were_imported_without_events(
+    settings: Settings, clock: ManualClock, tmp_path: Path
+) -> None:
+    past = [clock.now() - 20 * DAY, clock.now() - 2 * DAY]
+    file = tmp_path / "past.csv"
+    rows = [f"u1,{at.isoformat()},7.0" for at in (*past, past[-1])]
+    file.write_text("\n".join(["user_id,timestamp,spend", *rows]))
+    async with shop(settings, clock) as old:
+        assert (await old.history.import_file(file, ["spend"])).added == 3
+        published = await publish(old, clock)
+        await old.drain()
+    async with shop(settings, clock, 10.0) as new:
+        await new.backfills.run("spend")
+        await new.backfills.switch("spend")
+        imported = [(at, 7.0) for at in (*past, past[-1])]
+        assert await served(new) == expected([*imported, *times(10.0, published)], clock.now())
+        assert (await new.admin.audit()).differences == []
 
 
 async def test_a_new_family_counts_the_events_of_before_it_was_declared(

@@ -26,12 +26,31 @@ from headwater.windows.plan import (
 from headwater.windows.state import WindowState, covers, decode_state, evaluate
 
 MISSING = FeatureValue(None, None, "missing")
-_MOST_EVALUATED = 4_096
-_evaluated: dict[tuple[bytes, tuple[str, ...], str], tuple[list[int], dict[str, Any]]] = {}
-"""The values of the states that were read last, and the tiles that they begin with.
+_MOST_BYTES = 32 << 20
 
-Their plan is a part of the key, because a state of another plan is not read at all.
-"""
+
+class _Evaluated:
+    """The values of the states that were read last, and the tiles that they begin with.
+
+    Their plan is a part of the key, because a state of another plan is not read at all.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[bytes, tuple[str, ...], str], tuple[list[int], dict[str, Any]]] = {}
+        self._bytes = 0
+
+    def keep(
+        self, key: tuple[bytes, tuple[str, ...], str], tiles: list[int], values: dict[str, Any]
+    ) -> None:
+        """Keep the values of a state; forget all others if they are too large together."""
+        self._bytes += len(key[0])
+        if self._bytes > _MOST_BYTES:
+            self.values.clear()
+            self._bytes = len(key[0])
+        self.values[key] = tiles, values
+
+
+_evaluated = _Evaluated()
 _OWN_TYPE = frozenset({"first", "last", "lasts"})
 """The kinds of aggregates whose values are contributions."""
 
@@ -70,7 +89,7 @@ class FamilyRead(NamedTuple):
         # The text of a state and the tiles that the windows begin with decide about all values.
         text, tiles = bytes(state), [(moment - span) // hop for span, hop in self.spans]
         key = (text, self.names, self.plan.digest)
-        known = _evaluated.get(key)
+        known = _evaluated.values.get(key)
         if known is not None and known[0] == tiles:
             return known[1].copy()
         if text.startswith(b"{"):
@@ -81,9 +100,7 @@ class FamilyRead(NamedTuple):
             return None
         values = self._evaluated(decoded, moment)
         if self.is_plain:
-            if len(_evaluated) >= _MOST_EVALUATED:
-                _evaluated.clear()
-            _evaluated[key] = tiles, values.copy()
+            _evaluated.keep(key, tiles, values.copy())
         return values
 
     def _evaluated(self, state: WindowState | None, moment: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from headwater.core.clock import to_micros
 from headwater.core.logging import log
+from headwater.core.sql_literals import text
 from headwater.core.tracing import step
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import declared_as, series_of
@@ -59,6 +60,7 @@ from headwater.history.backfill.task import (
     ReplayJob,
     StoreSource,
 )
+from headwater.history.importing import IMPORT
 from headwater.history.versions import ChangeVersion, change_version, version_of
 from headwater.model.backfills import BackfillProgress, OnProgress, ReplayReport
 from headwater.model.catalog import BackfillState, FeatureVersion
@@ -128,7 +130,7 @@ class BackfillRun:
         with in_use(folder):
             await self._begin(folder)
             await self._export(folder, variant, backfill.start, backfill.since)
-            if backfill.since is not None:
+            if backfill.since is not None or await self._has_imported():
                 await self._copy(folder, variant, backfill.since)
             job = replay_job(self._engine, variant, version, self._source)
             with step(self._engine.tracer, "replay", {FEATURE: variant.name}):
@@ -215,8 +217,18 @@ class BackfillRun:
             done += len(changes)
         self._show(BackfillProgress("install", done, total))
 
-    async def _copy(self, folder: Path, variant: FeatureDef, since: datetime) -> None:
-        """Copy the values from before a time from the version that is served."""
+    async def _has_imported(self) -> bool:
+        """Return whether contributions were imported: no event gives them again."""
+        if self._feature.windows is None:
+            return False
+        imported = f"feature = {text(self._feature.series)} AND cause LIKE '{IMPORT}%'"
+        rows = await self._engine.backends.offline.query(
+            f"SELECT 1 AS found FROM feature_history WHERE {imported} LIMIT 1", {}
+        )
+        return bool(rows.rows)
+
+    async def _copy(self, folder: Path, variant: FeatureDef, since: datetime | None) -> None:
+        """Copy the values from before a time, and imported contributions, from what is served."""
         self._show(BackfillProgress("copy"))
         file = folder / f"history-{new_id()}.parquet"
         await self._engine.backends.offline.export_history(file, after=0)

@@ -22,11 +22,13 @@ import msgspec
 from headwater.core.batching import batched
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import glob_literal, session
+from headwater.core.logging import log
 from headwater.core.partitioning import bucket_of
 from headwater.core.sql_literals import texts
 from headwater.declarations.features import FeatureDef
 from headwater.errors import BackfillRefusedError
 from headwater.history.backfill.task import ReplayJob, ReplayTask
+from headwater.history.importing import IMPORT
 from headwater.model.backfills import BackfillProgress, OnProgress, ReplayReport
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.values import Cell, Cells
@@ -95,17 +97,21 @@ def replayed_changes(job: ReplayJob, definition: FeatureDef) -> Iterator[list[Ch
 
 
 def copied_changes(
-    file: Path, scratch: Path, served: FeatureDef, variant: FeatureDef, since: datetime
+    file: Path, scratch: Path, served: FeatureDef, variant: FeatureDef, since: datetime | None
 ) -> Iterator[list[Change]]:
     """Yield the values of a version as values of another one, those of an entity in order.
 
-    ``file`` is what `OfflineStore.export_history` has written.
+    These are the ones from before a time and, of a family, the imported ones, unless they do not
+    fit its present type. ``file`` is what `OfflineStore.export_history` has written.
     """
     is_converted, codec = dict(served.chain), served.codec
+    copied = [] if since is None else [f"as_of < make_timestamptz({to_micros(since)})"]
+    if variant.windows is not None:
+        copied.append(f"regexp_full_match(cause, '{IMPORT}(:[^#]*)?(#[0-9]+)?')")
     rows = f"""
 SELECT entity_id, feature, kind, {VALUE_AS_JSON}, epoch_us(as_of), epoch_us(written_at), cause
 FROM read_parquet({glob_literal(file)})
-WHERE feature IN ({texts(list(is_converted))}) AND as_of < make_timestamptz({to_micros(since)})
+WHERE feature IN ({texts(list(is_converted))}) AND ({" OR ".join(copied)})
 ORDER BY entity_id, as_of, written_at, seq"""
 
     with session(scratch) as duck:
@@ -116,6 +122,13 @@ ORDER BY entity_id, as_of, written_at, seq"""
                 own, kind = value.encode(), stored_kind
                 if is_converted[series]:
                     own, kind = codec.converted(own), codec.kind
+                if variant.windows is not None and not variant.codec.fits(own):
+                    log.warning(
+                        "contribution does not fit its family any more",
+                        feature=variant.name,
+                        entity_id=entity_id,
+                    )
+                    continue
                 cell = Cell(msgspec.Raw(own), as_of, written_at, served.expiry_of(written_at))
                 changes.append(
                     Change(variant.series, variant.entity.name, entity_id, kind, cell, cause)
