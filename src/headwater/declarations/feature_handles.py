@@ -13,6 +13,7 @@ from headwater.errors import InvalidInputError
 
 Id = TypeVar("Id", str, int)
 P = ParamSpec("P")
+Plain = TypeVar("Plain", int, float, str)
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -88,7 +89,15 @@ class FeatureFunction(Feature[T], Generic[T, P, R]):
     def __getitem__(self, key: tuple[Literal["avg", "stddev", "rate"], str]) -> Feature[float]: ...
 
     @overload
-    def __getitem__(self, key: tuple[Literal["sum", "min", "max"], str]) -> Feature[T]: ...
+    def __getitem__(
+        self: FeatureFunction[Plain, ..., Any], key: tuple[Literal["sum", "min", "max"], str]
+    ) -> Feature[Plain]: ...
+
+    @overload
+    def __getitem__(
+        self: FeatureFunction[Plain | None, ..., Any],
+        key: tuple[Literal["sum", "min", "max"], str],
+    ) -> Feature[Plain]: ...
 
     @overload
     def __getitem__(self, key: tuple[str, str]) -> Feature[Any]: ...
