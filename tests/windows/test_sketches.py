@@ -66,8 +66,8 @@ def test_a_merge_of_estimates_is_the_estimate_of_all() -> None:
     assert sketches.count_distinct(map(_distinct, parts)) == sketches.count_distinct([everything])
 
 
-def _bins(values: list[float]) -> list[int]:
-    bins: list[int] = []
+def _bins(values: list[float]) -> list[Any]:
+    bins: list[Any] = []
     for value in values:
         sketches.add_to_bins(bins, value)
     return bins

@@ -142,33 +142,48 @@ def _tau(x: float) -> float:
     return total / 3.0
 
 
-def add_to_bins(bins: list[int], value: float) -> None:
-    """Add a value to bins: their numbers in order, each followed by the count of its values."""
+def add_to_bins(bins: list[Any], value: float) -> None:
+    """Add a value to bins: the least and the greatest value, then the bins that have values.
+
+    These are in order, each a number that is followed by the count of its values.
+    """
     number = _bin(value)
-    index = 2 * bisect_left(bins[::2], number)
+    if not bins:
+        bins[:] = [value, value, number, 1]
+        return
+    if value < bins[0]:
+        bins[0] = value
+    elif value > bins[1]:
+        bins[1] = value
+    index = 2 + 2 * bisect_left(bins[2::2], number)
     if index < len(bins) and bins[index] == number:
         bins[index + 1] += 1
     else:
         bins[index:index] = [number, 1]
 
 
-def join_bins(several: Iterable[list[int]]) -> list[int]:
+def join_bins(several: Iterable[list[Any]]) -> list[Any]:
     """Return bins with the values of several."""
+    several = list(several)
     counts: dict[int, int] = {}
     for bins in several:
-        for number, count in zip(bins[::2], bins[1::2], strict=True):
+        for number, count in zip(bins[2::2], bins[3::2], strict=True):
             counts[number] = counts.get(number, 0) + count
-    return [part for number in sorted(counts) for part in (number, counts[number])]
+    ends = [min(bins[0] for bins in several), max(bins[1] for bins in several)]
+    return [*ends, *(part for number in sorted(counts) for part in (number, counts[number]))]
 
 
-def percentile(bins: list[int], percent: int) -> float:
+def percentile(bins: list[Any], percent: int) -> float:
     """Return the least value that at least a part of all values does not exceed.
 
-    That is SQL's PERCENTILE_DISC. At least one value must be in the bins.
+    That is SQL's PERCENTILE_DISC, at most as far from it as the middle of its bin, and never below
+    the least value or above the greatest. At least one value must be in the bins.
     """
-    ends = list(accumulate(bins[1::2]))
+    least, greatest, *counted = bins
+    ends = list(accumulate(counted[1::2]))
     rank = -(-percent * ends[-1] // 100)
-    return _middle(bins[2 * bisect_left(ends, rank)])
+    found = _middle(counted[2 * bisect_left(ends, rank)])
+    return float(min(max(found, least), greatest))
 
 
 def _bin(value: float) -> int:
