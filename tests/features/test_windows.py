@@ -276,3 +276,36 @@ async def test_a_handler_reads_the_windows_of_its_own_batch(
             "u1"
         ]
     assert row == {"logins_count_1h": 3, "seen": 3, "seen_in_thread": 3}
+
+
+async def test_a_handler_reads_its_own_batch_after_a_clock_that_was_ahead(
+    settings: Settings, clock: ManualClock
+) -> None:
+    def declared(clock: ManualClock) -> FeatureStore:
+        store = FeatureStore(settings=settings, clock=clock)
+
+        @entity(store)
+        class User:
+            user_id: str
+
+        @feature(entity=User, trigger="login", window="1h", aggregate="count")
+        def logins(user_id: str, event: ServiceEvent) -> bool:
+            return True
+
+        @feature(entity=User, trigger="look")
+        async def seen(user_id: str, event: ServiceEvent) -> int:
+            return int(await store.get_feature("logins_count_1h", user_id))
+
+        return store
+
+    ahead = ManualClock(clock.now() + timedelta(days=1))
+    async with declared(ahead) as store:
+        await store.publish("login", "u1")
+        await store.drain()
+    async with declared(clock) as store:
+        events = [ServiceEvent(kind, "u1", {}, clock.now()) for kind in ("login", "login", "look")]
+        await store.bus.publish_many(events)
+        await store.drain()
+        row = (await store.get_features(["logins_count_1h", "seen"], ["u1"]))["u1"]
+    # Online, an event counts whatever its time.
+    assert row == {"logins_count_1h": 3, "seen": 3}

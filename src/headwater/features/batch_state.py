@@ -16,11 +16,12 @@ from headwater.errors import ClosedError
 from headwater.features.cells import make_cell
 from headwater.model.values import Cell, Cells, EntityKey
 from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger, Tombstone
-from headwater.windows.state import decode_state, encode_state, fold, new_state
+from headwater.windows.state import covers, decode_state, encode_state, fold, new_state
 
 _PLAIN = frozenset({int, float, str, bool})
-Contributed = Literal["done", "late", "other plan"]
-"""What became of a contribution: one that is late is in history only."""
+Contributed = Literal["done", "late", "unusable"]
+"""What became of a contribution: one that is late is in history only, and one whose state is
+unusable was not staged."""
 
 
 class LoadedEntity:
@@ -277,8 +278,9 @@ class HandlerTransaction:
     ) -> Contributed:
         """Stage a contribution, and the state of its windows with it.
 
-        A state of another plan is not folded into; the one to use in its place is made again from
-        history.
+        A state of another plan is not folded into, nor one that lacks tiles of this moment, because
+        a worker whose clock was ahead dropped them; the one to use in its place is made again from
+        history. So a later run of the batch reads the state, and not history without this one.
         """
         self._check_open(feature)
         windows = feature.windows
@@ -300,8 +302,8 @@ class HandlerTransaction:
             state = (
                 new_state(plan, self.now) if before is None else decode_state(plan, before.value)
             )
-            if state is None:
-                return "other plan"
+            if state is None or not covers(plan, state, self.now):
+                return "unusable"
             if taken is not None:
                 is_late = not fold(plan, state, *taken, at, written_at, self.now)
             encoded = msgspec.Raw(encode_state(plan, state))

@@ -203,7 +203,7 @@ class EventHandlers:
         if value is None:
             return
         contributed = transaction.contribute(feature, entity_id, value)
-        if contributed == "other plan":
+        if contributed == "unusable":
             states = await self._states.made_again(feature, [entity_id], transaction.now)
             contributed = transaction.contribute(feature, entity_id, value, states[entity_id])
         if contributed == "late":
