@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -309,3 +309,29 @@ async def test_a_handler_reads_its_own_batch_after_a_clock_that_was_ahead(
         row = (await store.get_features(["logins_count_1h", "seen"], ["u1"]))["u1"]
     # Online, an event counts whatever its time.
     assert row == {"logins_count_1h": 3, "seen": 3}
+
+
+async def test_moments_are_the_same_in_whatever_zone_and_after_a_rebuild(
+    store: FeatureStore, user: type, clock: ManualClock
+) -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    zones = (UTC, timezone(3 * _HOUR))
+
+    @feature(entity=user, trigger="due", window="1h", aggregate=["distinct", "last", "last(4)"])
+    def due(user_id: str, event: ServiceEvent) -> datetime:
+        return noon.astimezone(zones[event.payload["zone"]])
+
+    names = ["due_distinct_1h", "due_last_1h", "due_last4_1h"]
+    for count in (2, 4):
+        for zone in range(2):
+            await store.publish("due", "u1", {"zone": zone})
+        await store.drain()
+        clock.advance("1s")
+        assert not (await store.admin.audit()).differences
+        await store.admin.rebuild()
+        row = (await store.get_features(names, ["u1"]))["u1"]
+        assert repr([row[name] for name in names]) == repr([1, noon, [noon] * count])
+        (past,) = await store.get_historical_features(
+            [{"user_id": "u1", "timestamp": clock.now()}], names
+        )
+        assert [past[name] for name in names] == [row[name] for name in names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -94,6 +95,7 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
         options.by,
         None if where is None else partial(matches, where),
         is_float=kind is float,
+        is_time=kind is datetime,
         filters=options.where or None,
     )
     features = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ class WindowDef(msgspec.Struct, frozen=True):
     selects: Callable[[Any], bool] | None = None
     """Returns whether a contribution counts; None if all do."""
     is_float: bool = False
+    is_time: bool = False
+    """Whether values are moments, of which each has several texts."""
     filters: Mapping[str, Any] | None = None
     """``where`` as it was declared."""
 
@@ -39,6 +42,8 @@ class WindowDef(msgspec.Struct, frozen=True):
             return None
         if self.is_float:
             value = float(value)
+        elif self.is_time:
+            value = _moment(value)
         return value, None if self.by is None else _key(contribution.get(self.by))
 
 
@@ -55,6 +60,11 @@ class WindowMember(msgspec.Struct, frozen=True):
     def member(self) -> Member:
         """The same for the kernel."""
         return Member(self.window, self.aggregate)
+
+
+def _moment(text: str) -> str:
+    """Return the one text of a moment, in whatever zone and form history has it."""
+    return str(msgspec.to_builtins(msgspec.convert(text, datetime).astimezone(UTC)))
 
 
 def _key(value: Any) -> str:
