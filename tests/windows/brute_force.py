@@ -74,7 +74,9 @@ def _aggregate(
     if aggregate.kind == "rate":
         return float(len(values) / Fraction(window.span, SECOND))
     if aggregate.kind == "distinct":
-        return len({msgspec.json.encode(value) for value in values})
+        # Zeros are equal, whatever their sign.
+        equal = (value + 0.0 if type(value) is float else value for value in values)
+        return len(set(map(msgspec.json.encode, equal)))
     if aggregate.kind == "sum":
         return sum(values) if plan.is_int else float(sum(map(Fraction, values)))
     if not values or (aggregate.kind == "stddev" and len(values) < 2):

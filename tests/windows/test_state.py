@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError
-from headwater.windows.plan import Member, WindowPlan
+from headwater.windows.plan import Member, WindowPlan, parse_aggregate, parse_window
 from headwater.windows.sketches import PERCENTILE_ERROR
 from headwater.windows.state import (
     WindowState,
@@ -209,3 +209,11 @@ def test_a_fold_into_the_open_tile_copies_the_packed_ones() -> None:
     packed = again.levels[0].packed
     fold(plan, again, 0.1, None, START + 495, 50, START + 500)
     assert again.levels[0].packed is packed
+
+
+def test_zeros_of_both_signs_are_one_value() -> None:
+    plan = WindowPlan((parse_window("1h"),), (parse_aggregate("distinct"),))
+    state = new_state(plan, 0)
+    for value in (0.0, -0.0):
+        fold(plan, state, value, None, 0, 0, 0)
+    assert evaluate(plan, state, [Member(plan.windows[0], plan.aggregates[0])], 0) == [1]

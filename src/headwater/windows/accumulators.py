@@ -25,7 +25,7 @@ _STEPS = {
     "int_squares": "{0} += number * number",
     "min": "if {0} is None or number < {0}: {0} = number",
     "max": "if {0} is None or number > {0}: {0} = number",
-    "distinct": "{0} = sketches.add_distinct({0}, value)",
+    "distinct": "{0} = sketches.add_distinct({0}, number if type(value) is float else value)",
     "bins": "sketches.add_to_bins({0}, number)",
     "first": "if {0} is None or (at, written_at) < ({0}[0], {0}[1]): {0} = [at, written_at, value]",
     "lasts": "add_last({0}, last, at, written_at, value)",
