@@ -11,6 +11,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.errors import FeatureValueError, InvalidInputError
+from headwater.history import importing
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.features.window_shop import DAY, HOUR, buy, declare, expected, served
@@ -162,6 +163,19 @@ async def test_values_that_do_not_fit_are_refused(
     file = write(tmp_path / "bought.csv", [("u1", clock.now(), "much")], "amount")
     with pytest.raises(FeatureValueError, match="row 0"):
         await store.history.import_file(file, ["bought"])
+
+
+async def test_what_was_stored_before_a_value_that_does_not_fit_counts(
+    store: FeatureStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "_CHANGES_AT_ONCE", 2)
+    await buy(store, clock, 10.0)
+    rows: list[Row] = [(f"u{user}", clock.now() - DAY, user) for user in (1, 1, 2, 3)]
+    file = write(tmp_path / "spend.csv", [*rows, ("u4", clock.now(), "x")])
+    with pytest.raises(FeatureValueError, match="import the file again"):
+        await store.history.import_file(file, ["spend"])
+    assert (await served(store))["spend_sum_7d"] == 12.0
+    assert not (await store.admin.audit()).differences
 
 
 async def test_a_feature_of_a_family_names_the_family_to_import_into(

@@ -141,7 +141,13 @@ async def import_file(
             progress(0, total)
         cursor = await duck.in_thread(duck.run, "SELECT * FROM import")
         while rows := await duck.in_thread(cursor.fetchmany, at_once):
-            changes = await asyncio.to_thread(_changes, rows, features, now, ties)
+            try:
+                changes = await asyncio.to_thread(_changes, rows, features, now, ties)
+            except FeatureValueError:
+                if added and features[0].windows is not None:
+                    # The contributions of before stay in history, so they have to count.
+                    await _fold(duck, features[0], backends, clock)
+                raise
             admitted = await without_erased(backends, changes)
             added += await backends.offline.append(admitted)
             erased += len(changes) - len(admitted)
