@@ -113,7 +113,8 @@ class FeatureFunction(Feature[T], Generic[T, P, R]):
         if not self.members:
             raise InvalidInputError(f"feature {self.name!r} has no windows; declare window=")
         keys = ", ".join(f"[{aggregate!r}, {window!r}]" for aggregate, window in self.members)
-        raise InvalidInputError(f"{self.name!r} has no {list(key)!r}; it has {keys}")
+        asked = list(key) if isinstance(key, tuple) else [key]
+        raise InvalidInputError(f"{self.name!r} has no {asked!r}; it has {keys}")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function; nothing is stored."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import ge, gt, le, lt
 from typing import Any
 
@@ -141,6 +141,18 @@ def _scalar(field: str, value: object) -> Scalar:
     raise InvalidInputError(
         f"the filter of {field!r} cannot compare with {reprlib.repr(value)}; {remedy}"
     )
+
+
+def filtered_fields(condition: Filter) -> Iterator[str]:
+    """Yield the names of the fields that a condition is about."""
+    match condition:
+        case Compare(field):
+            yield field
+        case Not(inner):
+            yield from filtered_fields(inner)
+        case AllOf(several) | AnyOf(several):
+            for one in several:
+                yield from filtered_fields(one)
 
 
 def matches(condition: Filter, metadata: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from headwater.core.codec import Codec
-from headwater.declarations.filters import matches, parse_filters
+from headwater.declarations.filters import filtered_fields, matches, parse_filters
 from headwater.declarations.windows import WindowDef, WindowMember
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.windows.plan import (
@@ -66,12 +66,17 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
     check_unique([aggregate.name for aggregate in aggregates], "aggregate")
     where = parse_filters(options.where)
     fields = contribution_fields(annotation)
-    for option, field in (("value", options.value), ("by", options.by)):
-        _check_field(option, field, annotation, fields)
     if where is not None and fields is None:
         raise InvalidInputError(
             "where= needs contributions with fields; return a dataclass, a TypedDict or a dict"
         )
+    filtered = () if where is None else sorted(set(filtered_fields(where)))
+    for option, field in (
+        ("value", options.value),
+        ("by", options.by),
+        *(("where", field) for field in filtered),
+    ):
+        _check_field(option, field, annotation, fields)
     kind = annotation if options.value is None else _field_type(fields, options.value)
     for aggregate in aggregates:
         _check_type(aggregate, kind, is_whole=options.value is None and fields is not None)
@@ -141,7 +146,8 @@ def _several(option: str, given: Any) -> list[Any]:
     is_one = isinstance(given, str) or not isinstance(given, Iterable)
     values = [given] if is_one else list(given)
     if not values:
-        raise InvalidInputError(f"{option}= is empty; write one or several, such as ['1h', '7d']")
+        example = ["1h", "7d"] if option == "window" else ["count", "sum"]
+        raise InvalidInputError(f"{option}= is empty; write one or several, such as {example}")
     return values
 
 
@@ -192,7 +198,9 @@ def _check_field(
         )
     if field not in fields and "" not in fields:
         known = ", ".join(fields)
-        raise InvalidInputError(f"{option}={field!r}: contributions have the fields {known}")
+        raise InvalidInputError(
+            f"{option}= names {field!r}, and contributions have the fields {known}"
+        )
 
 
 def _check_type(aggregate: Aggregate, kind: Any, *, is_whole: bool) -> None:

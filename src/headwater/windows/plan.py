@@ -196,8 +196,8 @@ def parse_window(duration: Any, hop: Any = None) -> Window:
         raise InvalidInputError(f"the hop {hop!r} is longer than the window {duration!r}")
     if span // step > _MOST_HOPS:
         raise InvalidInputError(
-            f"the window {duration!r} has {span // step} hops of {hop!r}, more than the maximum of "
-            f"{_MOST_HOPS}; choose a longer hop"
+            f"the window {duration!r} has {span // step} hops of {hop or _name(step)}, more than "
+            f"the maximum of {_MOST_HOPS}; choose a longer hop= or a shorter window"
         )
     return Window(name, span, step)
 

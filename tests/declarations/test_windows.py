@@ -1,0 +1,56 @@
+"""Wrong declarations of windows: each error names the problem and what can be written instead."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypedDict
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.errors import DeclarationError, InvalidInputError
+
+
+class Paid(TypedDict):
+    amount: float
+    method: str
+
+
+def declare(**options: Any) -> Any:
+    store = FeatureStore()
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="pay", **{"window": "1h", "aggregate": "count", **options})
+    def spend(user_id: str, event: ServiceEvent) -> Paid:
+        return Paid(amount=1.0, method="card")
+
+    return spend
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"where": {"methd": "card"}}, "where= names 'methd', and contributions have the fields"),
+        ({"where": {"$or": [{"method": "card"}, {"$not": {"sum": 1}}]}}, "where= names 'sum'"),
+        ({"value": "sum"}, "value= names 'sum', and contributions have the fields amount, method"),
+        ({"by": "category"}, "by= names 'category'"),
+        ({"window": "36500d"}, "the window '36500d' has 36500 hops of 1d"),
+        ({"window": "30d", "hop": "1s"}, "has 2592000 hops of 1s"),
+        ({"aggregate": []}, "aggregate= is empty; write one or several, such as ['count', 'sum']"),
+        ({"window": []}, "window= is empty; write one or several, such as ['1h', '7d']"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        declare(**options)
+
+
+@pytest.mark.parametrize("key", ["count", 3, ("count",), ("sum", "1h")])
+def test_a_handle_names_the_features_that_it_has(key: Any) -> None:
+    asked = list(key) if isinstance(key, tuple) else [key]
+    message = f"'spend' has no {asked!r}; it has ['count', '1h']"
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        declare()[key]
