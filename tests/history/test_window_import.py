@@ -186,3 +186,13 @@ async def test_a_feature_of_a_family_names_the_family_to_import_into(
         await store.history.import_file(file, ["spend_sum_1h"])
     with pytest.raises(InvalidInputError, match="import them alone"):
         await store.history.import_file(file, ["spend", "bought"])
+
+
+async def test_contributions_are_not_written_in_the_future(
+    store: FeatureStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    now, file = clock.now(), tmp_path / "spend.csv"
+    times = f"{(now - HOUR).isoformat()},{(now + DAY).isoformat()}"
+    file.write_text(f"user_id,timestamp,created,value\nu1,{times},1.0\n")
+    with pytest.raises(InvalidInputError, match=r"row 0: .* in column 'created' is in the future"):
+        await store.history.import_file(file, ["spend"], written="created")

@@ -14,7 +14,7 @@ import duckdb
 import msgspec
 from msgspec.structs import replace
 
-from headwater.core.clock import Clock
+from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.codec import Codec
 from headwater.core.duckdb_session import Session, headline, identifier, scalar, session
 from headwater.core.session_memory import session_memory
@@ -233,6 +233,8 @@ def _open(
     )
     entity = msgspec.structs.replace(features[0].entity, id_field=chosen.id)
     count = check_rows(duck, Spine([entity], chosen.at, latest=latest), _REMEDIES)
+    if written is not None:
+        _check_written(duck, written, latest)
     places = ", ".join(f"v{number}" for number in range(len(features)))
     order = "ORDER BY entity_id, moment, written, row" if features[0].windows is not None else ""
     duck.run(
@@ -240,6 +242,23 @@ def _open(
         f" epoch_us(CAST(written AS TIMESTAMPTZ)), {places} FROM frame {order}"
     )
     return count
+
+
+def _check_written(duck: Session, column: str, latest: datetime) -> None:
+    """Raise InvalidInputError if a value is written in the future.
+
+    What events contribute to a family is written after all that it has, so it would be, too.
+    """
+    first = duck.run(
+        "SELECT row, epoch_us(CAST(written AS TIMESTAMPTZ)) FROM frame"
+        f" WHERE epoch_us(CAST(written AS TIMESTAMPTZ)) > {to_micros(latest)} ORDER BY row LIMIT 1"
+    ).fetchone()
+    if first is not None:
+        row, moment = first
+        raise InvalidInputError(
+            f"row {row}: {from_micros(moment).isoformat()} in column {column!r} is in the future, "
+            "and no value can have been written then; correct such rows, or leave them out"
+        )
 
 
 def _object(fields: Mapping[str, str]) -> str:
