@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypedDict
 
+import msgspec
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
@@ -54,3 +55,22 @@ def test_a_handle_names_the_features_that_it_has(key: Any) -> None:
     message = f"'spend' has no {asked!r}; it has ['count', '1h']"
     with pytest.raises(InvalidInputError, match=re.escape(message)):
         declare()[key]
+
+
+def test_fields_may_not_be_left_out() -> None:
+    class Sale(msgspec.Struct, omit_defaults=True):
+        amount: float
+        kind: str = "book"
+
+    store = FeatureStore()
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    def sales(user_id: str, event: ServiceEvent) -> Any:
+        return Sale(1.0)
+
+    sales.__annotations__["return"] = Sale
+    with pytest.raises(DeclarationError, match="declare Sale without omit_defaults"):
+        feature(entity=User, trigger="sale", window="1h", aggregate="count", by="kind")(sales)
