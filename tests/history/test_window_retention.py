@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from headwater import FeatureStore
+from headwater import FeatureStore, Worker
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor.examination import examine
 from headwater.engine.auditing import audited
@@ -75,6 +75,27 @@ async def test_the_nightly_run_refuses_to_prune_what_windows_need(
                 await nightly.run(clock.now())
         else:
             assert await nightly.run(clock.now()) is None
+
+
+async def test_a_process_that_does_not_declare_the_windows_cannot_prune_history(
+    store: FeatureStore, clock: ManualClock, settings: Settings
+) -> None:
+    await buy(store, clock, 1.0)
+    async with FeatureStore(settings=settings, clock=clock) as other:
+        for age in ("1d", "400d"):
+            with pytest.raises(InvalidInputError, match=r"'spend', a family .* --file"):
+                await other.admin.prune(history=age)
+        await other.admin.prune(events="1d")
+
+
+async def test_a_worker_does_not_start_with_a_retention_that_is_too_short(
+    settings: Settings, clock: ManualClock
+) -> None:
+    store = FeatureStore(settings=settings.replace(retention={"history": "7d"}), clock=clock)
+    declare(store)
+    async with store:
+        with pytest.raises(InvalidInputError, match="cannot be kept for 7d only"):
+            await Worker(store).run()
 
 
 async def test_the_doctor_finds_a_retention_that_is_too_short(

@@ -132,7 +132,8 @@ def _print_welcome(call: CommandCall, url: str, *, workers: int | None, restarte
     for feature in triggered[:1]:
         event_type = quote(feature.triggers[0])
         typer.echo(f"  headwater events publish {event_type} ID KEY=VALUE --file {file}")
-        typer.echo(f"  headwater features get {feature.name} ID --file {file}")
+        read = feature.name if feature.windows is None else feature.windows.members[0]
+        typer.echo(f"  headwater features get {read} ID --file {file}")
     if registry.contexts:
         typer.echo(f"  headwater context declared --file {file}")
     typer.echo(f"  headwater graph {file}\n\nPress Ctrl-C to stop.")

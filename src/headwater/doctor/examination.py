@@ -27,6 +27,7 @@ from headwater.doctor import models, workload
 from headwater.errors import ConfigError, FeaturesFileError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.history.retention import Retention
+from headwater.model.catalog import CatalogState
 from headwater.model.health import Examination, Finding, Findings, Severity
 from headwater.records.signing import parse_keyring
 from headwater.retrieval.embeddings.embedder import INSTALL_LOCAL_MODEL
@@ -99,7 +100,7 @@ def _add_retention(settings: Settings, registry: Registry, report: Findings) -> 
         return
     try:
         retention = Retention.configured(settings.retention)
-        retention.check_windows(registry.features.values())
+        retention.check_windows(registry.features, CatalogState())
     except InvalidInputError as error:
         problem, _, remedy = str(error).partition("; ")
         report.error("retention", problem, remedy, "retention.history")

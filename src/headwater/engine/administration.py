@@ -70,7 +70,7 @@ class Administration:
         retention = Retention.of(ages)
         if retention == Retention():
             retention = Retention.configured(engine.settings.retention)
-        retention.check_windows(engine.registry.features.values())
+        retention.check_windows(engine.registry.features, await engine.catalog.follow())
         horizons = retention.horizons(engine.clock.now())
         if dry_run:
             return await prune(engine.backends, engine.catalog, horizons, dry_run=True)

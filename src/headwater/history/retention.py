@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from math import ceil
@@ -13,7 +13,9 @@ from msgspec.structs import asdict, replace
 from headwater.core.clock import MICROSECOND
 from headwater.core.durations import Duration, format_duration, to_age
 from headwater.declarations.features import FeatureDef
+from headwater.declarations.meanings import declared_as
 from headwater.declarations.registry import Registry
+from headwater.declarations.series import has_contributions
 from headwater.errors import InvalidInputError
 from headwater.features.followed_catalog import FollowedCatalog
 from headwater.history import versions
@@ -55,13 +57,25 @@ class Retention(msgspec.Struct, frozen=True):
         ages = asdict(self)
         return Horizons(**{part: now - age for part, age in ages.items() if age is not None})
 
-    def check_windows(self, features: Iterable[FeatureDef]) -> None:
+    def check_windows(self, features: Mapping[str, FeatureDef], state: CatalogState) -> None:
         """Raise InvalidInputError if contributions that windows need would be removed.
 
-        A state that is made again from less of them would lack what was removed.
+        A state that is made again from less of them would lack what was removed. How much a family
+        needs is known only where it is declared.
         """
-        for feature in features:
-            if feature.windows is None or self.history is None:
+        if self.history is None:
+            return
+        for entry in state.features.values():
+            is_family = entry.active is not None and has_contributions(entry.active)
+            if is_family and declared_as(state, entry, features) is None:
+                raise InvalidInputError(
+                    f"history has the contributions of {entry.feature!r}, a family of windows that "
+                    "this process does not declare, so it cannot know which of them are needed; "
+                    "name the features file with --file or the server with --url, or drop the "
+                    f"family with `headwater features drop {entry.feature}`"
+                )
+        for feature in features.values():
+            if feature.windows is None:
                 continue
             needed = feature.windows.plan.reach * MICROSECOND
             if self.history < needed:
@@ -200,7 +214,7 @@ class NightlyPruning:
 
         The first run is due at the first due time after a worker was started with a retention.
         """
-        self._retention.check_windows(self._registry.features.values())
+        self._retention.check_windows(self._registry.features, self._catalog.state)
         due = now.replace(hour=self._hour, minute=0, second=0, microsecond=0)
         if due > now:
             due -= timedelta(days=1)

@@ -80,6 +80,7 @@ describe("values", () => {
   it("are short in a cell", () => {
     expect(cellText(1234.567891)).toBe("1,234.57");
     expect(cellText([1, 2])).toBe("[1,2]");
+    expect([cellText(undefined), cellText(null)]).toEqual(["–", "–"]);
     expect(cellText("a\nvery long text that goes on", 10)).toBe("a very lon…");
   });
 

@@ -88,6 +88,8 @@ const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
 /** Return a value as short as a cell of a table needs it. */
 export function cellText(value: unknown, most = 20): string {
   if (typeof value === "number") return NUMBER.format(value);
+  // A tile has no last values, and one contribution has no deviation.
+  if (value === undefined || value === null) return "–";
   const text = inline(value).replaceAll(/\s+/g, " ");
   return text.length > most ? `${text.slice(0, most)}…` : text;
 }

@@ -52,6 +52,7 @@ from headwater.errors import (
 )
 from headwater.features.schedule import REFRESH, due_of
 from headwater.features.services import Services
+from headwater.history.retention import Retention
 from headwater.model.health import Health
 from headwater.model.values import new_id
 from headwater.ports import Batch, Cached
@@ -132,6 +133,8 @@ class Worker:
         """
         engine = await self._open()
         if not self._draining:
+            retention = Retention.configured(engine.settings.retention)
+            retention.check_windows(engine.registry.features, engine.catalog.state)
             await engine.refresh.check_queries()
             if engine.registry.all_indexes():
                 await preload()

@@ -58,7 +58,8 @@ function Start({ entity }: { entity: string }) {
       </Empty>
     );
   }
-  const example = data?.features.find((each) => each.entity === entity)?.name ?? "total_spend";
+  const readable = data?.features.find((each) => each.entity === entity && each.windows === null);
+  const example = readable?.name ?? "total_spend";
   return (
     <Empty title="Whose values?" command={`headwater features get ${example} ada`}>
       Enter the id of an entity above. The page then shows every feature of it, with age, source and
