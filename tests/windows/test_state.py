@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.errors import InvalidInputError
 from headwater.windows.plan import Member, WindowPlan, parse_aggregate, parse_window
 from headwater.windows.sketches import PERCENTILE_ERROR
 from headwater.windows.state import (
@@ -186,17 +186,24 @@ def test_a_state_of_another_plan_is_not_decoded() -> None:
     assert decode_state(plan, text) is not None
 
 
-def test_a_sum_beyond_all_floats_is_refused_when_read_and_may_return() -> None:
-    plan = plan_of([window(60, 10)], ["sum", "stddev"])
+def test_a_sum_beyond_all_floats_is_the_largest_one_and_may_return() -> None:
+    plan = plan_of([window(60, 10)], ["sum", "avg", "stddev"])
     state = new_state(plan, START)
     for number, value in enumerate([1e308, 1e308, 1e308]):
         fold(plan, state, value, None, START, number, START)
-    with pytest.raises(InvalidInputError, match="beyond the range of floats"):
-        evaluate(plan, state, members_of(plan), START)
+    assert evaluate(plan, state, members_of(plan), START) == [sys.float_info.max, 1e308, 0.0]
     for number, value in enumerate([-1e308, -1e308, -1e308, 0.1]):
         fold(plan, state, value, None, START + 10, number, START)
     total = plan.aggregates[0]
     assert evaluate(plan, state, [Member(plan.windows[0], total)], START) == [0.1]
+
+
+def test_a_deviation_beyond_all_floats_is_the_largest_one() -> None:
+    plan = plan_of([window(60, 10)], ["sum", "avg", "stddev"])
+    state = new_state(plan, START)
+    for number, value in enumerate([1.7e308, -1.7e308]):
+        fold(plan, state, value, None, START, number, START)
+    assert evaluate(plan, state, members_of(plan), START) == [0.0, 0.0, sys.float_info.max]
 
 
 def test_a_fold_into_the_open_tile_copies_the_packed_ones() -> None:

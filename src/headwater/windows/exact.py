@@ -8,16 +8,16 @@ hexadecimal text in units of 2^-2148, the square of the smallest float.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any
-
-from headwater.errors import InvalidInputError
 
 Exact = list[Any]
 """Floats, or one text."""
 
 UNITS = 2148
+LARGEST = sys.float_info.max
 _ROOT_BITS = 500
 _SPLITTER = 134217729.0
 """2^27 + 1, which splits a float into two halves whose products are exact."""
@@ -83,7 +83,7 @@ def units(totals: Iterable[Exact]) -> int:
 
 
 def rounded(totals: Iterable[Exact]) -> float:
-    """Return the float next to the sum of sums; raise InvalidInputError if it has none."""
+    """Return the float next to the sum of sums."""
     try:
         return math.fsum(chain.from_iterable(totals))
     except (OverflowError, TypeError):
@@ -91,21 +91,21 @@ def rounded(totals: Iterable[Exact]) -> float:
         return quotient(units(totals), 1 << UNITS)
 
 
-def quotient(numerator: int, denominator: int) -> float:
-    """Return the float next to a quotient; raise InvalidInputError if it is beyond all floats."""
+def quotient(numerator: float, denominator: int) -> float:
+    """Return the float next to a quotient: the largest one if it is beyond all floats."""
     try:
         return numerator / denominator
     except OverflowError:
-        raise InvalidInputError(
-            "an aggregate of a window is beyond the range of floats (about 1.8e308); "
-            "contribute smaller numbers, for example in a larger unit"
-        ) from None
+        return LARGEST if numerator > 0 else -LARGEST
 
 
 def root(numerator: int, denominator: int) -> float:
     """Return the square root of a quotient, which may be beyond all floats itself."""
     halved = max(0, (numerator.bit_length() - denominator.bit_length()) // 2 - _ROOT_BITS)
-    return math.ldexp(math.sqrt(numerator / (denominator << 2 * halved)), halved)
+    try:
+        return math.ldexp(math.sqrt(numerator / (denominator << 2 * halved)), halved)
+    except OverflowError:
+        return LARGEST
 
 
 def _units(part: float | str) -> int:

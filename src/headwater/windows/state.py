@@ -307,7 +307,13 @@ def _sum(part: _Part, _: Aggregate | None = None, __: Window | None = None) -> A
 
 def _avg(part: _Part, _: Aggregate, __: Window) -> float | None:
     count = sum(part["count"])
-    return exact.quotient(_sum(part), count) if count else None
+    if not count:
+        return None
+    total = _sum(part)
+    # The sum may be beyond all floats, and the mean not.
+    if "sum" in part and abs(total) == exact.LARGEST:
+        return exact.quotient(exact.units(part["sum"]), count << exact.UNITS)
+    return exact.quotient(total, count)
 
 
 def _stddev(part: _Part, _: Aggregate, __: Window) -> float | None:
