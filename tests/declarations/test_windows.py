@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any, TypedDict
 
 import msgspec
@@ -38,6 +39,7 @@ def declare(**options: Any) -> Any:
         ({"where": {"$or": [{"method": "card"}, {"$not": {"sum": 1}}]}}, "where= names 'sum'"),
         ({"value": "sum"}, "value= names 'sum', and contributions have the fields amount, method"),
         ({"by": "category"}, "by= names 'category'"),
+        ({"window": "36501d", "hop": "365d"}, "the window '36501d' is longer than 100 years"),
         ({"window": "36500d"}, "the window '36500d' has 36500 hops of 1d"),
         ({"window": "30d", "hop": "1s"}, "has 2592000 hops of 1s"),
         ({"aggregate": []}, "aggregate= is empty; write one or several, such as ['count', 'sum']"),
@@ -74,3 +76,8 @@ def test_fields_may_not_be_left_out() -> None:
     sales.__annotations__["return"] = Sale
     with pytest.raises(DeclarationError, match="declare Sale without omit_defaults"):
         feature(entity=User, trigger="sale", window="1h", aggregate="count", by="kind")(sales)
+
+
+def test_windows_of_microseconds_have_different_names() -> None:
+    spend = declare(window=[timedelta(microseconds=1_500), timedelta(microseconds=1_600)])
+    assert spend.definition.windows.members == ("spend_count_1500us", "spend_count_1600us")

@@ -18,6 +18,7 @@ _MICROSECONDS = 1_000_000
 _HOPS = tuple(seconds * _MICROSECONDS for seconds in (60, 300, 900, 3_600, 21_600, 86_400))
 _HOPS_IN_A_WINDOW = 24
 _MOST_HOPS = 10_000
+_LONGEST = 36_500 * 86_400 * _MICROSECONDS
 _LONGEST_LAST = 1_000
 _CALL = re.compile(r"last\((\d{1,4})\)", re.ASCII)
 _PERCENTILE = re.compile(r"p(\d{1,2})", re.ASCII)
@@ -191,6 +192,8 @@ def parse_window(duration: Any, hop: Any = None) -> Window:
     name = duration.replace(" ", "") if isinstance(duration, str) else _name(span)
     if not name.isalnum():
         name = _name(span)
+    if span > _LONGEST:
+        raise InvalidInputError(f"the window {duration!r} is longer than 100 years; shorten it")
     step = _default_hop(span) if hop is None else _micros(hop)
     if step > span:
         raise InvalidInputError(f"the hop {hop!r} is longer than the window {duration!r}")
@@ -216,7 +219,7 @@ def _name(span: int) -> str:
     for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
         if span % (seconds * _MICROSECONDS) == 0:
             return f"{span // (seconds * _MICROSECONDS)}{unit}"
-    return f"{span // 1_000}ms"
+    return f"{span}us" if span % 1_000 else f"{span // 1_000}ms"
 
 
 def check_unique(names: Sequence[str], what: str) -> None:
