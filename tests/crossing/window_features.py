@@ -63,6 +63,7 @@ class Contribution(NamedTuple):
     at: int
     written_at: int
     value: Any
+    is_imported: bool = False
 
 
 AGGREGATES = {"amount": NUMBERS, "items": NUMBERS, "places": PLACES, "cards": CARDS}

@@ -112,10 +112,10 @@ class Accepted:
         rows.append(Contribution(to_micros(event.at), written_at, value))
 
     def replay(self, family: str, now: datetime) -> None:
-        """Make the contributions of all events again; imported ones are of none."""
-        for user_id, other in list(self.contributions):
+        """Make the contributions of all events again; imported ones, which are of none, stay."""
+        for (_, other), made in self.contributions.items():
             if other == family:
-                del self.contributions[user_id, other]
+                made[:] = [one for one in made if one.is_imported]
         for event in self.events:
             self.contribute(family, event, now)
 
@@ -203,7 +203,7 @@ class World:
         for _ in range(2):
             await self.store.history.import_file(file, [family])
         self.accepted.contributions.setdefault((user_id, family), []).extend(
-            Contribution(to_micros(now) - ago * 1_000_000, to_micros(now), value)
+            Contribution(to_micros(now) - ago * 1_000_000, to_micros(now), value, is_imported=True)
             for ago, value in rows
             if self.accepted.admits(user_id, now - timedelta(seconds=ago))
         )
