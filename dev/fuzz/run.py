@@ -29,6 +29,7 @@ _REFUSES_VALID_DATA = (
     "list_contexts",
     "find_contexts",
     "read_history",
+    "read_windows",
     "list_versions",
     "replay_context",
     "read_past_values",

@@ -59,7 +59,7 @@ async def test_events_that_were_handled_once_and_in_order_are_no_violation(
     await handle(stores, STEPS)
     verdict = await judged(stores, home, STEPS)
     assert set(lines(verdict)) == {
-        *("chain", "seen", "given", "noted", "documents of noted", "filled", "deployed")
+        *("chain", "seen", "given", "noted", "documents of noted", "filled", "deployed", "stepped")
     }
     assert all(tally == Tally() for tally in verdict.tallies.values())
     assert [each for each in verdict.violations if "circuit breaker" not in each] == []

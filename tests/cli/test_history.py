@@ -31,7 +31,14 @@ def test_values_are_imported_read_and_rebuilt(run: Run, tables: Path) -> None:
     assert "1 value missing in the file" in imported.err
     assert "`headwater rebuild` restores them" in imported.err
     again = run("history", "import", "spend.csv", "-f", "total_spend", "-f", "visits", "--json")
-    assert again.json == {"rows": 2, "values": 3, "added": 0, "missing": 1, "erased": 0}
+    assert again.json == {
+        "rows": 2,
+        "values": 3,
+        "added": 0,
+        "missing": 1,
+        "erased": 0,
+        "states": 0,
+    }
     read = run("history", "spine.csv", "-f", "total_spend, visits", "-o", "out.csv", "--as-of")
     assert read.out == "Wrote out.csv.\n"
     lines = (tables / "out.csv").read_text().splitlines()

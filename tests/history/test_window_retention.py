@@ -12,7 +12,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.doctor.examination import examine
 from headwater.engine.auditing import audited
 from headwater.errors import InvalidInputError
-from headwater.history.retention import NightlyPruning
+from headwater.history.retention import NightlyPruning, warn_of_pruned
 from headwater.settings.groups import RetentionSettings
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -96,6 +96,24 @@ async def test_a_worker_does_not_start_with_a_retention_that_is_too_short(
     async with store:
         with pytest.raises(InvalidInputError, match="cannot be kept for 7d only"):
             await Worker(store).run()
+
+
+async def test_a_worker_warns_of_a_window_that_reaches_back_before_pruned_history(
+    store: FeatureStore,
+    clock: ManualClock,
+    settings: Settings,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    await buy(store, clock, 1.0)
+    clock.advance(60 * DAY)
+    await store.admin.prune(history="40d")
+    longer = FeatureStore(settings=settings, clock=clock)
+    declare(longer, windows=["1h", "90d"])
+    async with longer:
+        engine = await runtime_of(longer).open()
+        capsys.readouterr()
+        warn_of_pruned(engine.registry.features, engine.catalog.state, clock.now())
+    assert "windows reach back before history was pruned" in capsys.readouterr().err
 
 
 async def test_the_doctor_finds_a_retention_that_is_too_short(

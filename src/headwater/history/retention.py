@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from headwater.core.clock import MICROSECOND
 from headwater.core.durations import Duration, format_duration, to_age
+from headwater.core.logging import log
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.meanings import declared_as
 from headwater.declarations.registry import Registry
@@ -86,6 +87,21 @@ class Retention(msgspec.Struct, frozen=True):
                     f"history cannot be kept for {kept} only: the windows of {feature.name!r} are "
                     f"made of the contributions of the last {least}; keep it for {least} or "
                     "longer, or declare shorter windows"
+                )
+
+
+def warn_of_pruned(features: Mapping[str, FeatureDef], state: CatalogState, now: datetime) -> None:
+    """Log a warning of families whose longest window reaches back before history was pruned."""
+    horizon = state.pruned.history
+    for feature in features.values():
+        if horizon is not None and feature.windows is not None:
+            complete_at = horizon + feature.windows.plan.reach * MICROSECOND
+            if complete_at > now:
+                log.warning(
+                    "windows reach back before history was pruned",
+                    feature=feature.name,
+                    pruned_until=horizon,
+                    complete_at=complete_at,
                 )
 
 

@@ -52,7 +52,7 @@ from headwater.errors import (
 )
 from headwater.features.schedule import REFRESH, due_of
 from headwater.features.services import Services
-from headwater.history.retention import Retention
+from headwater.history.retention import Retention, warn_of_pruned
 from headwater.model.health import Health
 from headwater.model.values import new_id
 from headwater.ports import Batch, Cached
@@ -135,6 +135,7 @@ class Worker:
         if not self._draining:
             retention = Retention.configured(engine.settings.retention)
             retention.check_windows(engine.registry.features, engine.catalog.state)
+            warn_of_pruned(engine.registry.features, engine.catalog.state, engine.clock.now())
             await engine.refresh.check_queries()
             if engine.registry.all_indexes():
                 await preload()
