@@ -161,7 +161,7 @@ _KEPT = {
     "lasts": ("lasts",),
 }
 _OF_INTS = {"sum": "int_sum", "squares": "int_squares"}
-_FORM = 1
+_FORM = 2
 """The version of the form in which states are stored."""
 
 

@@ -27,7 +27,8 @@ PERCENTILE_ERROR = 0.01
 """The largest relative error of a percentile."""
 
 _ENCODE = msgspec.json.Encoder(order="deterministic").encode
-_WIDTH = 8
+_DIGITS = 16
+"""The length of a hash of 64 bits."""
 _REGISTER_BITS = 9
 _REGISTERS = 1 << _REGISTER_BITS
 _RANK_BITS = 64 - _REGISTER_BITS
@@ -44,20 +45,25 @@ _EXPONENTS = 1_080
 
 def add_distinct(seen: str | None, value: Any) -> str:
     """Return the text of the different values with one more of them."""
-    hashed = blake2b(_ENCODE(value), digest_size=_WIDTH).digest()
+    hashed = blake2b(_ENCODE(value), digest_size=_DIGITS // 2).hexdigest()
     if seen is None:
-        return b64encode(hashed).decode()
+        return hashed
     if seen[0] == _MARK:
         registers = bytearray(a2b_base64(seen[1:]))
-        index, rank = _register(int.from_bytes(hashed))
+        index, rank = _register(int(hashed, 16))
         if registers[index] >= rank:
             return seen
         registers[index] = rank
         return _MARK + b64encode(registers).decode()
-    hashes = _hashes(seen)
-    if hashed in hashes:
+    place = bisect_left(
+        range(len(seen) // _DIGITS),
+        hashed,
+        key=lambda number: seen[number * _DIGITS : (number + 1) * _DIGITS],
+    )
+    start = place * _DIGITS
+    if seen[start : start + _DIGITS] == hashed:
         return seen
-    return _distinct_text({*hashes, hashed})
+    return _distinct_text(seen[:start] + hashed + seen[start:])
 
 
 def join_distinct(texts: Iterable[str]) -> str:
@@ -65,7 +71,7 @@ def join_distinct(texts: Iterable[str]) -> str:
     texts = list(texts)
     if any(text[0] == _MARK for text in texts):
         return _MARK + b64encode(_registers(texts)).decode()
-    return _distinct_text({hashed for text in texts for hashed in _hashes(text)})
+    return _distinct_text("".join(sorted({hashed for text in texts for hashed in _hashes(text)})))
 
 
 def count_distinct(texts: Iterable[str]) -> int:
@@ -75,19 +81,19 @@ def count_distinct(texts: Iterable[str]) -> int:
         return round(_estimate(_registers(texts)))
     hashes: set[int] = set()
     for text in texts:
-        hashes.update(memoryview(a2b_base64(text)).cast("Q"))
+        hashes.update(memoryview(bytes.fromhex(text)).cast("Q"))
     return len(hashes)
 
 
-def _hashes(text: str) -> list[bytes]:
-    packed = a2b_base64(text)
-    return [packed[start : start + _WIDTH] for start in range(0, len(packed), _WIDTH)]
+def _hashes(text: str) -> list[str]:
+    return [text[start : start + _DIGITS] for start in range(0, len(text), _DIGITS)]
 
 
-def _distinct_text(hashes: Iterable[bytes]) -> str:
-    ordered = sorted(hashes)
-    text = b64encode(b"".join(ordered)).decode()
-    return text if len(ordered) <= MOST_EXACT else _MARK + b64encode(_registers([text])).decode()
+def _distinct_text(hashes: str) -> str:
+    """Return hashes in order, or the registers of too many."""
+    if len(hashes) <= MOST_EXACT * _DIGITS:
+        return hashes
+    return _MARK + b64encode(_registers([hashes])).decode()
 
 
 def _register(hashed: int) -> tuple[int, int]:
@@ -103,7 +109,7 @@ def _registers(texts: Sequence[str]) -> bytes:
             others.append(a2b_base64(text[1:]))
             continue
         for hashed in _hashes(text):
-            index, rank = _register(int.from_bytes(hashed))
+            index, rank = _register(int(hashed, 16))
             own[index] = max(own[index], rank)
     return bytes(map(max, own, *others))
 
