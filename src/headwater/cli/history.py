@@ -235,7 +235,7 @@ def import_(
     erased = f"{pluralize(report.erased, 'value')} of erased entities left out."
     online = (
         f"The windows of {pluralize(report.states, 'entity', 'entities')} count them from now on."
-        if report.states
+        if report.states and report.added
         else "Online values have not changed; `headwater rebuild` restores them from history."
     )
     call.show(
