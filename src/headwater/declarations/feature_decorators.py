@@ -273,13 +273,26 @@ def _declare_feature(
     registry = runtime_of(declared.store).registry
     registry.add_feature(definition)
     handle: FeatureFunction[Any, ..., Any] = FeatureFunction(declared.store, definition)
-    for name, (member, member_codec) in family[1].items() if family else ():
-        check_identifier("feature", name, checks.location)
-        feature_of = msgspec.structs.replace(
+    for member in _members(definition, family, defaults) if family else ():
+        registry.add_feature(member)
+        window = member.window
+        assert window is not None, "a member is of a window"
+        key = (window.aggregate.text, window.window.name)
+        handle.members[key] = Feature(declared.store, member)
+    return handle
+
+
+def _members(
+    definition: FeatureDef, family: Family, defaults: Mapping[str, Any]
+) -> Iterator[FeatureDef]:
+    """Yield the features of a family: each aggregate of each window."""
+    for name, (member, codec) in family[1].items():
+        check_identifier("feature", name, definition.location)
+        yield msgspec.structs.replace(
             definition,
             name=name,
             series=definition.series,
-            codec=member_codec,
+            codec=codec,
             triggers=(),
             windows=None,
             window=member,
@@ -287,11 +300,6 @@ def _declare_feature(
             mode="window",
             stored=False,
         )
-        registry.add_feature(feature_of)
-        handle.members[member.aggregate.text, member.window.name] = Feature(
-            declared.store, feature_of
-        )
-    return handle
 
 
 def _family(

@@ -196,8 +196,8 @@ def _check_field(
             f"{option}={field!r} needs contributions with fields, not {annotation!r}; return a "
             "dataclass, a TypedDict or a dict"
         )
-    config = getattr(annotation, "__struct_config__", None)
-    if config is not None and config.omit_defaults:
+    is_struct = isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)
+    if is_struct and annotation.__struct_config__.omit_defaults:
         raise InvalidInputError(
             f"{option}={field!r}: contributions lack fields that have their default; declare "
             f"{annotation.__name__} without omit_defaults"

@@ -24,7 +24,7 @@ from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.history.window_sums import add_sums, beginning, is_summable
 from headwater.ports import FrameColumn, FrameReader, Runner, SeriesFile, SeriesQuery, misfit_error
 from headwater.windows.plan import Member, WindowPlan
-from headwater.windows.replay import Contribution, Replay, oldest_counted
+from headwater.windows.replay import Contribution, EntityReplay, oldest_counted
 
 ROWS_OF_A_TASK = 2_000_000
 """About how many contributions and points one task has."""
@@ -261,10 +261,10 @@ class WindowPart(msgspec.Struct, frozen=True):
         )
         contributions = _pages(duck.run(parquet([self.rows])))
         waiting = next(contributions, None)
-        entity_id, replay = None, Replay(plan, members)
+        entity_id, replay = None, EntityReplay(plan, members)
         for of, at, row in _pages(points):
             if of != entity_id:
-                entity_id, replay = of, Replay(plan, members)
+                entity_id, replay = of, EntityReplay(plan, members)
                 while waiting is not None and waiting[0] < of:
                     waiting = next(contributions, None)
             oldest = oldest_counted(plan, at)
@@ -281,7 +281,7 @@ class WindowPart(msgspec.Struct, frozen=True):
             yield line
 
     def _add(
-        self, replay: Replay, of: str, visible_from: int, at: int, written_at: int, text: str
+        self, replay: EntityReplay, of: str, visible_from: int, at: int, written_at: int, text: str
     ) -> None:
         try:
             taken = self.reading.windows.taken(_decode(text))

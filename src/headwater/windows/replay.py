@@ -19,7 +19,7 @@ class Contribution(NamedTuple):
     key: str | None = None
 
 
-class Replay:
+class EntityReplay:
     """The state of one entity, which moves forward in time.
 
     With contributions that are visible from their writing on, it is the one that was online.
@@ -62,7 +62,7 @@ def values_at(
     moments: Iterable[int],
 ) -> Iterator[list[Any]]:
     """Yield the values of members at moments; both these and contributions are in order."""
-    replay, left = Replay(plan, members), iter(contributions)
+    replay, left = EntityReplay(plan, members), iter(contributions)
     waiting = next(left, None)
     for moment in moments:
         oldest = oldest_counted(plan, moment)

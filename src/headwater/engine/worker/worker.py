@@ -133,9 +133,7 @@ class Worker:
         """
         engine = await self._open()
         if not self._draining:
-            retention = Retention.configured(engine.settings.retention)
-            retention.check_windows(engine.registry.features, engine.catalog.state)
-            warn_of_pruned(engine.registry.features, engine.catalog.state, engine.clock.now())
+            _check_retention(engine)
             await engine.refresh.check_queries()
             if engine.registry.all_indexes():
                 await preload()
@@ -462,3 +460,10 @@ def _query(feature: FeatureDef) -> str:
     """Return a hash of a query, in which white space counts only where it matters."""
     query = _SPACE.sub(lambda part: " " if part[0].isspace() else part[0], feature.sql or "")
     return sha256(query.strip().encode()).hexdigest()[:16]
+
+
+def _check_retention(engine: Engine) -> None:
+    """Refuse to remove history that windows need, and warn of what was removed before."""
+    features, state = engine.registry.features, engine.catalog.state
+    Retention.configured(engine.settings.retention).check_windows(features, state)
+    warn_of_pruned(features, state, engine.clock.now())
