@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headwater.core.durations import parse_duration as parse_duration
     from headwater.declarations.context_decorators import context as context
     from headwater.declarations.context_decorators import retriever as retriever
-    from headwater.declarations.feature_decorators import entity as entity
+    from headwater.declarations.entity_decorator import entity as entity
     from headwater.declarations.feature_decorators import feature as feature
     from headwater.declarations.feature_handles import Feature as Feature
     from headwater.declarations.indexes import Index as Index
@@ -96,7 +96,8 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "core.durations": ("format_duration", "parse_duration"),
     "declarations.context_decorators": ("context", "retriever"),
-    "declarations.feature_decorators": ("entity", "feature"),
+    "declarations.entity_decorator": ("entity",),
+    "declarations.feature_decorators": ("feature",),
     "declarations.feature_handles": ("Feature",),
     "declarations.indexes": ("Index",),
     "declarations.items": ("Chunk", "ContextItem"),

@@ -13,7 +13,7 @@ from headwater.core.canonical_json import to_tagged
 from headwater.core.codec import PydanticModel
 from headwater.declarations.checks import Checks, calling_frame, location_of_frame
 from headwater.declarations.contexts import Assembles
-from headwater.declarations.feature_decorators import Declares
+from headwater.declarations.entity_decorator import Declares
 from headwater.errors import DeclarationError, RecordValueError
 
 _ALTERNATIVES: dict[type, str] = {
