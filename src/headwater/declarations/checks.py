@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import FrameType
@@ -33,6 +34,12 @@ class Declaration:
         """Raise DeclarationError for the first option that there is not."""
         for option in unknown:
             raise self.error(f"unknown option {option!r}; {nearest(option, options)}")
+
+    def text(self, option: str, text: object) -> str:
+        """Return the text of an option."""
+        if not isinstance(text, str):
+            raise self.error(f"{option} must be text, not {reprlib.repr(text)}")
+        return text.strip()
 
     def span(
         self,

@@ -92,6 +92,11 @@ def feature(
     by: str | None = None,
     value: str | None = None,
     max_keys: int | None = None,
+    stored: bool = False,
+    description: str = "",
+    owner: str = "",
+    tags: str | Iterable[str] = (),
+    unit: str = "",
     **unknown: Never,
 ) -> FeatureDecorator:
     """Declare the decorated function as a feature of an entity and return its handle.
@@ -99,7 +104,8 @@ def feature(
     With ``trigger`` the function takes the entity id and the event and runs when such an event
     arrives. With ``refresh`` it runs on a schedule; ``sql`` makes it one query for all entities,
     and the function only declares name and type. With neither it runs when the value is read;
-    ``template`` then composes the value from other features.
+    ``template`` then composes the value from other features. With ``stored`` it never runs: the
+    value is what ``set_feature``, the handlers of other features or an import wrote.
 
     In contexts a value is as old as its ``as_of``. With ``freshness="caught_up"`` a triggered value
     is as old as the oldest event that waits in its partition, and a scheduled one as its last run;
@@ -123,6 +129,9 @@ def feature(
     ``p1`` to ``p99``. A window moves in steps of ``hop``. Of contributions with fields, ``value``
     names the one that is aggregated, ``where`` selects some, and ``by`` makes each value a dict by
     the values of a field, of which at most ``max_keys`` are kept apart.
+
+    ``description``, which is the docstring unless it is given, ``owner``, ``tags`` and ``unit`` are
+    for people; another one does not make it another feature.
 
     >>> @feature(entity=User, trigger="purchase")
     ... def purchases(user_id: str, event: ServiceEvent) -> int:
@@ -166,7 +175,12 @@ def _declare_feature(
         is_async=inspect.iscoroutinefunction(inspect.unwrap(function)),
         codec=codec,
         location=checks.location,
-        description=inspect.getdoc(function) or "",
+        description=checks.text("description", options.description)
+        or inspect.getdoc(function)
+        or "",
+        owner=checks.text("owner", options.owner),
+        tags=_tags(checks, options.tags),
+        unit=checks.text("unit", options.unit),
         triggers=triggers,
         refresh=checks.span("refresh", options.refresh, _interval),
         max_retries=_max_retries(checks, options.max_retries),
@@ -174,7 +188,7 @@ def _declare_feature(
         ttl=checks.span("ttl", options.ttl),
         freshness_sla=checks.span("freshness_sla", options.freshness_sla, sla_of),
         mode=_mode(options),
-        stored=bool(triggers) or options.materialize or options.sql is not None,
+        stored=bool(triggers) or options.stored or options.materialize or options.sql is not None,
         default=None if family else options.default,
         windows=family and family[0],
         **{option: getattr(options, option) for option in _UNCHANGED},
@@ -267,6 +281,15 @@ _EXCLUSIVE = (
         for other in ("trigger", "refresh", "template")
     ),
     *(
+        (
+            "stored",
+            option,
+            "stored is for features that only other handlers, set_feature and imports write; "
+            "leave it out",
+        )
+        for option in ("trigger", "refresh", "sql", "template", "log", "derived")
+    ),
+    *(
         (option, "window", "a window is computed from the contributions of events")
         for option in ("ttl", "convert", "log", "derived", "materialize", "sql", "template")
     ),
@@ -308,12 +331,12 @@ def _combination_problems(options: Mapping[str, object]) -> Iterator[str]:
     if "freshness" in passed and passed.isdisjoint(("trigger", "refresh")):
         yield (
             "freshness needs trigger or refresh: a value that is computed when it is read is as "
-            "fresh as its inputs"
+            "fresh as its inputs, and one that is only stored as old as its as_of"
         )
     if isinstance(sql := options["sql"], str) and has_several_statements(sql):
         yield SEVERAL_STATEMENTS
-    if "convert" in passed and passed.isdisjoint(("trigger", "refresh", "ttl", "log")):
-        yield "convert needs stored values: trigger, refresh, ttl or log"
+    if "convert" in passed and passed.isdisjoint(("trigger", "refresh", "stored", "ttl", "log")):
+        yield "convert needs stored values: trigger, refresh, stored, ttl or log"
 
 
 def _mode(options: SimpleNamespace) -> Mode:
@@ -321,6 +344,8 @@ def _mode(options: SimpleNamespace) -> Mode:
         return "triggered"
     if options.refresh is not None:
         return "scheduled"
+    if options.stored:
+        return "stored"
     return "on_demand" if options.template is None else "template"
 
 
@@ -344,6 +369,13 @@ def _triggers(checks: Checks, trigger: str | Iterable[str] | None) -> tuple[str,
     if any(event_type.startswith(INTERNAL) for event_type in triggers):
         raise checks.error(f"event types that begin with {INTERNAL!r} are reserved")
     return tuple(dict.fromkeys(triggers))
+
+
+def _tags(checks: Checks, tags: str | Iterable[str]) -> tuple[str, ...]:
+    texts = (tags,) if isinstance(tags, str) else tuple(tags)
+    are_texts = all(isinstance(tag, str) and tag.strip() == tag != "" for tag in texts)
+    checks.check("tags", "a text or a list of them, without spaces around them", holds=are_texts)
+    return tuple(dict.fromkeys(texts))
 
 
 def _check_arity(

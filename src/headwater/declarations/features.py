@@ -94,6 +94,11 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     codec: Codec
     location: Location
     description: str = ""
+    owner: str = ""
+    """Who answers for it, such as a team."""
+    tags: tuple[str, ...] = ()
+    unit: str = ""
+    """What a value is counted in, such as ``EUR``."""
     triggers: tuple[str, ...] = ()
     refresh: timedelta | None = None
     materialize: bool = False

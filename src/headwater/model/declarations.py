@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.model.windows import FamilyListing, MemberListing
 
-Mode = Literal["triggered", "scheduled", "on_demand", "template", "window"]
+Mode = Literal["triggered", "scheduled", "on_demand", "template", "window", "stored"]
 NodeKind = Literal["event", "source", "index", "retriever", "context"] | Mode
 FoundIn = Literal["declaration", "code"]
 

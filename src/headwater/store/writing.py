@@ -69,7 +69,7 @@ def check_stored(feature: FeatureDef) -> None:
         how, remedy = (
             ("composed of other features", "set those")
             if feature.template
-            else ("computed", "give it a ttl, a trigger or a refresh")
+            else ("computed", "declare stored=True, a ttl, a trigger or a refresh")
         )
         raise InvalidInputError(
             f"feature {feature.name!r} is {how} at every read and cannot be set; {remedy}"

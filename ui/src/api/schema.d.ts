@@ -2862,7 +2862,7 @@ export interface components {
             log: boolean;
             materialize: boolean;
             /** @enum {unknown} */
-            mode: "on_demand" | "scheduled" | "template" | "triggered" | "window";
+            mode: "on_demand" | "scheduled" | "stored" | "template" | "triggered" | "window";
             name: string;
             needs: string[];
             refresh_ms: number | null;
@@ -3660,7 +3660,7 @@ export interface components {
             /** @default null */
             entity: string | null;
             id: string;
-            kind: ("context" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "template" | "triggered" | "window");
+            kind: ("context" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "stored" | "template" | "triggered" | "window");
             name: string;
         };
         /**

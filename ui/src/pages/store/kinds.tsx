@@ -33,6 +33,7 @@ const MODES: Record<string, readonly [word: string, icon: Icon]> = {
   on_demand: ["on demand", IconMathFunction],
   template: ["template", IconTemplate],
   window: ["window", IconChartHistogram],
+  stored: ["stored", IconDatabase],
 };
 
 export const KIND_WORDS: readonly (readonly [Kind, one: string, many: string])[] = [
