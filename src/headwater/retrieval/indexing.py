@@ -168,6 +168,8 @@ class Indexer:
         """Write many documents, in batches that are embedded and stored together."""
         loaded = LoadReport()
         async for batch in batches(documents):
+            for document in batch:
+                check_document_limits(index, document.id)
             version = await self._generations.active(index)
             plain = [
                 self.checked(document.id, document.text, document.metadata) for document in batch

@@ -16,6 +16,7 @@ from headwater.core.json_values import plain
 from headwater.declarations.items import Chunk
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
+from headwater.features.caller_limits import check_document_limits
 from headwater.features.read_tracking import IndexSearched, TrackedRetrieval
 from headwater.http.routing.request_parsing import UploadedFile
 from headwater.http.routing.responses import ApiResponse
@@ -62,6 +63,7 @@ class Indexes:
                 self.load_documents,
                 returns=NDJSON,
                 documents=ActionLine[LoadReport, LoadReport],
+                applies_limits=True,
             ),
             Route(
                 "POST",
@@ -93,6 +95,8 @@ class Indexes:
         ]
         runtime = runtime_of(self._store)
         definition = runtime.registry.index(index)
+        for each in checked:
+            check_document_limits(definition, each.id)
         await (await runtime.open()).indexer.check_request(definition, checked)
         documents = [Document(each.id, each.text, each.metadata) for each in checked]
         load = self._store.indexes.load
