@@ -55,6 +55,10 @@ class SyncLoop:
         with inside.waiting_for(verb):
             return verb.result()
 
+    async def run_apart(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the thread, and wait for it on another loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self.started()))
+
     def stop(self) -> None:
         """End the thread."""
         with self._lock:

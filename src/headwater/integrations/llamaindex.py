@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater.errors import MissingExtraError
-from headwater.integrations.search import PROVENANCE, FoundChunk, Searched, search
-from headwater.store.feature_store import FeatureStore
+from headwater.integrations.search import (
+    PROVENANCE,
+    AnyStore,
+    FoundChunk,
+    Searched,
+    awaited,
+    run,
+    search,
+)
 
 try:
     from llama_index.core.callbacks import CallbackManager
@@ -36,7 +43,7 @@ class LlamaIndexRetriever(BaseRetriever):
 
     def __init__(
         self,
-        store: FeatureStore,
+        store: AnyStore,
         search: Searched,
         arguments: Mapping[str, Any] | None = None,
         *,
@@ -51,10 +58,12 @@ class LlamaIndexRetriever(BaseRetriever):
             self._arguments["similarity_top_k"] = similarity_top_k
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._store.sync.run(self._aretrieve(query_bundle))
+        return run(self._store, self._nodes(query_bundle.query_str))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        query = query_bundle.query_str
+        return await awaited(self._store, self._nodes(query_bundle.query_str))
+
+    async def _nodes(self, query: str) -> list[NodeWithScore]:
         chunks = await search(self._store, self._search, query, self._arguments)
         return [_node(chunk) for chunk in chunks]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from headwater.declarations.contexts import RetrieverFunction
 from headwater.declarations.items import Chunk
@@ -13,6 +13,12 @@ from headwater.errors.hints import nearest
 from headwater.features.call_scope import current_reads, tracking
 from headwater.features.read_tracking import Reads
 from headwater.store.feature_store import FeatureStore
+from headwater.store.verbs.store import StoreVerbs, SyncVerbs
+
+T = TypeVar("T")
+
+AnyStore: TypeAlias = StoreVerbs | SyncVerbs[Any]
+"""A store, or a client of one, async or blocking."""
 
 Searched: TypeAlias = str | RetrieverFunction[...]
 """The name of an index, or a declared retriever."""
@@ -47,8 +53,29 @@ class FoundChunk(NamedTuple):
         return {**chunk.metadata, PROVENANCE: provenance}
 
 
+def run(store: AnyStore, call: Coroutine[Any, Any, T]) -> T:
+    """Run a call of async code to its end."""
+    blocking = store.sync if isinstance(store, FeatureStore) else store
+    if isinstance(blocking, SyncVerbs):
+        return blocking.run(call)
+    call.close()
+    raise InvalidInputError(f"{store!r} cannot block; await the async method, or pass a Client")
+
+
+async def awaited(store: AnyStore, call: Coroutine[Any, Any, T]) -> T:
+    """Await a call; the connections of a blocking client belong to its own loop."""
+    if isinstance(store, SyncVerbs) and not isinstance(store.verbs, FeatureStore):
+        return await store.run_apart(call)
+    return await call
+
+
+def verbs_of(store: AnyStore) -> StoreVerbs:
+    """Return the async verbs of a store or a client."""
+    return store.verbs if isinstance(store, SyncVerbs) else store
+
+
 async def search(
-    store: FeatureStore, searched: Searched, query: str, *given: Mapping[str, Any]
+    store: AnyStore, searched: Searched, query: str, *given: Mapping[str, Any]
 ) -> list[FoundChunk]:
     """Search an index with options of ``store.search``, or call a retriever with arguments.
 
@@ -60,7 +87,7 @@ async def search(
     with tracking(reads):
         if isinstance(searched, str):
             options = dict(option for given_options in given for option in _options(given_options))
-            chunks = await store.search(searched, query, **options)
+            chunks = await verbs_of(store).search(searched, query, **options)
         else:
             arguments = dict(
                 argument for given_options in given for argument in given_options.items()

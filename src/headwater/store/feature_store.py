@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from headwater.core.blocking import T, blocking
+from headwater.core.blocking import blocking
 from headwater.core.clock import Clock, SystemClock
 from headwater.declarations import context_decorators, entity_decorator, feature_decorators, graph
 from headwater.declarations.feature_handles import FeatureRef, feature_name
@@ -204,11 +204,3 @@ class SyncStore(SyncVerbs[FeatureStore]):
     set_feature = blocking(FeatureStore.set_feature)
     drain = blocking(FeatureStore.drain)
     open = blocking(FeatureStore.open)
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run the call of a context, a retriever or a feature handle.
-
-        >>> store.sync.run(total_spend.get("ada"))
-        25.0
-        """
-        return self._loop.run(call)

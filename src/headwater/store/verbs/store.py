@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self, TypeVar
+from collections.abc import Coroutine
+from typing import Any, Self, TypeVar
 
-from headwater.core.blocking import Blocking, SyncLoop, blocking
+from headwater.core.blocking import Blocking, SyncLoop, T, blocking
 from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
 from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
@@ -58,6 +59,23 @@ class SyncVerbs(Blocking[S_co]):
         self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
         self.backfills = SyncBackfillVerbs(store.backfills, loop)
         self.catalog = SyncCatalogVerbs(store.catalog, loop)
+
+    @property
+    def verbs(self) -> S_co:
+        """The async form of the verbs."""
+        return self._verbs
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run the call of a context, a retriever or a feature handle.
+
+        >>> store.sync.run(total_spend.get("ada"))
+        25.0
+        """
+        return self._loop.run(call)
+
+    async def run_apart(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a call on the loop of the blocking verbs, for a caller on another loop."""
+        return await self._loop.run_apart(call)
 
     publish = blocking(StoreVerbs.publish)
     get_feature = blocking(StoreVerbs.get_feature)
