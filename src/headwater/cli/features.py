@@ -156,7 +156,7 @@ def list_features(call: CommandCall) -> None:
         ]
 
     rows = [
-        (f.name, f.entity, f.type, f.mode, recomputed(f), f.description[:80])
+        (f.name, _entity_text(f), f.type, f.mode, recomputed(f), f.description[:80])
         for f in listed.features
     ]
     columns = ("feature", "entity", "type", "mode", "recomputed", "description")
@@ -167,6 +167,12 @@ def list_features(call: CommandCall) -> None:
     ]
     others = f"The file also declares {' and '.join(counts)}: see `headwater context declared`."
     call.show_table(plain, columns, rows, others if counts else None, empty="No features.")
+
+
+def _entity_text(feature: FeatureListing) -> str:
+    """Return the entity, with its owner if the feature has the owner's id."""
+    owner = feature.belongs_to
+    return feature.entity if owner is None else f"{feature.entity} → {owner}"
 
 
 @features.command()

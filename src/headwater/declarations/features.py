@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -26,6 +27,7 @@ from headwater.model.declarations import Mode
 from headwater.model.values import LONGEST_ID, is_whole_number
 
 DEFAULT_MAX_RETRIES = 3
+_WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _IMMUTABLE = frozenset({NoneType, bool, int, float, str, datetime})
 
 Order = Literal["stream", "event_time"]
@@ -39,6 +41,15 @@ class EntityDef(msgspec.Struct, frozen=True):
     id_field: str
     id_type: type[str] | type[int]
     location: Location
+    belongs_to: tuple[tuple[str, EntityDef], ...] = ()
+    """The entities that it belongs to, each by the feature or payload field with the owner's id."""
+
+    def implied_name(self, field: str) -> str:
+        """Return the name of the feature that keeps a payload field with an owner's id.
+
+        Names of features are unique in a store, and things of several kinds have one owner.
+        """
+        return f"{_WORD_STARTS.sub('_', self.name).lower()}_{field}"
 
     def text_id(self, entity_id: object) -> str:
         """Return the id as stored, which is text; raise InvalidInputError if it is invalid."""
@@ -132,6 +143,18 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     """When the value is computed."""
     stored: bool
     """Whether a read only looks the value up and never computes it."""
+    is_implied: bool = False
+    """Whether ``belongs_to`` of its entity declares it: its value is a field of the payload, and
+    events without the field leave it."""
+
+    @property
+    def belongs_to(self) -> EntityDef | None:
+        """The owner of its entity whose id is its value, if it is such a feature."""
+        for field, owner in self.entity.belongs_to:
+            name = self.entity.implied_name(field) if self.is_implied else field
+            if name == self.name:
+                return owner
+        return None
 
     def __post_init__(self) -> None:
         if not self.series:

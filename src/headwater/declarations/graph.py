@@ -125,6 +125,10 @@ def draw(registry: Registry) -> Graph:
 
 
 def _nodes(registry: Registry) -> Iterator[Node]:
+    for entity in registry.entities.values():
+        if entity.belongs_to:
+            owners = (owner.name for _, owner in entity.belongs_to)
+            yield from (Node(f"entity:{name}", name, "entity") for name in (entity.name, *owners))
     for feature in registry.features.values():
         yield Node(f"feature:{feature.name}", feature.name, feature.mode, feature.entity.name)
         yield from (Node(f"event:{trigger}", trigger, "event") for trigger in feature.triggers)
@@ -145,6 +149,10 @@ def _edges(registry: Registry) -> Iterator[Edge]:
         yield from (Edge(f"event:{trigger}", node) for trigger in feature.triggers)
         yield from (Edge(f"source:{source}", node) for source in _sources(feature, registry))
         yield from (Edge(f"feature:{dependency}", node) for dependency in dependencies(feature))
+        if feature.belongs_to is not None:
+            belonging = f"entity:{feature.entity.name}"
+            yield Edge(node, belonging)
+            yield Edge(belonging, f"entity:{feature.belongs_to.name}")
         if feature.window is not None:
             yield Edge(f"feature:{feature.window.family}", node)
         elif feature.template is None and feature.sql is None:

@@ -40,6 +40,7 @@ from headwater.model.values import Part, ServiceEvent
 
 D = TypeVar("D", EntityDef, FeatureDef, RetrieverDef, ContextDef, IndexDef)
 
+_KINDS_OF_IDS = ("text", "int", "json")
 SEARCH = "search:"
 """The beginning of the name of a direct search of an index."""
 
@@ -79,6 +80,7 @@ class Registry:
                 "it before",
                 feature.location,
             )
+        self._follow_ownership(feature)
         self.features[feature.name] = feature
         if self._catalog.revision:
             self.serve(self._catalog)
@@ -86,6 +88,43 @@ class Registry:
         for event_type in feature.triggers:
             self._subjects.setdefault(event_type, set()).add(feature.entity.name)
         self.revision += 1
+
+    def _follow_ownership(self, feature: FeatureDef) -> None:
+        """Let the implied features of its entity have its triggers, or let it take their place."""
+        entity = feature.entity
+        if feature.belongs_to is not None and not feature.is_implied:
+            if not feature.stored or feature.codec.kind not in _KINDS_OF_IDS:
+                raise DeclarationError(
+                    f"feature {feature.name!r} has the ids that each {entity.name} belongs to, and "
+                    f"must store them: declare it with trigger= or stored=True and `-> str` or "
+                    "`-> int`",
+                    feature.location,
+                )
+            del self.features[entity.implied_name(feature.name)]
+        for field, _ in entity.belongs_to if feature.triggers else ():
+            implied = self.features.get(entity.implied_name(field))
+            if implied is not None and implied.is_implied:
+                triggers = tuple(dict.fromkeys((*implied.triggers, *feature.triggers)))
+                self.features[implied.name] = msgspec.structs.replace(
+                    implied, triggers=triggers, mode="triggered"
+                )
+
+    def owners(self, entity: EntityDef) -> Iterator[tuple[FeatureDef, EntityDef]]:
+        """Yield the features with the ids that an entity belongs to, and the owners' entities."""
+        for field, owner in entity.belongs_to:
+            declared = self.features.get(field)
+            if declared is None or declared.entity.name != entity.name:
+                declared = self.features[entity.implied_name(field)]
+            yield declared, owner
+
+    def owned(self, owner: EntityDef) -> list[FeatureDef]:
+        """Return the features with the ids of an owner: of all that may belong to it."""
+        return [
+            feature
+            for entity in self.entities.values()
+            for feature, other in self.owners(entity)
+            if other.name == owner.name
+        ]
 
     def serve(self, catalog: CatalogState) -> None:
         """Store and read the values of each feature under the series that the catalog names.

@@ -178,7 +178,9 @@ class EventHandlers:
                     value = await self._calls.call(slot, scope, feature, event.entity_id, own)
                     if feature.windows is not None:
                         await self._contribute(transaction, feature, event.entity_id, value)
-                    elif feature.codec.kind != "none":
+                    elif feature.codec.kind != "none" and not (
+                        feature.is_implied and value is None
+                    ):
                         transaction.stage(feature, event.entity_id, value)
                 except HeadwaterError as error:
                     return _handler_error(feature, error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from headwater.model.windows import FamilyListing, MemberListing
 
 Mode = Literal["triggered", "scheduled", "on_demand", "template", "window", "stored"]
-NodeKind = Literal["event", "source", "index", "retriever", "context"] | Mode
+NodeKind = Literal["event", "source", "index", "retriever", "context", "entity"] | Mode
 FoundIn = Literal["declaration", "code"]
 
 
@@ -34,10 +34,11 @@ class Edge(msgspec.Struct, frozen=True):
     found_in: FoundIn = "declaration"
 
 
-_UNLABELLED = ("event", "source")
+_UNLABELLED = ("event", "source", "entity")
 _SHAPES = {
     "event": ("([", "])"),
     "source": ("[(", ")]"),
+    "entity": ("((", "))"),
     "index": ("[(", ")]"),
     "retriever": ("{{", "}}"),
     "context": ("[[", "]]"),
@@ -79,6 +80,8 @@ class EntityListing(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     id_field: str
     id_type: str
+    belongs_to: Mapping[str, str]
+    """The entities that it belongs to, by the feature or payload field with an owner's id."""
 
 
 class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +104,8 @@ class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
     sql: str | None
     template: str | None
     default: Any
+    belongs_to: str | None
+    """The entity that its own belongs to, if its value is the owner's id."""
     windows: FamilyListing | None
     """Of a family of windows."""
     window: MemberListing | None

@@ -122,7 +122,8 @@ def visible_graph(store: FeatureStore, names: VisibleNames) -> Graph:
 
 def declared_entity(entity: EntityDef) -> EntityListing:
     """Return the listing of an entity."""
-    return _listing(EntityListing, entity, id_type=entity.id_type.__name__)
+    owners = {field: owner.name for field, owner in entity.belongs_to}
+    return _listing(EntityListing, entity, id_type=entity.id_type.__name__, belongs_to=owners)
 
 
 def declared_feature(feature: FeatureDef) -> FeatureListing:
@@ -138,6 +139,7 @@ def declared_feature(feature: FeatureDef) -> FeatureListing:
         type=feature.codec.expected,
         needs=list(dict.fromkeys(references)),
         template=template and template.text,
+        belongs_to=feature.belongs_to and feature.belongs_to.name,
         windows=None if feature.windows is None else declared_family(feature.windows),
         window=None if feature.window is None else declared_member(feature.window),
     )

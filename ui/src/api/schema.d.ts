@@ -2649,6 +2649,9 @@ export interface components {
          * @description An entity and the field that identifies it.
          */
         EntityListing: {
+            belongs_to: {
+                [key: string]: string;
+            };
             id_field: string;
             id_type: string;
             name: string;
@@ -2853,6 +2856,7 @@ export interface components {
          * @description A feature and how it is computed.
          */
         FeatureListing: {
+            belongs_to: string | null;
             default: unknown;
             derived: boolean;
             description: string;
@@ -3660,7 +3664,7 @@ export interface components {
             /** @default null */
             entity: string | null;
             id: string;
-            kind: ("context" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "stored" | "template" | "triggered" | "window");
+            kind: ("context" | "entity" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "stored" | "template" | "triggered" | "window");
             name: string;
         };
         /**

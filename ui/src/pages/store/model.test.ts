@@ -38,10 +38,11 @@ const feature = (name: string, entity: string) => ({
   default: null,
   windows: null,
   window: null,
+  belongs_to: null,
 });
 
 const listing = {
-  entities: [{ name: "User", id_field: "user_id", id_type: "str" }],
+  entities: [{ name: "User", id_field: "user_id", id_type: "str", belongs_to: {} }],
   features: [feature("spend", "User"), feature("stock", "Product")],
   indexes: [],
   retrievers: [],

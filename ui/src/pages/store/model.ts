@@ -55,7 +55,8 @@ export function itemsOf(listing: Listing): Item[] {
       .edges.map(({ source }) => source)
       .filter((source) => members.has(source)),
   ]);
-  const nodes = listing.graph.nodes.map(({ id, name, kind, entity }): Item => {
+  const declared = listing.graph.nodes.filter(({ kind }) => kind !== "entity");
+  const nodes = declared.map(({ id, name, kind, entity }): Item => {
     const own = kindOf(id);
     return {
       id,
@@ -71,7 +72,8 @@ export function itemsOf(listing: Listing): Item[] {
       members: members.get(id) ?? 0,
     };
   });
-  const entities = listing.entities.map(({ name, id_field, id_type }): Item => {
+  const entities = listing.entities.map(({ name, id_field, id_type, belongs_to }): Item => {
+    const owners = Object.values(belongs_to).join(" and ");
     const own = nodes.filter((node) => node.entity === name && node.members === 0).length;
     return {
       id: `entity:${name}`,
@@ -80,7 +82,7 @@ export function itemsOf(listing: Listing): Item[] {
       mode: null,
       entity: name,
       type: id_type,
-      description: `Identified by ${id_field}`,
+      description: `Identified by ${id_field}${owners && `, belongs to ${owners}`}`,
       needs: 0,
       neededBy: own,
       family: null,

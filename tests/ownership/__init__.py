@@ -1,0 +1,1 @@
+"""People belong to things: ``belongs_to``."""
