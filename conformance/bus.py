@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from conformance.commit_waits import CommitWaitsConformance
 from conformance.deduplication import DAY, DeduplicationConformance
 from conformance.suite import (
     BRIEF_LEASE,
@@ -34,7 +35,7 @@ CLOCKS_APART = timedelta(seconds=5)
 """How much the clocks of servers may differ."""
 
 
-class BusConformance(DeduplicationConformance):
+class BusConformance(DeduplicationConformance, CommitWaitsConformance):
     """The durable, partitioned log of events, read by workers that hold leases."""
 
     async def test_an_event_whose_publish_returned_survives_the_death_of_every_process(

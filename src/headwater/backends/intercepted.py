@@ -27,7 +27,7 @@ class InterceptedBus:
         self.publish_ticks = around.call("bus.publish_ticks", inner.publish_ticks)
         self.read = around.call("bus.read", inner.read)
         self.attempt, self.wait = inner.attempt, inner.wait
-        self.lag, self.backlog = inner.lag, inner.backlog
+        self.handled, self.lag, self.backlog = inner.handled, inner.lag, inner.backlog
 
 
 class InterceptedOnlineStore:

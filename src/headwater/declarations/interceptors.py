@@ -59,6 +59,7 @@ class Publish(Protocol):
         *,
         dedup_window: timedelta | None,
         subjects: Subjects = no_subjects,
+        positions: bool = False,
     ) -> Coroutine[Any, Any, list[PublishResult]]: ...
 
 

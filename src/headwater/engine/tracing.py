@@ -87,6 +87,7 @@ async def _publish(
     *,
     dedup_window: timedelta | None,
     subjects: Subjects = no_subjects,
+    positions: bool = False,
 ) -> list[PublishResult]:
     """Publish events inside of the caller's trace, or of the one that the first event is of.
 
@@ -113,7 +114,7 @@ async def _publish(
             event if event.traceparent in others else replace(event, traceparent=context)
             for event in events
         ]
-        return await inner(sent, dedup_window=dedup_window, subjects=subjects)
+        return await inner(sent, dedup_window=dedup_window, subjects=subjects, positions=positions)
 
 
 async def _handle(

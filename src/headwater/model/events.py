@@ -90,13 +90,18 @@ class PublishResult(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=Tr
     """The result of publishing one event.
 
     ``conflict`` says how the event differs from the one that was accepted with its id, and
-    ``erased`` that its entity was erased; it is not stored then.
+    ``erased`` that its entity was erased; it is not stored then. With ``wait``, ``visible`` is
+    whether everything that the event triggers has taken effect, and ``problem`` why not.
     """
 
     event_id: str
     duplicate: bool
     conflict: str = ""
     erased: bool = False
+    visible: bool | None = None
+    problem: str = ""
+    position: str = ""
+    """The place in its partition, for the store; callers get none."""
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):

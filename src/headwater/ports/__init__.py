@@ -38,6 +38,7 @@ from headwater.ports.erasures import (
     erasure_digest,
 )
 from headwater.ports.events import (
+    Awaited,
     Batch,
     Bus,
     ConsumerGroups,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -86,6 +86,13 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     event: ServiceEvent
     only: str | None = None
     group: str = ""
+
+
+class Awaited(NamedTuple):
+    """An event that a publisher waits for; without a position, all that its partition has now."""
+
+    entity_id: str
+    position: str = ""
 
 
 def position_order(position: str) -> tuple[int, ...]:
@@ -198,12 +205,24 @@ class Bus(Protocol):
         *,
         dedup_window: timedelta | None,
         subjects: Subjects = no_subjects,
+        positions: bool = False,
     ) -> list[PublishResult]:
         """Append events, all or none, and return when they are durable.
 
         Duplicates and conflicts are left out; a timestamp that the sender did not give is not
         compared. Left out, too, are events of an erased entity, unless it may return and they are
-        of after the erasure.
+        of after the erasure. With ``positions``, the result of an event that was appended has one.
+        """
+
+    async def handled(
+        self, group: str, awaited: Sequence[Awaited], *, wait: bool = False
+    ) -> list[frozenset[str] | None]:
+        """Return the series that could not handle each event; None while it is not committed.
+
+        With ``wait``, return when a consumer group has committed all of them, in any process. A
+        notification ends the wait, and no commit is missed. What was committed is visible then.
+        An event without a position stands for those that its partition has at the call, and the
+        series are those that could not handle an event of its entity.
         """
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:

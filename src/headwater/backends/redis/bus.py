@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.backends.redis.client import Call, Redis, command, script_call
+from headwater.backends.redis.commit_waits import CommitWaits
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.erasures import RedisErasures
 from headwater.backends.redis.keys import Keys, PartitionKeys, unhandled
@@ -96,6 +97,8 @@ class RedisBus:
         self._dead_letters = dead_letters
         self._cross_shard = CrossShardWrites(redis, keys, online, notifications)
         self._erasures = erasures
+        self._commits = CommitWaits(redis, keys)
+        self.handled = self._commits.handled
         self.wait = notifications.wait
         self._last_read: dict[int, tuple[str, bytes]] = {}
         """The first position and the cursor of the last batch read from each partition."""
@@ -106,11 +109,13 @@ class RedisBus:
         *,
         dedup_window: timedelta | None,
         subjects: Subjects = no_subjects,
+        positions: bool = False,
     ) -> list[PublishResult]:
         indexes: dict[int, list[int]] = {}
         for index, event in enumerate(events):
             indexes.setdefault(partition_of(event.entity_id, self.partitions), []).append(index)
         accepted: list[bytes | None] = [_ERASED] * len(events)
+        appended: dict[int, str] = {}
         while indexes:
             ledger = self._erasures.ledger
             checked = ledger.revision
@@ -118,7 +123,11 @@ class RedisBus:
                 indexes = _without_erased(indexes, events, ledger, subjects)
             calls = [
                 self._publisher.call(
-                    partition, [events[index] for index in group], dedup_window, checked=checked
+                    partition,
+                    [events[index] for index in group],
+                    dedup_window,
+                    checked=checked,
+                    positions=positions,
                 )
                 for partition, group in indexes.items()
             ]
@@ -129,16 +138,22 @@ class RedisBus:
                     refused[partition] = group
                     continue
                 for index, content in zip(group, answer, strict=True):
+                    # The content is a JSON array, and a position begins with a digit.
+                    if positions and content[:1] != b"[":
+                        appended[index], content = content.decode(), None
                     accepted[index] = content or None
             if refused:
                 await self._erasures.refresh()
             indexes = refused
-        return [
+        results = [
             PublishResult(event.event_id, duplicate=False, erased=True)
             if content is _ERASED
             else publish_result(event, content)
             for event, content in zip(events, accepted, strict=True)
         ]
+        for index, position in appended.items():
+            results[index] = msgspec.structs.replace(results[index], position=position)
+        return results
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
         # Each partition remembers its ticks, so a repeated call publishes only the missing ones.
@@ -282,6 +297,7 @@ class RedisBus:
         """Stop reading ahead and forwarding."""
         await self._prefetcher.close()
         await self._cross_shard.close()
+        await self._commits.close()
 
 
 def _without_erased(

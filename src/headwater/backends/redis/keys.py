@@ -63,6 +63,7 @@ class Keys:
         self.dead = f"{prefix}:dlq"
         self.moved = f"{{{prefix}:dlq}}:moved"
         self.wake = f"{prefix}:wake"
+        self.commits = f"{prefix}:commits"
         self.cache = f"{prefix}:cache:"
         self.cache_drops = f"{prefix}:cache-drops"
         self.erasures = f"{prefix}:erasures"

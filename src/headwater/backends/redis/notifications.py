@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -34,25 +35,77 @@ class _WaitingWorker:
         self.awake.set()
 
 
+class Subscription:
+    """The messages of a channel; a lost connection is opened again."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        channel: str,
+        on_message: Callable[[Any], None],
+        on_subscribed: Callable[[], None],
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_lost`` is called after every attempt that failed, until the next one."""
+        self._redis = redis
+        self._channel = channel
+        self._on_message = on_message
+        self._on_subscribed = on_subscribed
+        self._on_lost = on_lost
+        self._listening: asyncio.Task[None] | None = None
+        self._outage = Outage("messages")
+
+    def start(self) -> None:
+        """Subscribe, unless that was done before."""
+        if self._listening is None:
+            self._listening = asyncio.get_running_loop().create_task(self._listen())
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._receive()
+            except BackendError as error:
+                self._outage.report(
+                    "warning", "subscription to Redis failed; polling", error, self._channel
+                )
+                self._on_lost()
+            await asyncio.sleep(_PAUSE)
+
+    async def _receive(self) -> None:
+        """Receive messages until the connection is lost; a PING detects a silent loss."""
+        connection = await self._redis.subscribe(self._channel, self._on_message)
+        try:
+            self._outage.recovered(self._channel)
+            self._on_subscribed()
+            while True:
+                await asyncio.wait([connection.closed], timeout=self._redis.timeout)
+                await connection.calls([["PING"]])
+        finally:
+            connection.close()
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listening
+
+
 class Notifications:
     """One subscription, shared by all workers of this process."""
 
     def __init__(self, redis: Redis, channel: str) -> None:
-        self._redis = redis
-        self._channel = channel
         self._workers: dict[str, _WaitingWorker] = {}
         self._idle: set[int] = set()
         self._last_reset = time.monotonic()
         self._messages: Counter[int] = Counter()
         self._subscriptions = 0
-        self._listening: asyncio.Task[None] | None = None
-        self._outage = Outage("messages")
+        self._subscription = Subscription(redis, channel, self._on_message, self._on_subscribed)
+        self.close = self._subscription.close
 
     def join(self, worker: str) -> None:
         """Start to listen for a worker."""
         self._workers[worker] = _WaitingWorker()
-        if self._listening is None:
-            self._listening = asyncio.get_running_loop().create_task(self._listen())
+        self._subscription.start()
 
     def leave(self, worker: str) -> None:
         self._workers.pop(worker, None)
@@ -96,30 +149,11 @@ class Notifications:
         self._last_reset = time.monotonic()
         self._idle.clear()
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                await self._receive()
-            except BackendError as error:
-                self._outage.report(
-                    "warning", "subscription to Redis failed; polling", error, self._channel
-                )
-            await asyncio.sleep(_PAUSE)
-
-    async def _receive(self) -> None:
-        """Receive messages until the connection is lost; a PING detects a silent loss."""
-        connection = await self._redis.subscribe(self._channel, self._on_message)
-        try:
-            # Messages before the subscription are unknown.
-            self._outage.recovered(self._channel)
-            self._subscriptions += 1
-            self._reset()
-            self.wake_all(workers_changed=True)
-            while True:
-                await asyncio.wait([connection.closed], timeout=self._redis.timeout)
-                await connection.calls([["PING"]])
-        finally:
-            connection.close()
+    def _on_subscribed(self) -> None:
+        # Messages before the subscription are unknown.
+        self._subscriptions += 1
+        self._reset()
+        self.wake_all(workers_changed=True)
 
     def _on_message(self, message: Any) -> None:
         *_, data = message
@@ -132,9 +166,3 @@ class Notifications:
         """Wake all workers of this process."""
         for waiting in self._workers.values():
             waiting.wake(workers_changed=workers_changed)
-
-    async def close(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listening

@@ -219,6 +219,8 @@ class StreamPublisher:
         dedup_window: timedelta | None,
         only: str = "",
         checked: int = _UNCHECKED,
+        *,
+        positions: bool = False,
     ) -> Call:
         """Return the call for events of one partition, for all features or for one only.
 
@@ -237,7 +239,7 @@ class StreamPublisher:
             "publish",
             names,
             *(self._keys.wake, partition, now, window_end, self._dedup_limit, checked),
-            *arguments,
+            *(int(positions), *arguments),
         )
 
     def remembering(

@@ -17,6 +17,7 @@ from headwater.backends.sqlite import bulk_insert as bulk
 from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteLeases, backlog_of, lag_of
+from headwater.backends.sqlite.notifications import CommitWaits
 from headwater.backends.sqlite.online import HISTORY
 from headwater.backends.sqlite.vectors.document_writes import write_documents
 from headwater.backends.sqlite.writer import Writer, erasing
@@ -30,6 +31,7 @@ from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
 from headwater.model.values import Cells, EntityKey, ServiceEvent, encode_cells, redriven_id
 from headwater.ports import (
+    Awaited,
     Batch,
     DeadLetterQuery,
     Delivery,
@@ -67,6 +69,13 @@ _REMEMBER = (
     " SET expires_at = excluded.expires_at, content = excluded.content WHERE expires_at <= ?"
 )
 _ACCEPTED = "SELECT content FROM seen WHERE event_id = ? AND entity_id = ?"
+# With the position 0, the dead letters of all events of the entity.
+_FAILED = (
+    "SELECT feature FROM dead_letters WHERE entity_id = ? AND consumer_group = ?"
+    " AND (?3 = 0 OR partition = ?4 AND seq = ?3)"
+)
+_POSITIONS = "SELECT consumer_group, partition, seq FROM cursors"
+_LAST = "SELECT max(seq) FROM events WHERE partition = ?"
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _SeenRow = tuple[str, str, int, bytes, int]
 _EventRow = tuple[int | str | bytes | None, ...]
@@ -154,6 +163,8 @@ class SqliteBus:
         self._cursors = leases.cursors
         self._request: PageRequest | None = None
         self._prefetched: dict[int, Page] = {}
+        self._waits = CommitWaits(home.waiting, self._positions)
+        self.close = self._waits.close
 
     async def publish(
         self,
@@ -161,6 +172,7 @@ class SqliteBus:
         *,
         dedup_window: timedelta | None,
         subjects: Subjects = no_subjects,
+        positions: bool = False,
     ) -> list[PublishResult]:
         now = self._clock.micros()
         rows = [event_row(e, partition_of(e.entity_id, self.partitions), now) for e in events]
@@ -182,13 +194,48 @@ class SqliteBus:
 
         # Alone, a new event is one statement; the write lock keeps erasures from coming in between.
         is_single = len(rows) == 1 and not seen
-        contents = await self._writer.run(job, wake=True, single=is_single)
-        return [
-            PublishResult(event.event_id, duplicate=False, erased=True)
-            if content is _ERASED
-            else publish_result(event, content)
-            for event, content in zip(events, contents, strict=True)
+        if not positions:
+            contents = await self._writer.run(job, wake=True, single=is_single)
+            return _results(events, contents)
+        contents, last = await self._writer.run(lambda db: (job(db), _last_seq(db)), wake=True)
+        results = _results(events, contents)
+        new = [place for place, content in enumerate(contents) if content is None]
+        for seq, place in zip(range(last, 0, -1), reversed(new), strict=False):
+            results[place] = msgspec.structs.replace(results[place], position=str(seq))
+        return results
+
+    async def handled(
+        self, group: str, awaited: Sequence[Awaited], *, wait: bool = False
+    ) -> list[frozenset[str] | None]:
+        partitions = [partition_of(event.entity_id, self.partitions) for event in awaited]
+        ends = {
+            (group, partition): self._home.read(_LAST, (partition,))[0][0] or 0
+            for partition, event in zip(partitions, awaited, strict=True)
+            if not event.position
+        }
+        lasts = [
+            int(event.position) if event.position else ends[group, partition]
+            for partition, event in zip(partitions, awaited, strict=True)
         ]
+        if wait:
+            targets: dict[tuple[str, int], int] = {}
+            for partition, last in zip(partitions, lasts, strict=True):
+                targets[group, partition] = max(last, targets.get((group, partition), 0))
+            await self._waits.until(targets)
+        committed = self._positions()
+        found: list[frozenset[str] | None] = []
+        for partition, last, event in zip(partitions, lasts, awaited, strict=True):
+            if committed.get((group, partition), 0) < last:
+                found.append(None)
+                continue
+            where = (event.entity_id, group, int(event.position or 0), partition)
+            found.append(frozenset(series for (series,) in self._home.read(_FAILED, where)))
+        return found
+
+    def _positions(self) -> dict[tuple[str, int], int]:
+        """Return the last committed position of each group in each partition."""
+        rows = self._home.read(_POSITIONS)
+        return {(group, partition): seq for group, partition, seq in rows}
 
     async def publish_ticks(self, ticks: Sequence[Tick]) -> list[datetime | None]:
         now = self._clock.micros()
@@ -274,7 +321,7 @@ class SqliteBus:
                 if not page.is_empty:
                     self._prefetched[lease.partition] = page
 
-        await self._writer.run(job, then=prefetch)
+        await self._writer.run(job, moves=True, then=prefetch)
         self._cursors[lease.partition] = last
 
     def _advance(
@@ -316,6 +363,23 @@ def _changed(db: sqlite3.Connection, states: Sequence[_StateRow]) -> list[Entity
         for entity, entity_id, _, version, state in states
         if not db.execute(_IS_WRITTEN, (entity, entity_id, version, state)).fetchone()
     ]
+
+
+def _results(
+    events: Sequence[ServiceEvent], contents: Sequence[bytes | None]
+) -> list[PublishResult]:
+    return [
+        PublishResult(event.event_id, duplicate=False, erased=True)
+        if content is _ERASED
+        else publish_result(event, content)
+        for event, content in zip(events, contents, strict=True)
+    ]
+
+
+def _last_seq(db: sqlite3.Connection) -> int:
+    """Return the number of the row that this connection inserted last."""
+    (seq,) = db.execute("SELECT last_insert_rowid()").fetchone()
+    return int(seq)
 
 
 def _insert(

@@ -16,7 +16,7 @@ from headwater.backends.sqlite.erasures import SqliteCatalog, SqliteErasures
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.leases import SqliteGroups, SqliteLeases
-from headwater.backends.sqlite.notifications import Waker
+from headwater.backends.sqlite.notifications import CommitNotifier, Waker
 from headwater.backends.sqlite.online import SqliteOnlineStore
 from headwater.backends.sqlite.records import SqliteAuditLog, SqliteRecordLog
 from headwater.backends.sqlite.vectors.index import SqliteVectorIndex
@@ -41,7 +41,8 @@ class SqliteEnvironment:
         self.home.open()
         group = settings.worker.consumer_group
         self._waker = Waker(self.home.workers)
-        self._writer = Writer(self.home, self._waker.wake)
+        self._notifier = CommitNotifier(self.home.waiting)
+        self._writer = Writer(self.home, self._waker.wake, self._notifier.wake)
         self.leases = SqliteLeases(self.home, self._writer, group, settings.worker.lease_ttl)
         self.groups = SqliteGroups(self.home, self._writer, settings.worker.lease_ttl)
         self.erasures = SqliteErasures(self.home, self._writer)
@@ -106,7 +107,9 @@ class SqliteEnvironment:
         await self._writer.run(lambda _: None, erases=True)
 
     async def close(self) -> None:
+        self.bus.close()
         self.leases.close()
         self._writer.close()
         self._waker.close()
+        self._notifier.close()
         self.home.close()

@@ -136,7 +136,7 @@ class WriteLock:
 
 
 class Home:
-    """A folder with the database, its lock, the sockets of running workers, and segments."""
+    """A folder with the database, its lock, the sockets of its processes, and segments."""
 
     def __init__(self, path: Path, partitions: int) -> None:
         self.path = path
@@ -145,6 +145,7 @@ class Home:
         self._database = str(self.database)  # every write stats it, and a Path costs more
         self.segments = path / "segments"
         self.workers = path / "workers"
+        self.waiting = path / "waiting"
         self.scratch = path / "scratch"
         self.vectors = path / "vectors"
         self._lock_file = path / "write.lock"
@@ -162,7 +163,7 @@ class Home:
         try:
             if not _size_of(self.database):
                 self._check_not_lost()
-            folders = (self.segments, self.workers, self.scratch, self.vectors)
+            folders = (self.segments, self.workers, self.waiting, self.scratch, self.vectors)
             for folder in (self.path, *folders):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for file in (self._lock_file, self.database):  # the WAL gets the database's mode

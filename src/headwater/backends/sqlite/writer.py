@@ -32,6 +32,7 @@ class _Queued(NamedTuple):
     future: asyncio.Future[Any]
     job: Job[Any]
     wake: bool = False
+    moves: bool = False
     single: bool = False
     erases: bool = False
     then: Job[None] | None = None
@@ -57,9 +58,12 @@ def erasing(db: sqlite3.Connection) -> Iterator[None]:
 class Writer:
     """A thread that runs jobs in order and atomically, many per durable transaction."""
 
-    def __init__(self, home: Home, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, home: Home, wake: Callable[[], None], notify: Callable[[], None] = lambda: None
+    ) -> None:
         self._home = home
         self._wake = wake
+        self._notify = notify
         self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headwater-writer", daemon=True)
         self._lock = home.write_lock()
@@ -77,6 +81,7 @@ class Writer:
         job: Job[T],
         *,
         wake: bool = False,
+        moves: bool = False,
         single: bool = False,
         erases: bool = False,
         then: Job[None] | None = None,
@@ -86,12 +91,13 @@ class Writer:
         Args:
             job: Called with the connection in the writer thread.
             wake: Wake the workers afterwards, because the job adds work.
+            moves: Notify those who wait for commits, because the job moves a position.
             single: The job is one statement, which needs no explicit transaction when run alone.
             erases: Remove the deleted data from the WAL too, or log a warning if that fails.
             then: A read that runs after the job succeeded, outside of its transaction.
         """
         future: asyncio.Future[T] = self._future()
-        self._queue.put(_Queued(future, job, wake, single, erases, then))
+        self._queue.put(_Queued(future, job, wake, moves, single, erases, then))
         return await future
 
     async def run_bulk(self, job: BulkJob[T], item: T) -> None:
@@ -143,7 +149,7 @@ class Writer:
         except OSError as error:  # the lock itself
             failure = self._home.translate_os(error)
             answers = [Settlement(queued.future, error=failure) for queued in batch]
-        wakes = any([queued.wake for queued in batch])
+        wakes, moves = any([q.wake for q in batch]), any([q.moves for q in batch])
         reads = [pair for pair in zip(batch, answers, strict=True) if pair[0].then is not None]
         # The event loop is ready to run now and competes for the interpreter lock: do little here.
         if reads:
@@ -153,6 +159,8 @@ class Writer:
             settle(answers)
         if wakes:
             self._wake()
+        if moves:
+            self._notify()
 
     def _settle_after_reads(
         self, connection: sqlite3.Connection, reads: list[tuple[_Queued, Settlement]]

@@ -15,7 +15,7 @@
 -- shared: clock
 
 local group, events, changes, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local held = redis.call('HMGET', group, 'lease', 'cursor', 'read')
+local held = redis.call('HMGET', group, 'lease', 'cursor', 'read', 'waiting')
 if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
   return 'lease'
 end
@@ -91,5 +91,10 @@ at = at + 3 * follow_ups
 for i = at, at + documents - 1 do
   local id = redis.call('XADD', changes, '*', 'd', ARGV[i], 't', now, 'p', ARGV[3], 'g', ARGV[5])
   redis.call('HSET', KEYS[6], 'documents', id)
+end
+-- The effects are written, so a missing right to PUBLISH must not make this an error.
+if held[4] then
+  redis.call('HDEL', group, 'waiting')
+  redis.pcall('PUBLISH', held[4], group)
 end
 return ''

@@ -3,10 +3,10 @@
 -- KEYS: events, ends of the dedup windows by event, content of the events by event, idle, erasures,
 --       for one feature only: the events that features of its group could not handle
 -- ARGV: wake channel, partition, now, end of the dedup window (0: none), most events to remember,
---       number of erasures that the writer knows,
+--       number of erasures that the writer knows, 1 to return positions,
 --       then for each event: its key among the remembered ones, content, type, entity id, JSON,
 --       only group and feature ('' for all)
--- Returns for each event 0 if it is new, otherwise the content with which its id was accepted;
+-- Returns for each event 0 or its position if it is new, otherwise the content with which its id was accepted;
 -- nothing if an entity was erased and no event was appended.
 -- shared: erasures
 -- shared: clock
@@ -53,11 +53,12 @@ local function content_of_first(key, content)
 end
 
 local firsts = {}
-for i = 7, #ARGV, 6 do
+for i = 8, #ARGV, 6 do
   local first = content_of_first(ARGV[i], ARGV[i + 1])
   if first == 0 then
     if ARGV[i + 5] == '' then
-      redis.call('XADD', events, '*', 't', ARGV[i + 2], 'k', ARGV[i + 3], 'e', ARGV[i + 4])
+      local id = redis.call('XADD', events, '*', 't', ARGV[i + 2], 'k', ARGV[i + 3], 'e', ARGV[i + 4])
+      first = ARGV[7] == '1' and id or 0
     else
       local id = redis.call('XADD', events, '*', 't', ARGV[i + 2], 'k', ARGV[i + 3], 'e', ARGV[i + 4], 'o', ARGV[i + 5])
       redis.call('ZADD', KEYS[6], 0, ARGV[i + 3] .. '\0' .. string.match(ARGV[i + 5], '[^/]*$') .. '\0' .. id)
