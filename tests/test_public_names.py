@@ -18,7 +18,7 @@ from headwater.model.problems import OnStep
 
 ROOT = Path(__file__).parents[1]
 
-DECORATORS = {"entity", "feature", "retriever", "context"}
+DECORATORS = {"entity", "event", "feature", "retriever", "context"}
 
 LOADS = {"headwater", "msgspec", "uuid_utils"}
 
@@ -28,7 +28,7 @@ CLIENT_LOADS = {
     *("model", "records", "settings", "store", "windows"),
 }
 MOST_MODULES_OF_A_CLIENT = 115
-MOST_MODULES_OF_A_STORE = 148
+MOST_MODULES_OF_A_STORE = 151
 
 LOADED = """
 import sys
@@ -61,6 +61,7 @@ def test_the_public_names_are_these() -> None:
         "DeadLetter",
         "Document",
         "EntityWindows",
+        "Event",
         "EventPage",
         "Feature",
         "FeatureLineage",
@@ -120,6 +121,7 @@ def test_the_public_names_are_these() -> None:
         "create_app",
         "current_context",
         "entity",
+        "event",
         "feature",
         "format_duration",
         "parse_duration",
@@ -215,7 +217,7 @@ def test_opening_a_store_without_indexes_loads_neither_numpy_nor_duckdb(tmp_path
 
 
 def test_declaring_features_loads_nothing_that_only_an_open_store_needs() -> None:
-    declare = "from headwater import FeatureStore, context, entity, feature, retriever"
+    declare = "from headwater import FeatureStore, context, entity, event, feature, retriever"
     assert loaded_by(f"{declare}; FeatureStore()") == LOADS
     opened = "backends.connect", "contexts.assembler", "contexts.recorded", "engine.worker"
     modules = modules_of(declare)

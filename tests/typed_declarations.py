@@ -3,6 +3,7 @@
 Each ``type: ignore`` names an expected error; mypy reports one that is not needed.
 """
 
+from dataclasses import dataclass
 from typing import Any, assert_type
 
 from headwater import (
@@ -10,12 +11,14 @@ from headwater import (
     Context,
     ContextItem,
     DeadLetter,
+    Event,
     Feature,
     FeatureStore,
     ServiceEvent,
     VerificationReport,
     context,
     entity,
+    event,
     feature,
     retriever,
 )
@@ -31,6 +34,37 @@ class User:
 @feature(entity=User, trigger=["buy"], ttl="5m")
 async def total(user_id: str, event: ServiceEvent) -> float:
     return 1.0
+
+
+@event(store, "buy")
+class Buy:
+    amount: float
+    note: str = ""
+
+
+@event(store, "sell")
+@dataclass
+class Sell:
+    amount: int
+
+
+@feature(entity=User, trigger=["buy", "sell"])
+def balance(user_id: str, event: Event[Buy | Sell]) -> float:
+    assert_type(event.payload.amount, float | int)
+    if isinstance(event.payload, Buy):
+        assert_type(event.payload.amount, float)
+        assert_type(event.payload.note, str)
+    assert_type(event.entity_id, str)
+    assert_type(event.payload.price, Any)  # type: ignore[union-attr]
+    return event.payload.amount
+
+
+async def publish_instances() -> None:
+    assert_type(await store.publish("buy", "ada", Buy(amount=5)), ServiceEvent)
+    await store.publish("sell", "ada", Sell(5))
+    await store.publish("sell", "ada", "much")  # type: ignore[arg-type]
+    Buy(amount="much")  # type: ignore[arg-type]
+    Buy(5.0)  # type: ignore[call-arg]
 
 
 @feature(entity=User)

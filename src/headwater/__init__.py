@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from headwater.declarations.context_decorators import context as context
     from headwater.declarations.context_decorators import retriever as retriever
     from headwater.declarations.entity_decorator import entity as entity
+    from headwater.declarations.event_decorator import event as event
+    from headwater.declarations.events import Event as Event
     from headwater.declarations.feature_decorators import feature as feature
     from headwater.declarations.feature_handles import Feature as Feature
     from headwater.declarations.indexes import Index as Index
@@ -97,6 +99,8 @@ _PUBLIC = {
     "core.durations": ("format_duration", "parse_duration"),
     "declarations.context_decorators": ("context", "retriever"),
     "declarations.entity_decorator": ("entity",),
+    "declarations.event_decorator": ("event",),
+    "declarations.events": ("Event",),
     "declarations.feature_decorators": ("feature",),
     "declarations.feature_handles": ("Feature",),
     "declarations.indexes": ("Index",),

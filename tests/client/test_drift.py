@@ -17,7 +17,7 @@ from headwater.settings.schema import Settings
 
 # Verbs that only a process with the features file has.
 LOCAL = {
-    "": {"open", "drain", "source", "entity", "feature", "retriever", "context"},
+    "": {"open", "drain", "source", "event", "entity", "feature", "retriever", "context"},
 }
 # Verbs of the client alone.
 REMOTE = {

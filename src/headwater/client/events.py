@@ -54,7 +54,7 @@ class EventCalls(ServerVerbs, EventVerbs):
                     dataclasses.replace(each, index=begin + each.index) for each in error.conflicts
                 ]
             except EventError as error:
-                raise EventError(str(error.problem), begin + (error.index or 0)) from error
+                raise error.at(begin + (error.index or 0)) from error
             except CallerLimitError as error:
                 error.index = begin + (error.index or 0) if len(events) > 1 else None
                 raise

@@ -190,7 +190,9 @@ class Publisher:
             for each in error.conflicts:
                 self._fail([batch[each.index]], EventConflictError([each], 1))
         except (EventError, FieldError) as error:
-            batch = await self._fail_one(batch, error.index or 0, EventError(error.problem))
+            batch = await self._fail_one(
+                batch, error.index or 0, EventError(error.problem, field=error.field)
+            )
         except CallerLimitError as error:
             batch = await self._fail_one(batch, error.index or 0, error)
         except HeadwaterError as error:

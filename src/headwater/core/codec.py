@@ -243,7 +243,7 @@ def _name_of(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _check_supported(annotation: Any) -> None:
+def check_supported(annotation: Any) -> None:
     """Raise TypeError with a remedy if a part of the annotation has no JSON form."""
     try:
         problem = next(filter(None, map(_problem, _nodes(type_info(annotation), set()))), None)
@@ -329,7 +329,7 @@ class Codec:
         self, feature: str, annotation: Any, convert: Callable[[Any], Any] | None = None
     ) -> None:
         """Raise TypeError if values of the annotated type cannot be stored."""
-        _check_supported(annotation)
+        check_supported(annotation)
         self.feature = feature
         self.annotation = annotation
         self.convert = convert

@@ -35,6 +35,7 @@ from headwater.declarations.checks import (
 from headwater.declarations.contexts import sla_of
 from headwater.declarations.definitions import remember_source
 from headwater.declarations.entity_decorator import DeclaredEntity, DeclaringStore, declared_entity
+from headwater.declarations.event_decorator import typed_events
 from headwater.declarations.feature_handles import (
     Feature,
     FeatureDecorator,
@@ -160,7 +161,9 @@ def _declare_feature(
         raise checks.error(problem)
     triggers = _triggers(checks, options.trigger)
     _check_arity(checks, function, 2 if triggers else 1, declared.entity)
-    codec = _codec(checks, function, caller, options.convert, is_family=options.window is not None)
+    hints = _hints(checks, function, caller)
+    codec = _codec(checks, hints, options.convert, is_family=options.window is not None)
+    registry = runtime_of(declared.store).registry
     family: Family | None = None
     defaults: dict[str, Any] = {}
     if options.window is not None:
@@ -182,6 +185,9 @@ def _declare_feature(
         tags=_tags(checks, options.tags),
         unit=checks.text("unit", options.unit),
         triggers=triggers,
+        typed_events=typed_events(
+            checks, registry.events, _event_annotation(function, hints), triggers
+        ),
         refresh=checks.span("refresh", options.refresh, _interval),
         max_retries=_max_retries(checks, options.max_retries),
         template=_template(checks, options.template, codec),
@@ -194,7 +200,6 @@ def _declare_feature(
         **{option: getattr(options, option) for option in _UNCHANGED},
     )
     remember_source(function)
-    registry = runtime_of(declared.store).registry
     registry.add_feature(definition)
     handle: FeatureFunction[Any, ..., Any] = FeatureFunction(declared.store, definition)
     for member in _members(definition, family, defaults) if family else ():
@@ -397,21 +402,32 @@ def _check_arity(
         ) from error
 
 
+def _hints(
+    checks: Checks, function: Callable[..., Any], caller: FrameType | None
+) -> dict[str, Any]:
+    """Return the annotations of a function."""
+    local_names = caller.f_locals if caller else None
+    try:
+        return get_type_hints(inspect.unwrap(function), localns=local_names)
+    except (NameError, TypeError) as error:
+        raise checks.error(f"its annotations cannot be used: {error}") from error
+
+
+def _event_annotation(function: Callable[..., Any], hints: Mapping[str, Any]) -> Any:
+    """Return the annotation of a handler's second parameter, if it has one."""
+    names = list(inspect.signature(function).parameters)
+    return hints.get(names[1]) if len(names) > 1 else None
+
+
 def _codec(
     checks: Checks,
-    function: Callable[..., Any],
-    caller: FrameType | None,
+    hints: Mapping[str, Any],
     convert: Callable[[Any], Any] | None,
     *,
     is_family: bool,
 ) -> Codec:
     if convert is not None:
         _check_convert(checks, convert)
-    local_names = caller.f_locals if caller else None
-    try:
-        hints = get_type_hints(inspect.unwrap(function), localns=local_names)
-    except (NameError, TypeError) as error:
-        raise checks.error(f"its annotations cannot be used: {error}") from error
     annotation = hints.get("return", Any)
     if is_family:
         annotation = contribution_type(annotation)

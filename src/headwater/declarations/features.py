@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime, timedelta
 from types import NoneType
@@ -16,6 +16,7 @@ from headwater.core.clock import MICROSECOND
 from headwater.core.codec import Codec
 from headwater.core.short_repr import is_printable
 from headwater.core.templates import Template
+from headwater.declarations.events import Event, EventDef
 from headwater.declarations.windows import WindowDef, WindowMember
 from headwater.errors import (
     EntityChangedError,
@@ -24,7 +25,7 @@ from headwater.errors import (
 )
 from headwater.errors.hints import Location
 from headwater.model.declarations import Mode
-from headwater.model.values import LONGEST_ID, is_whole_number
+from headwater.model.values import LONGEST_ID, ServiceEvent, is_whole_number
 
 DEFAULT_MAX_RETRIES = 3
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -125,6 +126,8 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     freshness_sla: timedelta | None = None
     log: bool = False
     derived: bool = False
+    typed_events: Mapping[str, EventDef] = {}
+    """The event types whose payloads the handler takes as instances of their declared classes."""
     repeatable: bool = False
     """Whether the handler may have its effects again for every past event."""
     series: str = ""
@@ -159,6 +162,11 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.series:
             msgspec.structs.force_setattr(self, "series", self.name)
+
+    def event_as_taken(self, event: ServiceEvent) -> ServiceEvent | Event[Any]:
+        """Return an event as the handler takes it; raise EventError if the payload does not fit."""
+        declared = self.typed_events.get(event.event_type)
+        return event if declared is None else declared.typed(event)
 
     def expiry_of(self, written_at: int) -> int | None:
         """Return when a value expires, by the ttl of the moment at which it was written."""

@@ -14,6 +14,7 @@ import msgspec
 from headwater.core.sql_sources import check_name
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.definitions import definition_of
+from headwater.declarations.events import EventDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.indexes import IndexDef, IndexRef, index_name
 from headwater.declarations.meanings import PastNames, earlier_ttls, lineage_of
@@ -38,7 +39,7 @@ from headwater.model.callers import current_caller
 from headwater.model.catalog import CatalogEntry, CatalogState, FeatureVersion
 from headwater.model.values import Part, ServiceEvent
 
-D = TypeVar("D", EntityDef, FeatureDef, RetrieverDef, ContextDef, IndexDef)
+D = TypeVar("D", EntityDef, EventDef, FeatureDef, RetrieverDef, ContextDef, IndexDef)
 
 _KINDS_OF_IDS = ("text", "int", "json")
 SEARCH = "search:"
@@ -50,6 +51,8 @@ class Registry:
 
     def __init__(self) -> None:
         self.entities: dict[str, EntityDef] = {}
+        self.events: dict[str, EventDef] = {}
+        """The types of events whose payloads are declared."""
         self.features: dict[str, FeatureDef] = {}
         self.retrievers: dict[str, RetrieverDef] = {}
         self.contexts: dict[str, ContextDef] = {}
@@ -70,6 +73,11 @@ class Registry:
     def add_entity(self, entity: EntityDef) -> None:
         _check_new("entity", entity, self.entities)
         self.entities[entity.name] = entity
+        self.revision += 1
+
+    def add_event(self, event: EventDef) -> None:
+        _check_new("event", event, self.events)
+        self.events[event.name] = event
         self.revision += 1
 
     def add_feature(self, feature: FeatureDef) -> None:
@@ -334,10 +342,11 @@ class Registry:
                 yield ("event", entity_id)
 
     def event_hint(self, event_type: str) -> str | None:
-        """Return a hint if a type triggers nothing and resembles one that triggers a feature."""
-        if event_type in self.event_types or _is_caller_limited():
+        """Return a hint if a type triggers nothing, is not declared and resembles one that is."""
+        known = self.event_types | dict.fromkeys(self.events)
+        if event_type in known or _is_caller_limited():
             return None
-        close = closest(event_type, self.event_types)
+        close = closest(event_type, known)
         return close and f"no feature is triggered by {event_type!r}; did you mean {close!r}?"
 
     def entity(self, name: str) -> EntityDef:

@@ -85,12 +85,20 @@ class DurationError(InvalidInputError, ValueError):
 
 
 class EventError(InvalidInputError, ValueError):
-    """An invalid event; ``index`` is its position in the batch."""
+    """An invalid event; ``index`` is its position in the batch.
 
-    def __init__(self, problem: str, index: int | None = None) -> None:
+    ``field`` is the path of what does not fit its declared schema, such as ``payload.amount``.
+    """
+
+    def __init__(self, problem: str, index: int | None = None, field: str | None = None) -> None:
         self.problem = problem
         self.index = index
+        self.field = field
         super().__init__(problem if index is None else f"event {index}: {problem}")
+
+    def at(self, index: int | None) -> EventError:
+        """Return the error with the position of the event in another batch."""
+        return EventError(self.problem, index, self.field)
 
 
 class QueryError(InvalidInputError):

@@ -174,8 +174,8 @@ class EventHandlers:
                 scope = CallScope(transaction, variant=variant)
                 try:
                     # Handlers may change the payload, also of a run that fails.
-                    own = with_own_payload(event)
-                    value = await self._calls.call(slot, scope, feature, event.entity_id, own)
+                    given = feature.event_as_taken(with_own_payload(event))
+                    value = await self._calls.call(slot, scope, feature, event.entity_id, given)
                     if feature.windows is not None:
                         await self._contribute(transaction, feature, event.entity_id, value)
                     elif feature.codec.kind != "none" and not (

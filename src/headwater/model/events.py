@@ -5,18 +5,29 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, Protocol, cast
 
 import msgspec
 from msgspec import Meta
 
 from headwater.core.clock import Clock
+from headwater.core.codec import PydanticModel, UnstorableError, plain
 from headwater.core.tracing import TRACEPARENT
 from headwater.errors import EventError
 from headwater.model.kinds import EntityId, EventId, EventType, Payload
 from headwater.model.values import ServiceEvent, is_whole_number, timing
 
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
+
+
+class DataclassLike(Protocol):
+    """An instance of a dataclass, also of one that a decorator makes."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+PayloadLike = Mapping[str, Any] | DataclassLike | msgspec.Struct | PydanticModel
+"""A payload as ``publish`` takes it."""
 
 EventTime = Annotated[
     datetime,
@@ -141,19 +152,31 @@ def new_event(
     clock: Clock,
     event_type: str,
     entity_id: str | int,
-    payload: Mapping[str, Any] | None,
+    payload: object,
     timestamp: datetime | None,
     event_id: str | None,
 ) -> ServiceEvent:
     """Return the event of the arguments of ``publish``."""
-    if payload is not None and not isinstance(payload, Mapping):
-        raise EventError(
-            f"payload is a mapping such as {{'amount': 12.5}}, not {reprlib.repr(payload)}"
-        )
     fields = timing(timestamp, clock)
     if event_id is not None:
         fields["event_id"] = event_id
     if type(entity_id) is not str and is_whole_number(entity_id):
         entity_id = str(int(entity_id))
     # Any other id is refused by the event.
-    return ServiceEvent(event_type, cast("str", entity_id), dict(payload or {}), **fields)
+    return ServiceEvent(event_type, cast("str", entity_id), payload_of(payload), **fields)
+
+
+def payload_of(payload: object) -> dict[str, Any]:
+    """Return a payload as events have it, of a mapping or of an instance of a declared class."""
+    if payload is None or isinstance(payload, Mapping):
+        return dict(payload or {})
+    try:
+        fields = msgspec.to_builtins(plain(payload), str_keys=True)
+    except UnstorableError as error:
+        raise EventError(f"payload cannot be stored: {error}") from error
+    if not isinstance(fields, dict):
+        raise EventError(
+            f"payload is a mapping such as {{'amount': 12.5}}, or an instance of a declared class, "
+            f"not {reprlib.repr(payload)}"
+        )
+    return fields

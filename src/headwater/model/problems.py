@@ -95,7 +95,7 @@ STORE_RULES: dict[type[BaseException], Rule] = {
         422, "looser-override", "Option is looser than declared", ("option",)
     ),
     errors.DurationError: Rule(422, "invalid-duration", "Invalid duration"),
-    errors.EventError: Rule(422, "invalid-event", "Invalid event", ("index",)),
+    errors.EventError: Rule(422, "invalid-event", "Invalid event", ("index", "field")),
     errors.FeatureValueError: Rule(
         422, "invalid-feature-value", "Value does not match feature type"
     ),

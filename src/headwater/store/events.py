@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import msgspec
 from headwater.core.blocking import blocking
 from headwater.core.codec import UnstorableError, encode_exact
 from headwater.core.logging import log
+from headwater.declarations.events import EventDef
 from headwater.errors import EventConflict, EventConflictError, EventError
 from headwater.features.call_scope import check_not_replaying
 from headwater.features.caller_limits import limited_caller
@@ -41,7 +42,8 @@ class EventPublisher:
         limited = limited_caller()
         if limited is not None:
             limited.check_events(self._runtime.registry, events)
-        _check_events(events, clock.now() + ingest.future_tolerance, ingest.max_event_bytes)
+        latest = clock.now() + ingest.future_tolerance
+        _check_events(events, latest, ingest.max_event_bytes, self._runtime.registry.events)
         engine = self._runtime.current() or await self._runtime.open()
         window = ingest.dedup_window if dedup else None
         results = await engine.backends.bus.publish(
@@ -66,15 +68,21 @@ class EventPublisher:
                     log.warning("event type triggers no feature", hint=hint)
 
 
-def _check_events(events: Sequence[ServiceEvent], latest: datetime, largest: int) -> None:
-    """Raise EventError for an event that is invalid, in the future or too large."""
+def _check_events(
+    events: Sequence[ServiceEvent], latest: datetime, largest: int, declared: Mapping[str, EventDef]
+) -> None:
+    """Raise EventError for an event that is invalid, in the future, too large or does not fit."""
     if isinstance(events, ServiceEvent):
         raise EventError("publish_many takes a list; pass [event], or use store.bus.publish(event)")
     for index, event in enumerate(events):
-        _check_event(event, latest, largest, index if len(events) > 1 else None)
+        place = index if len(events) > 1 else None
+        raw = _check_event(event, latest, largest, place)
+        if event.event_type in declared:
+            declared[event.event_type].check(raw, place)
 
 
-def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int | None) -> None:
+def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int | None) -> bytes:
+    """Return the JSON text of a valid event's payload."""
     if not isinstance(event, ServiceEvent):
         raise EventError(f"{reprlib.repr(event)} is not a ServiceEvent", index)
     if event.event_type.startswith(INTERNAL):
@@ -91,15 +99,16 @@ def _check_event(event: ServiceEvent, latest: datetime, largest: int, index: int
             index,
         )
     try:
-        size = len(encode_exact(event.payload, _decode_payload))
+        raw = encode_exact(event.payload, _decode_payload)
     except UnstorableError as error:
         raise EventError(f"payload cannot be stored: {error}", index) from error
-    if size > largest:
+    if len(raw) > largest:
         raise EventError(
-            f"payload has {size} bytes, more than the maximum of {largest}; store large "
+            f"payload has {len(raw)} bytes, more than the maximum of {largest}; store large "
             "data elsewhere and send a reference",
             index,
         )
+    return raw
 
 
 def _raise_conflicts(events: Sequence[ServiceEvent], results: Sequence[PublishResult]) -> None:

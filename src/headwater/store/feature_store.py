@@ -10,7 +10,13 @@ from typing import Any, Self
 
 from headwater.core.blocking import blocking
 from headwater.core.clock import Clock, SystemClock
-from headwater.declarations import context_decorators, entity_decorator, feature_decorators, graph
+from headwater.declarations import (
+    context_decorators,
+    entity_decorator,
+    event_decorator,
+    feature_decorators,
+    graph,
+)
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.graph import draw
 from headwater.declarations.runtime import runtime_of
@@ -62,6 +68,7 @@ class FeatureStore(StoreVerbs):
         for name, location in chosen.sources.items():
             self.source(name, location)
 
+    event = event_decorator.event
     entity = entity_decorator.entity
     feature = feature_decorators.store_feature
     retriever = context_decorators.retriever

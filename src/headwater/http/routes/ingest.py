@@ -64,14 +64,14 @@ class Ingest:
             try:
                 events.append(self._event(item.event_type, item, traceparent))
             except EventError as error:
-                raise EventError(error.problem, index) from error
+                raise error.at(index) from error
         await self._backlog.admit(len(events))
         dedup = any(item.event_id is not None for item in items)
         try:
             return AcceptedEvents(await self._publish(events, dedup=dedup))
         except EventError as error:
             # The store gives no index for a batch of one.
-            raise EventError(error.problem, error.index or 0) from error
+            raise error.at(error.index or 0) from error
 
     def _event(self, event_type: str, body: EventBody, traceparent: str | None) -> ServiceEvent:
         optional = timing(body.timestamp, self._store.clock)

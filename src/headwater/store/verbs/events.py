@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from headwater.core.blocking import Blocking, blocking
-from headwater.model.events import EventList, LoggedEvent, PublishResult, new_event
+from headwater.model.events import EventList, LoggedEvent, PayloadLike, PublishResult, new_event
 from headwater.model.kinds import EntityIdFilter, EventIdFilter, EventTypeFilter, Limit, Moment
 from headwater.model.values import ServiceEvent, without_assigned_time
 from headwater.store.verbs.verb import Sent, Verbs, verb
@@ -92,12 +92,14 @@ class PublishVerbs(Verbs):
         self,
         event_type: str,
         entity_id: str | int,
-        payload: Mapping[str, Any] | None = None,
+        payload: PayloadLike | None = None,
         *,
         timestamp: datetime | None = None,
         event_id: str | None = None,
     ) -> ServiceEvent:
         """Publish an event about an entity; when this returns, the event is durable.
+
+        The payload is a mapping, or an instance of a class that ``event`` declares.
 
         >>> event = await store.publish("purchase", "ada", {"amount": 5.0, "item": "pen"})
         >>> event.entity_id

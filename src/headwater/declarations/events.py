@@ -1,0 +1,107 @@
+"""Declared events: the class of their payload, the check against it, and events that have it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from headwater.core.codec import decode_custom
+from headwater.errors import EventError
+from headwater.errors.hints import Location, closest
+from headwater.model.values import ServiceEvent, new_id
+
+P_co = TypeVar("P_co", covariant=True)
+
+_REFUSED = re.compile(r"(?s)(.*?)(?: - at (?:`key` in )?`\$(.*)`)?\Z")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_CORRECT = "correct the payload"
+_REDRIVE = "give new fields of the class a default, then redrive the dead letter"
+
+
+class Event(msgspec.Struct, Generic[P_co], frozen=True, gc=False, repr_omit_defaults=True):
+    """An event of a declared type, as a handler with ``event: Event[Purchase]`` gets it.
+
+    Its payload is an instance of the declared class; all else is as in a ``ServiceEvent``.
+    """
+
+    event_type: str
+    entity_id: str
+    payload: P_co
+    timestamp: datetime = msgspec.field(default_factory=partial(datetime.now, UTC))
+    event_id: str = msgspec.field(default_factory=new_id)
+    traceparent: str | UnsetType = UNSET
+
+
+@runtime_checkable
+class _PydanticErrors(Protocol):
+    """The error of pydantic 2, which Headwater does not import."""
+
+    def errors(self, *, include_url: bool) -> Sequence[dict[str, Any]]: ...
+
+
+class EventDef(msgspec.Struct, frozen=True, eq=False):
+    """A declared type of events and the class of their payload."""
+
+    name: str
+    payload: Any
+    location: Location
+    decoder: msgspec.json.Decoder[Any]
+    description: str = ""
+
+    def check(self, raw: bytes, index: int | None = None) -> None:
+        """Raise EventError if the JSON text of a payload does not fit the class."""
+        try:
+            self.decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            raise self._error(error, msgspec.json.decode(raw), _CORRECT, index) from error
+
+    def typed(self, event: ServiceEvent) -> Event[Any]:
+        """Return an event with an instance of the class; raise EventError if it does not fit."""
+        try:
+            payload = msgspec.convert(
+                event.payload, self.payload, str_keys=True, dec_hook=decode_custom
+            )
+        except msgspec.ValidationError as error:
+            raise self._error(error, event.payload, _REDRIVE) from error
+        return Event(
+            event.event_type,
+            event.entity_id,
+            payload,
+            event.timestamp,
+            event.event_id,
+            event.traceparent,
+        )
+
+    def _error(
+        self,
+        error: msgspec.ValidationError,
+        payload: dict[str, Any],
+        remedy: str,
+        index: int | None = None,
+    ) -> EventError:
+        """Return the error of a payload that does not fit, with the path of the field."""
+        refused = _REFUSED.match(str(error))
+        assert refused is not None, "the pattern matches any text"
+        problem, path = refused[1], refused[2] or ""
+        if missing := _MISSING.fullmatch(problem):
+            # Fields that the class does not declare are allowed, so a wrong name is not refused.
+            similar = None if path else closest(missing[1], payload)
+            problem = "missing" if similar is None else f"missing; did you mean {similar!r}?"
+            path += f".{missing[1]}"
+        elif isinstance(error.__cause__, _PydanticErrors):
+            first = error.__cause__.errors(include_url=False)[0]
+            problem = first["msg"]
+            path += "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"])
+        field = f"payload{path}"
+        kind = self.payload.__name__
+        return EventError(
+            f"{field} does not fit {kind}, the schema of {self.name!r}: {problem}; {remedy}",
+            index,
+            field,
+        )
