@@ -209,5 +209,6 @@ def test_the_windows_of_an_entity_are_a_small_table(run: Run, folder: Path) -> N
     assert "bob: nothing contributed to spend in the last 1h" in empty.err
     refused = run("features", "get", "spend", "ada")
     assert "read one of spend_sum_1h" in refused.err
-    rows = run("features", "list").out
+    assert "on purchase; 4 windows" in run("features", "list").out
+    rows = run("features", "list", "--windows").out
     assert "from spend, when read; covers between 1h and 1h 1m" in rows

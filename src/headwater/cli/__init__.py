@@ -44,6 +44,7 @@ VERBS = {
     "forget": ("operating", "Erase one entity: values, history, events, values in records."),
     "migrate": ("operating", "Create or update the Postgres tables."),
     "graph": ("projects", "Print the dependency graph as Mermaid."),
+    "docs": ("projects", "Write a page of all declarations, for a team's wiki."),
     "doctor": ("projects", "Examine the installation, and name problems and remedies."),
     "config": ("projects", "Show the settings and where each value comes from."),
 }

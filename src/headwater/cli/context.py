@@ -37,9 +37,9 @@ from headwater.cli.context_output import (
     print_redaction,
     print_trace,
 )
+from headwater.cli.declarations_page import parameter_text
 from headwater.cli.output import (
     STANDARD_STREAM,
-    cell_text,
     check_terminal,
     note,
     print_json,
@@ -55,7 +55,6 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.model.admin import OUTCOMES
 from headwater.model.contexts import LARGEST_PAGE, Mode, VerificationReport, assembled
-from headwater.model.declarations import ParameterListing
 from headwater.model.lineage import ContextTrace, FreshnessStatus
 from headwater.records.document import export as to_document
 from headwater.records.outcomes import OutcomeRecord
@@ -135,7 +134,7 @@ def declared(call: CommandCall) -> None:
         (
             c.name,
             "context",
-            ", ".join(map(_parameter, c.parameters)),
+            ", ".join(map(parameter_text, c.parameters)),
             None,
             c.max_tokens,
             span_text(c.freshness_sla_ms),
@@ -148,7 +147,7 @@ def declared(call: CommandCall) -> None:
         (
             r.name,
             "retriever",
-            ", ".join(map(_parameter, r.parameters)),
+            ", ".join(map(parameter_text, r.parameters)),
             r.index,
             None,
             span_text(r.freshness_sla_ms),
@@ -492,11 +491,6 @@ def _check_lines(report: VerificationReport) -> Iterator[str]:
     for checked in report.outcomes:
         yield f"outcome {checked.outcome_id}"
         yield from _check_lines(checked)
-
-
-def _parameter(parameter: ParameterListing) -> str:
-    typed = f"{parameter.name}: {parameter.type}" if parameter.type else parameter.name
-    return typed if parameter.required else f"{typed} = {cell_text(parameter.default)}"
 
 
 def _verify_document(

@@ -1,27 +1,32 @@
 """`headwater features`: read values, list declared features, and change stored ones."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from shlex import quote
+from shutil import get_terminal_size
 from types import NoneType
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from headwater.cli.commands import DECLARED, AnyStore, CommandCall, Commands, Yes, features_file
+from headwater.cli.declarations_page import facts_of, recomputed
 from headwater.cli.output import (
     cell_text,
     check_terminal,
     note,
     pluralize,
+    print_facts,
     print_table,
     span_text,
 )
 from headwater.core.durations import format_duration
+from headwater.core.short_repr import printable_lines
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import FeatureValueError
+from headwater.errors import FeatureValueError, UnknownNameError
 from headwater.history.one_value import MOST_ROWS
 from headwater.model.catalog import Dropped
 from headwater.model.dead_letters import MOST_LETTERS
@@ -29,6 +34,9 @@ from headwater.model.declarations import FeatureListing
 from headwater.model.values import FeatureValue
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declared_feature
+
+_WIDE = 120
+_MOST_COLUMNS = 7
 
 app = Commands()
 features = Commands(app, "features", "Read, list, rename and drop features.", file=DECLARED)
@@ -140,32 +148,52 @@ def windows(call: CommandCall, name: str, entity_id: str) -> None:
 
 
 @features.command("list")
-def list_features(call: CommandCall) -> None:
-    """List the features of a file, and when each is recomputed."""
-    listed = call.declarations()
-    plain: list[object] = list(listed.features)
-    if isinstance(call.store, FeatureStore):
-        plain = [
-            msgspec.structs.asdict(declared_feature(feature))
-            | {
-                "max_retries": feature.max_retries,
-                "order": feature.order,
-                "declared_at": str(feature.location),
-            }
-            for feature in runtime_of(call.store).registry.features.values()
-        ]
+def list_features(
+    call: CommandCall,
+    *,
+    entity: str | None = None,
+    owner: str | None = None,
+    tag: list[str] | None = None,
+    windows: bool = False,
+) -> None:
+    """List the features of a file, and when each is recomputed.
 
-    rows = [
-        (f.name, _entity_text(f), f.type, f.mode, recomputed(f), f.description[:80])
-        for f in listed.features
+    Args:
+        entity NAME: Only features of this entity.
+        owner OWNER: Only features of this owner; an empty one finds those without an owner.
+        tag TAG: Only features with this tag; repeat it for features with all of them.
+        windows: Show each window of a family, and not only the family.
+    """
+    listed = call.declarations()
+    matching = [
+        feature
+        for feature in listed.features
+        if entity in (None, feature.entity)
+        and owner in (None, feature.owner)
+        and set(tag or ()) <= set(feature.tags)
     ]
-    columns = ("feature", "entity", "type", "mode", "recomputed", "description")
+    shown = [feature for feature in matching if windows or feature.window is None]
+    table = {
+        "feature": [f.name for f in shown],
+        "entity": [_entity_text(f) for f in shown],
+        "type": [f.type for f in shown],
+        "unit": [f.unit for f in shown],
+        "recomputed": [recomputed(f) for f in shown],
+        "owner": [f.owner for f in shown],
+        "tags": [", ".join(f.tags) for f in shown],
+        "description": [f.description.partition("\n")[0][:80] for f in shown],
+    }
+    columns = [name for name, cells in table.items() if any(cells)]
+    if sys.stdout.isatty() and get_terminal_size().columns < _WIDE:
+        columns = columns[:_MOST_COLUMNS]  # `features show` has the description
+    rows = list(zip(*(table[name] for name in columns), strict=True))
     counts = [
         pluralize(len(declared), kind)
         for declared, kind in ((listed.contexts, "context"), (listed.retrievers, "retriever"))
         if declared
     ]
     others = f"The file also declares {' and '.join(counts)}: see `headwater context declared`."
+    plain = [_complete(call, feature) for feature in matching]
     call.show_table(plain, columns, rows, others if counts else None, empty="No features.")
 
 
@@ -173,6 +201,57 @@ def _entity_text(feature: FeatureListing) -> str:
     """Return the entity, with its owner if the feature has the owner's id."""
     owner = feature.belongs_to
     return feature.entity if owner is None else f"{feature.entity} → {owner}"
+
+
+def _complete(call: CommandCall, feature: FeatureListing) -> dict[str, Any]:
+    """Return a listing and, of a local store, what only the declaration has."""
+    if not isinstance(call.store, FeatureStore):
+        return msgspec.structs.asdict(feature)
+    declared = runtime_of(call.store).registry.feature(feature.name)
+    return {
+        **msgspec.structs.asdict(feature),
+        "max_retries": declared.max_retries,
+        "order": declared.order,
+        "declared_at": str(declared.location),
+    }
+
+
+@features.command()
+def show(call: CommandCall, name: str) -> None:
+    """Show one feature: its description, options, and what it needs and what needs it.
+
+    Args:
+        name: Name of the feature, or of a family of windows.
+    """
+    call.check_name(lambda registry: registry.feature(name))
+    listed = call.declarations()
+    feature = {each.name: each for each in listed.features}.get(name)
+    if feature is None:
+        raise UnknownNameError("feature", name, [each.name for each in listed.features])
+    # Of a family, its windows are options and not what needs it.
+    graph = listed.graph if feature.windows is None else listed.graph.folded()
+    node, edges = f"feature:{name}", graph.edges
+    names = {each.id: each.name for each in listed.graph.nodes}
+    near = {
+        "needs": [names[edge.source] for edge in edges if edge.target == node],
+        "needed_by": [names[edge.target] for edge in edges if edge.source == node],
+    }
+    complete = _complete(call, feature) | near
+
+    def print_feature() -> None:
+        if feature.description:
+            typer.echo(printable_lines(feature.description) + "\n")
+        facts = {
+            "feature": name,
+            "entity": _entity_text(feature),
+            "recomputed": recomputed(feature),
+        }
+        links = {kind.replace("_", " "): ", ".join(to) for kind, to in near.items() if to}
+        print_facts(facts | facts_of(feature) | links)
+        if "declared_at" in complete:
+            print_facts({"declared at": complete["declared_at"]})
+
+    call.show(complete, print_feature)
 
 
 @features.command()
@@ -254,19 +333,6 @@ def _file(call: CommandCall) -> str:
     if call.server is None:
         return str(features_file(call.file))
     return f"the features file of {call.server.url}"
-
-
-def recomputed(feature: FeatureListing) -> str:
-    """Return when a feature is recomputed, in words."""
-    if feature.triggers:
-        return f"on {', '.join(feature.triggers)}"
-    if feature.refresh_ms:
-        return f"every {format_duration(feature.refresh_ms)}"
-    if feature.window is not None:
-        return f"from {feature.window.family}, when read; covers {feature.window.covers}"
-    if feature.template:
-        return f"from {', '.join(feature.needs)}, when read"
-    return "when read"
 
 
 async def explain_missing(

@@ -17,7 +17,8 @@ import typer
 import yaml
 
 from headwater.cli.commands import DECLARED_ARGUMENT, STORE, CommandCall, Commands, features_file
-from headwater.cli.output import note, pluralize
+from headwater.cli.declarations_page import DeclarationsPage
+from headwater.cli.output import note, pluralize, write
 from headwater.core.short_repr import printable_lines
 from headwater.declarations.code_uses import gaps_in_templates, templates_in
 from headwater.declarations.features import FeatureDef
@@ -176,10 +177,37 @@ def _may_be_empty(feature: FeatureDef) -> bool:
 
 
 @app.command(file=DECLARED_ARGUMENT)
-def graph(call: CommandCall) -> None:
-    """Print the declarations of a file, their events and sources, and dependencies, as Mermaid."""
+def graph(call: CommandCall, *, windows: bool = False) -> None:
+    """Print the declarations of a file, their events and sources, and dependencies, as Mermaid.
+
+    Args:
+        windows: Draw each window of a family, and not only the family. JSON always has them.
+    """
     drawn = call.declarations().graph
-    call.show(drawn, drawn.to_mermaid())
+    call.show(drawn, (drawn if windows else drawn.folded()).to_mermaid())
+
+
+@app.command(file=DECLARED_ARGUMENT, has_json=False)
+def docs(call: CommandCall, *, output: Path | None = None, check: bool = False) -> None:
+    """Write a page of all declarations in Markdown, for a team's wiki.
+
+    The same declarations give the same page, so a repository can keep it.
+
+    Args:
+        output FILE.md: Write this file, or replace it. Default: standard output.
+        check: Write nothing, and exit with 1 if the file of --output has another content.
+    """
+    page = DeclarationsPage(call.declarations()).text().encode()
+    if not check:
+        write(page, output, force=True)
+        return
+    if output is None:
+        raise typer.BadParameter("--check compares a file; name it with --output")
+    if not output.exists() or output.read_bytes() != page:
+        raise InvalidInputError(
+            f"{output} is not the page of these declarations; write it again: run this command "
+            "without --check"
+        )
 
 
 @metrics.command(has_json=False)

@@ -6,6 +6,7 @@ declaration to the store.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Protocol, TypeVar, get_type_hints, overload
@@ -69,6 +70,8 @@ def entity(
 ) -> C | Callable[[C], C]:
     """Declare a class with one id field, such as ``user_id: str``, as an entity of the store.
 
+    Its docstring is the description.
+
     With ``belongs_to`` each of them belongs to entities of other classes, by the feature that has
     the owner's id. If no feature of this entity has the name, it is a field of the payloads of its
     events, and a feature that keeps it is implied, ``ticket_customer_id``. What belongs to an
@@ -93,7 +96,7 @@ def entity(
         own_name = cls.__name__ if name is None else name
         check_identifier("entity", own_name, location)
         owners = tuple(_owners(store, own_name, belongs_to or {}, location))
-        declared = EntityDef(own_name, id_field, id_type, location, owners)
+        declared = EntityDef(own_name, id_field, id_type, location, _described(cls), owners)
         registry = runtime_of(store).registry
         registry.add_entity(declared)
         for field, owner in owners:
@@ -102,6 +105,12 @@ def entity(
         return cls
 
     return declare if cls is None else declare(cls)
+
+
+def _described(cls: type) -> str:
+    """Return the docstring of a class; that of a dataclass without one repeats its fields."""
+    text = inspect.cleandoc(vars(cls).get("__doc__") or "")
+    return "" if text.startswith(f"{cls.__name__}(") else text
 
 
 def declared_entity(cls: object) -> DeclaredEntity | None:

@@ -55,6 +55,7 @@ from headwater.declarations.window_options import (
     contribution_type,
     declared_windows,
     defaults_of,
+    unit_of,
 )
 from headwater.errors import DeclarationError, FeatureValueError, InvalidInputError
 from headwater.model.declarations import Mode
@@ -217,6 +218,7 @@ def _members(
     """Yield the features of a family: each aggregate of each window."""
     for name, (member, codec) in family[1].items():
         check_identifier("feature", name, definition.location)
+        what = f"{member.aggregate.text} of {member.family} over {member.window.name}"
         yield msgspec.structs.replace(
             definition,
             name=name,
@@ -226,6 +228,8 @@ def _members(
             windows=None,
             window=member,
             default=defaults.get(name),
+            description=f"{what}: {definition.description}".removesuffix(": "),
+            unit=unit_of(member.aggregate, definition.unit),
             mode="window",
             stored=False,
         )

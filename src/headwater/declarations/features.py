@@ -42,6 +42,7 @@ class EntityDef(msgspec.Struct, frozen=True):
     id_field: str
     id_type: type[str] | type[int]
     location: Location
+    description: str = ""
     belongs_to: tuple[tuple[str, EntityDef], ...] = ()
     """The entities that it belongs to, each by the feature or payload field with the owner's id."""
 

@@ -130,17 +130,27 @@ def _nodes(registry: Registry) -> Iterator[Node]:
             owners = (owner.name for _, owner in entity.belongs_to)
             yield from (Node(f"entity:{name}", name, "entity") for name in (entity.name, *owners))
     for feature in registry.features.values():
-        yield Node(f"feature:{feature.name}", feature.name, feature.mode, feature.entity.name)
+        yield Node(
+            f"feature:{feature.name}",
+            feature.name,
+            feature.mode,
+            feature.entity.name,
+            feature.description,
+            feature.owner,
+            feature.tags,
+            feature.unit,
+        )
         yield from (Node(f"event:{trigger}", trigger, "event") for trigger in feature.triggers)
         yield from (
             Node(f"source:{source}", source, "source") for source in _sources(feature, registry)
         )
     for name in registry.all_indexes():
         yield Node(f"index:{name}", name, "index")
-    for name in registry.retrievers:
-        yield Node(f"retriever:{name}", name, "retriever")
-    for name in registry.contexts:
-        yield Node(f"context:{name}", name, "context")
+    for name, retriever in registry.retrievers.items():
+        described = retriever.description
+        yield Node(f"retriever:{name}", name, "retriever", description=described)
+    for name, context in registry.contexts.items():
+        yield Node(f"context:{name}", name, "context", description=context.description)
 
 
 def _edges(registry: Registry) -> Iterator[Edge]:

@@ -32,6 +32,7 @@ _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("count", "distinct"), int),
     **dict.fromkeys(("avg", "stddev", "percentile", "rate"), float),
 }
+_UNITS = {"count": "", "distinct": "", "rate": "1/s"}
 
 
 class WindowOptions(msgspec.Struct, frozen=True):
@@ -113,6 +114,11 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
             Codec(member_name, type_),
         )
     return definition, features
+
+
+def unit_of(aggregate: Aggregate, unit: str) -> str:
+    """Return the unit of an aggregate of contributions with a unit."""
+    return _UNITS.get(aggregate.kind, unit)
 
 
 def defaults_of(features: Mapping[str, tuple[WindowMember, Codec]], default: Any) -> dict[str, Any]:

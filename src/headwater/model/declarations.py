@@ -15,12 +15,19 @@ FoundIn = Literal["declaration", "code"]
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A feature, whose kind is its mode, or another declaration, an event type or a source."""
+    """A feature, whose kind is its mode, or another declaration, an event type or a source.
+
+    Only features have an entity, an owner, tags and a unit.
+    """
 
     id: str
     name: str
     kind: NodeKind
     entity: str | None = None
+    description: str = ""
+    owner: str = ""
+    tags: Sequence[str] = ()
+    unit: str = ""
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -44,6 +51,7 @@ _SHAPES = {
     "context": ("[[", "]]"),
     "window": ("[/", "/]"),
 }
+_ESCAPED = str.maketrans({'"': "'", "#": "#35;", "<": "#lt;"})
 
 
 class Graph(msgspec.Struct, frozen=True):
@@ -64,14 +72,36 @@ class Graph(msgspec.Struct, frozen=True):
         lines = ["flowchart LR"]
         for node in self.nodes:
             opening, closing = _SHAPES.get(node.kind, ("[", "]"))
-            label = node.name if node.kind in _UNLABELLED else f"{node.name}<br/>{node.kind}"
-            lines.append(
-                f'    {keys[node.id]}{opening}"{label.replace(chr(34), chr(39))}"{closing}'
-            )
+            kind = "" if node.kind in _UNLABELLED else node.kind
+            texts = (node.name, ", ".join(filter(None, (kind, node.unit, node.owner))))
+            label = "<br/>".join(text.translate(_ESCAPED) for text in texts if text)
+            lines.append(f'    {keys[node.id]}{opening}"{label}"{closing}')
         for edge in self.edges:
             arrow = "-->" if edge.found_in == "declaration" else "-.->"
             lines.append(f"    {keys[edge.source]} {arrow} {keys[edge.target]}")
         return "\n".join(lines)
+
+    def folded(self) -> Graph:
+        """Return the graph with one node for each family of windows, whose kind is ``window``.
+
+        >>> len(store.graph().folded().nodes) <= len(store.graph().nodes)
+        True
+        """
+        members = {node.id for node in self.nodes if node.kind == "window"}
+        families = {edge.target: edge.source for edge in self.edges if edge.target in members}
+        heads = set(families.values())
+        nodes = [
+            msgspec.structs.replace(node, kind="window") if node.id in heads else node
+            for node in self.nodes
+            if node.id not in families
+        ]
+        edges: dict[tuple[str, str], Edge] = {}
+        for edge in self.edges:
+            source, target = (families.get(end, end) for end in (edge.source, edge.target))
+            if source != target:
+                moved = Edge(source, target, edge.found_in)
+                edges.setdefault((source, target), moved)
+        return Graph(tuple(nodes), tuple(edges.values()))
 
 
 class EntityListing(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +110,7 @@ class EntityListing(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     id_field: str
     id_type: str
+    description: str
     belongs_to: Mapping[str, str]
     """The entities that it belongs to, by the feature or payload field with an owner's id."""
 
@@ -92,6 +123,9 @@ class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     mode: Mode
     description: str
+    owner: str
+    tags: Sequence[str]
+    unit: str
     triggers: Sequence[str]
     needs: Sequence[str]
     refresh_ms: int | None

@@ -2652,6 +2652,7 @@ export interface components {
             belongs_to: {
                 [key: string]: string;
             };
+            description: string;
             id_field: string;
             id_type: string;
             name: string;
@@ -2869,12 +2870,15 @@ export interface components {
             mode: "on_demand" | "scheduled" | "stored" | "template" | "triggered" | "window";
             name: string;
             needs: string[];
+            owner: string;
             refresh_ms: number | null;
             sql: string | null;
+            tags: string[];
             template: string | null;
             triggers: string[];
             ttl_ms: number | null;
             type: string;
+            unit: string;
             window: components["schemas"]["MemberListing"] | null;
             windows: components["schemas"]["FamilyListing"] | null;
         };
@@ -3659,13 +3663,23 @@ export interface components {
         /**
          * Node
          * @description A feature, whose kind is its mode, or another declaration, an event type or a source.
+         *
+         *         Only features have an entity, an owner, tags and a unit.
          */
         Node: {
+            /** @default  */
+            description: string;
             /** @default null */
             entity: string | null;
             id: string;
             kind: ("context" | "entity" | "event" | "index" | "retriever" | "source") | ("on_demand" | "scheduled" | "stored" | "template" | "triggered" | "window");
             name: string;
+            /** @default  */
+            owner: string;
+            /** @default [] */
+            tags: string[];
+            /** @default  */
+            unit: string;
         };
         /**
          * OneFeature
