@@ -19,6 +19,8 @@ from headwater import ContextItem, FeatureStore, Index, ServiceEvent, context, e
 store = FeatureStore()
 Index(store, "docs", embedder="lexical")
 
+store.source("customers", "customers.csv")
+
 @entity(store)
 class User:
     user_id: str

@@ -76,6 +76,8 @@ ARGUMENTS = {
     "prune": "--events 30d --yes",
     "rebuild": "",
     "refresh": "orders",
+    "sources list": "",
+    "sources load": "orders",
 }
 """Arguments with which each command calls a server."""
 # It opens the page of the server, which the browser calls.

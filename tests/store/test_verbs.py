@@ -98,6 +98,7 @@ def test_no_two_verbs_have_one_route_or_one_name_in_the_api() -> None:
 # As long as there are declarations, partitions or groups of workers, or one of them has versions.
 LISTS_WITHOUT_A_LIMIT = {
     *("list_catalog", "list_indexes", "list_versions", "read_lag", "list_groups"),
+    "list_sources",
     "read_outcome_documents",
 }
 

@@ -18,11 +18,11 @@ from headwater.access.key_format import digest_of
 from headwater.access.local_requests import is_loopback
 from headwater.core.http_urls import without_credentials
 from headwater.core.logging import log
+from headwater.core.masking import mask_address
 from headwater.errors import ConfigError, MissingExtraError
 from headwater.model.callers import ALL_SCOPES, Caller, CallerLimits
 from headwater.model.values import LONGEST_NAME
 from headwater.settings.groups import OidcSettings
-from headwater.settings.masking import mask_address
 
 try:
     import jwt

@@ -98,6 +98,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         cache=redis.cache,
         notes=redis.cache,
         lifecycle=_ServerLifecycle(redis, postgres, catalog, erasures),
+        source_tables=postgres.source_tables,
     )
 
 

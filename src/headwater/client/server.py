@@ -21,6 +21,7 @@ from headwater.client.problems import error_of
 from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
 from headwater.core.http_urls import without_credentials
+from headwater.core.masking import mask_address
 from headwater.core.retrying import Pause, backoff, retried, retry_after_seconds
 from headwater.errors import (
     ConfigError,
@@ -33,7 +34,6 @@ from headwater.errors import (
     UnexpectedResponseError,
 )
 from headwater.model.problems import MEDIA_TYPE, UNAVAILABLE, OnStep, Problem, ProgressStep
-from headwater.settings.masking import mask_address
 from headwater.store.verbs.verb import Arguments, Verb, Verbs
 
 P = ParamSpec("P")

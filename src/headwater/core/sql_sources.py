@@ -1,14 +1,20 @@
-"""The SQL of features: what a query must be, and the files that it may read."""
+"""The SQL of features: what a query must be, and the sources that it may read."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
+from headwater.core.masking import mask_address
 from headwater.errors import DeclarationError, InvalidInputError
 
-KINDS = (".parquet", ".csv", ".json", ".ndjson", ".jsonl", ".duckdb", ".sqlite", ".sqlite3", ".db")
+TEXTS_AND_PARQUET = (".parquet", ".csv", ".json", ".ndjson", ".jsonl")
+KINDS = (*TEXTS_AND_PARQUET, ".duckdb", ".sqlite", ".sqlite3", ".db")
+POSTGRES, SNOWFLAKE, BIGQUERY = "postgres", "snowflake", "bigquery"
+_SCHEMES = {POSTGRES: POSTGRES, "postgresql": POSTGRES, SNOWFLAKE: SNOWFLAKE, BIGQUERY: BIGQUERY}
+_FILE_SCHEMES = ("s3", "https", "http")
 NO_ROWS = "the query returns no rows; make it one SELECT"
 HAS_PARAMETERS = "the query has parameters, which are not supported; write values instead"
 SEVERAL_STATEMENTS = (
@@ -38,15 +44,45 @@ def check_name(name: str) -> None:
 
 
 def kind_of(name: str, location: str) -> str:
-    """Return the file type of a source, by its suffix."""
-    suffixes = [s.lower() for s in Path(location).suffixes if s.lower() not in _COMPRESSED]
+    """Return what a source is: the suffix of its files, or the kind of server that its URL names.
+
+    A file may be on a web server or in S3.
+    """
+    scheme, path = scheme_of(location), location
+    if scheme in _SCHEMES:
+        return _SCHEMES[scheme]
+    if scheme in _FILE_SCHEMES:
+        path = location.partition("?")[0]
+    elif scheme:
+        raise InvalidInputError(
+            f"source {name!r} has a URL that begins with '{scheme}://'; use one of "
+            f"{', '.join(f'{known}://' for known in (*_SCHEMES, *_FILE_SCHEMES))}, or a file"
+        )
+    suffixes = [s.lower() for s in Path(path).suffixes if s.lower() not in _COMPRESSED]
     kind = suffixes[-1] if suffixes else ""
-    if kind not in KINDS:
+    supported = TEXTS_AND_PARQUET if scheme else KINDS
+    if kind not in supported:
         raise InvalidInputError(
             f"source {name!r} has the suffix {kind!r}, which is not that of a supported file; "
-            f"use one of {', '.join(KINDS)}"
+            f"use one of {', '.join(supported)}"
         )
     return kind
+
+
+def scheme_of(location: str) -> str:
+    """Return the scheme of a URL in small letters; empty for a path."""
+    return location.partition("://")[0].lower() if "://" in location else ""
+
+
+def shown(location: str) -> str:
+    """Return a location without its secrets."""
+    return mask_address(location) if scheme_of(location) else location
+
+
+def table_of(name: str, location: str) -> str:
+    """Return the table that a source names with ``?table=``, or else its own name."""
+    pairs = parse_qsl(urlsplit(location).query)
+    return next((value for option, value in pairs if option == "table"), name)
 
 
 def mentioned(sql: str, sources: Iterable[str]) -> list[str]:

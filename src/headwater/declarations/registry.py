@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headwater.core.sql_sources import check_name
+from headwater.core.sql_sources import check_name, shown
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.definitions import definition_of
 from headwater.declarations.events import EventDef
@@ -40,6 +40,7 @@ from headwater.model.catalog import CatalogEntry, CatalogState, FeatureVersion
 from headwater.model.values import Part, ServiceEvent
 
 D = TypeVar("D", EntityDef, EventDef, FeatureDef, RetrieverDef, ContextDef, IndexDef)
+T = TypeVar("T")
 
 _KINDS_OF_IDS = ("text", "int", "json")
 SEARCH = "search:"
@@ -319,10 +320,15 @@ class Registry:
         check_name(name)
         if self.sources.get(name, location) != location:
             raise DeclarationError(
-                f"source {name!r} is already declared as {self.sources[name]!r}; rename one of them"
+                f"source {name!r} is already declared as {shown(self.sources[name])!r}; rename one "
+                "of them"
             )
         self.sources[name] = location
         self.revision += 1
+
+    def source(self, name: str) -> str:
+        """Return the location of a source; raise UnknownNameError if there is none."""
+        return _declared("source", name, self.sources)
 
     def triggered_entities(self, event_type: str) -> Set[str]:
         """Return the entities of the features that a type of events triggers."""
@@ -386,7 +392,7 @@ def _check_new(kind: str, declared: D, existing: Mapping[str, D]) -> None:
         raise DuplicateNameError(kind, declared.name, declared.location, first)
 
 
-def _declared(kind: str, name: str, existing: Mapping[str, D]) -> D:
+def _declared(kind: str, name: str, existing: Mapping[str, T]) -> T:
     """Return a declaration by its name; a limited caller gets no hint of other names."""
     try:
         return existing[name]

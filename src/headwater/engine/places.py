@@ -387,7 +387,8 @@ PLACES = (
     ),
     Place(
         name="your files and systems",
-        keeps="exports, backups, logs, traces, sources of SQL features, files of servers",
+        keeps="exports, backups, logs, traces, sources of SQL features and the tables of "
+        "`headwater sources load`, files of servers",
         where=("other:outside of the store",),
         erased="stay: Headwater does not know them",
         pruned="by you",

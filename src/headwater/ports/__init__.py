@@ -11,6 +11,7 @@ recent       RecentHistory   the newest rows of history in an embedded home, and
 outbox       Outbox          the newest history in Redis, until Postgres has stored it
 catalog      Catalog         the versions of every feature, and which of them is and was served
 tokens       TokenCounter    the tokens of a whole request, by a template or by the provider
+sources      SourceTables    the tables that SQL features query in place of their sources
 runner       Task            work that any process can do
              Runner          where independent tasks run
 vectors      VectorIndex     the documents of indexes, with chunks and embeddings
@@ -105,6 +106,7 @@ from headwater.ports.records import (
     StoredRecord,
 )
 from headwater.ports.runner import Runner, Task
+from headwater.ports.sources import SourceTables
 from headwater.ports.tokens import TokenCounter
 from headwater.ports.values import (
     Change,

@@ -15,6 +15,7 @@ from headwater.ports.erasures import Erasures
 from headwater.ports.events import Bus, ConsumerGroups, DeadLetters, Leases
 from headwater.ports.history import OfflineStore
 from headwater.ports.records import Cache, RecordLog
+from headwater.ports.sources import SourceTables
 from headwater.ports.values import OnlineStore
 from headwater.ports.vectors import VectorIndex
 
@@ -83,3 +84,5 @@ class Backends(msgspec.Struct, frozen=True):
     notes: Cache
     """Facts about declarations, refreshes and the last hour, without content; never in memory."""
     lifecycle: Lifecycle
+    source_tables: SourceTables | None = None
+    """None if queries read the sources themselves."""

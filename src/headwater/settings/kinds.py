@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.durations import format_duration, to_age, to_timedelta
+from headwater.core.masking import mask, mask_address
 from headwater.core.models import ModelOverride, ModelTable
 from headwater.core.prices import Rate
 from headwater.core.sql_sources import check_name, kind_of
 from headwater.errors import ConfigError, DeclarationError, DurationError, InvalidInputError
-from headwater.settings.masking import mask, mask_address
 
 PREFIX = "HEADWATER_"
 

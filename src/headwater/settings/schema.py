@@ -83,7 +83,7 @@ class Settings(SettingsGroup, frozen=True):
     backfill: BackfillSettings = BackfillSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
-    sources: Annotated[Sources, "files that SQL features can read, by name"] = field(
+    sources: Annotated[Sources, "files and URLs that SQL features can read, by name"] = field(
         default_factory=dict
     )
     prices: Annotated[

@@ -12,9 +12,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from headwater.backends.duckdb.sources import _READERS
 from headwater.backends.sqlite.bus import insert_event
 from headwater.core.clock import to_micros
+from headwater.core.source_views import _READERS
 from headwater.core.sql_sources import KINDS as ALLOWED
 from headwater.errors import BackendError, InvalidInputError
 from headwater.model.values import ServiceEvent
@@ -367,4 +367,4 @@ async def test_a_query_leaves_nothing_behind(parts: Embedded) -> None:
 
 
 def test_every_kind_of_file_that_settings_allow_has_a_reader() -> None:
-    assert tuple(_READERS) == ALLOWED
+    assert tuple(_READERS)[: len(ALLOWED)] == ALLOWED

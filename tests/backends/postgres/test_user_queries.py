@@ -72,8 +72,9 @@ async def test_a_source_that_was_not_loaded_is_named(past: PostgresEnvironment) 
             {"refunds": "data/refunds.csv", "other": "x.csv"},
         )
     assert str(raised.value) == (
-        "source 'refunds' is not a table or view in Postgres; load 'data/refunds.csv' into a table "
-        "'refunds', in the schema of Headwater or in public"
+        "source 'refunds' is not a table or view in Postgres; run `headwater sources load "
+        "refunds`, which makes one from data/refunds.csv, or create it in the schema of Headwater "
+        "or in public"
     )
 
 

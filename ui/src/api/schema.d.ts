@@ -1509,6 +1509,44 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the declared sources, without their secrets, and the tables that stand for them. */
+        get: operations["list_sources"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sources/{name}/load": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replace the Postgres table of a source by the present rows of its file or server.
+         * @description Queries see the earlier rows until all are there. A table that was not made by this is never
+         *     replaced. The embedded store reads sources itself, so there is nothing to load.
+         */
+        post: operations["load_source"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1618,6 +1656,18 @@ export interface components {
             progress: components["schemas"]["ProgressStep"] | null;
             /** @default null */
             result: components["schemas"]["headwater.model.history.ImportReport"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, LoadedSource]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__LoadedSource_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["LoadedSource"] | null;
         };
         /**
          * ActionLine[ProgressStep, PruneReport]
@@ -3490,6 +3540,22 @@ export interface components {
             ttl: string | null;
         };
         /**
+         * LoadedSource
+         * @description What `sources load` has done with a source.
+         */
+        LoadedSource: {
+            /** @default [] */
+            columns: components["schemas"]["SourceColumn"][];
+            name: string;
+            /** @default 0 */
+            rows: number;
+            /**
+             * @description The table; null if queries read the source itself, so that none is made.
+             * @default null
+             */
+            table: string | null;
+        };
+        /**
          * LoadReport
          * @description How many documents a bulk load has written, how many chunks they have, and how many were
          *         left as they are.
@@ -4597,6 +4663,50 @@ export interface components {
         Signature: {
             signature: string;
             statement: string;
+        };
+        /**
+         * SourceColumn
+         * @description A column of a loaded table, and its type in Postgres.
+         */
+        SourceColumn: {
+            name: string;
+            type: string;
+        };
+        /**
+         * SourceList
+         * @description All declared sources.
+         */
+        SourceList: {
+            sources: components["schemas"]["SourceStatus"][];
+        };
+        /**
+         * SourceStatus
+         * @description A source, the features that read it, and what their queries read in its place.
+         */
+        SourceStatus: {
+            features: string[];
+            /** @description Whether queries read the source itself, and no table. */
+            is_read_directly: boolean;
+            /** @description Its file or URL, without secrets. */
+            location: string;
+            name: string;
+            /**
+             * @description The table or view, null if there is none.
+             * @default null
+             */
+            table: components["schemas"]["SourceTable"] | null;
+        };
+        /**
+         * SourceTable
+         * @description A table or view that queries read in place of a source.
+         */
+        SourceTable: {
+            is_loaded: boolean;
+            /** @default null */
+            loaded_at: string | null;
+            name: string;
+            /** @default null */
+            rows: number | null;
         };
         /**
          * StoredValue
@@ -7186,6 +7296,49 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Series"];
+                };
+            };
+        };
+    };
+    list_sources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceList"];
+                };
+            };
+        };
+    };
+    load_source: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a source. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__LoadedSource_"];
                 };
             };
         };

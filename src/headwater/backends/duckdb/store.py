@@ -31,12 +31,12 @@ from headwater.backends.duckdb.segments import (
     write_parquet,
 )
 from headwater.backends.duckdb.series_rows import write_series
-from headwater.backends.duckdb.sources import add_source
 from headwater.backends.segment_files import damage_in, damaged_error
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.duckdb_session import Session, headline, scalar, session
 from headwater.core.interruptible import in_thread
 from headwater.core.partitioning import BUCKETS
+from headwater.core.source_views import add_source
 from headwater.core.sql_literals import text, texts
 from headwater.core.sql_sources import (
     FEATURE_NAMES,

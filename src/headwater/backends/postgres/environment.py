@@ -12,6 +12,7 @@ from headwater.backends.postgres.migrate import check_version, installed_version
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.records import PostgresAuditLog, PostgresRecordLog
+from headwater.backends.postgres.source_tables import PostgresSourceTables
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.backends.postgres.vectors.document_writes import CommittedDocuments
@@ -55,6 +56,7 @@ class PostgresEnvironment:
         self.audit_log = PostgresAuditLog(postgres)
         self.catalog = CatalogCopy(postgres, self.store_check)
         self.erasures = PostgresErasures(postgres)
+        self.source_tables = PostgresSourceTables(postgres, settings.postgres, clock)
         self.offline = PostgresOfflineStore(
             postgres, self._consumer, self.erasures, clock, self._schema
         )

@@ -7,9 +7,9 @@ import time
 from headwater.backends.postgres.migrate import check_version, connected, installed_version
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import Clock
+from headwater.core.masking import mask_address
 from headwater.errors import HeadwaterError, SchemaError
 from headwater.model.health import Finding, Findings, add_clock_skew
-from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
 
 _SAFE = ("fsync", "full_page_writes", "synchronous_commit")

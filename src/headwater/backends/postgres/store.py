@@ -43,7 +43,7 @@ from headwater.backends.postgres.retention import (
 from headwater.backends.postgres.series_rows import write_series
 from headwater.core.batching import batched
 from headwater.core.clock import MICROSECOND, Clock, to_micros
-from headwater.core.sql_sources import HAS_PARAMETERS, NO_ROWS, SEVERAL_STATEMENTS, mentioned
+from headwater.core.sql_sources import HAS_PARAMETERS, NO_ROWS, SEVERAL_STATEMENTS, mentioned, shown
 from headwater.errors import InvalidInputError, QueryError
 from headwater.model.events import EventPage, FollowedEvent, LoggedEvent
 from headwater.model.values import INTERNAL, ServiceEvent
@@ -110,7 +110,10 @@ VALUES_AT_ONCE = 50_000
 # The classes of Postgres's error codes that concern the statement: unsupported, cardinality,
 # data, transaction state, routines, access and names, check options, limits, raised by PL/pgSQL.
 _QUERY_ERRORS = frozenset({"0A", "21", "22", "25", "2F", "38", "39", "42", "44", "54", "P0"})
-_EXISTS = "SELECT to_regclass(format('%I', $1::text)) IS NOT NULL"
+_EXISTS = (
+    "SELECT coalesce(to_regclass(format('%I', lower($1::text))),"
+    " to_regclass(format('%I', $1::text))) IS NOT NULL"
+)
 _MILLISECOND = 1_000
 _AFTER_ALL_PARTITIONS = 1 << 20
 _POSITION = re.compile(r"(\d{1,15})-(\d{1,7})-(\d{1,18})")
@@ -402,8 +405,9 @@ async def _check_sources(connection: Connection, sql: str, sources: Mapping[str,
     for name in mentioned(sql, sources):
         if not await connection.fetchval(_EXISTS, name):
             raise InvalidInputError(
-                f"source {name!r} is not a table or view in Postgres; load {sources[name]!r} into "
-                f"a table {name!r}, in the schema of Headwater or in public"
+                f"source {name!r} is not a table or view in Postgres; run `headwater sources load "
+                f"{name}`, which makes one from {shown(sources[name])}, or create it in the schema "
+                "of Headwater or in public"
             )
 
 

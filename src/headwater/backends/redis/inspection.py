@@ -9,9 +9,9 @@ from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.keys import Keys
 from headwater.core.clock import Clock
 from headwater.core.durations import format_duration
+from headwater.core.masking import mask_address
 from headwater.errors import BackendError, HeadwaterError
 from headwater.model.health import Finding, Findings, add_clock_skew
-from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
 
 _FULL_SHARE = 0.8

@@ -13,6 +13,7 @@ import httpx
 from headwater.core.batching import batched
 from headwater.core.clock import Clock
 from headwater.core.logging import log
+from headwater.core.masking import mask_address
 from headwater.core.thread_offload import Offload
 from headwater.declarations.function_checks import is_async
 from headwater.declarations.indexes import EmbedFunction, dimensions_problem
@@ -39,7 +40,6 @@ from headwater.retrieval.embeddings.vectors import to_embeddings
 from headwater.retrieval.embeddings.wire import FORMATS, ProviderEndpoint, WireFormat
 from headwater.settings.groups import EmbeddingSettings
 from headwater.settings.kinds import rates_of
-from headwater.settings.masking import mask_address
 from headwater.settings.schema import Settings
 
 # The index keeps the embeddings of documents; the cache only saves paying twice for a batch of a

@@ -16,6 +16,7 @@ from headwater.store.verbs.events import PublishVerbs, SyncEventVerbs
 from headwater.store.verbs.features import FeatureVerbs, HistoryVerbs, SyncHistoryVerbs
 from headwater.store.verbs.indexes import IndexVerbs, SearchVerbs, SyncIndexVerbs
 from headwater.store.verbs.records import SyncRecordVerbs
+from headwater.store.verbs.sources import SourceVerbs, SyncSourceVerbs
 from headwater.store.verbs.verb import Executor
 
 
@@ -31,6 +32,7 @@ class StoreVerbs(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditLog
         self.dead_letters = DeadLetterVerbs(executor)
         self.backfills = BackfillVerbs(executor)
         self.catalog = CatalogVerbs(executor)
+        self.sources = SourceVerbs(executor)
 
     @abstractmethod
     async def close(self) -> None:
@@ -59,6 +61,7 @@ class SyncVerbs(Blocking[S_co]):
         self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
         self.backfills = SyncBackfillVerbs(store.backfills, loop)
         self.catalog = SyncCatalogVerbs(store.catalog, loop)
+        self.sources = SyncSourceVerbs(store.sources, loop)
 
     @property
     def verbs(self) -> S_co:

@@ -1,4 +1,4 @@
-"""The files that SQL features read, each available to a query as a view."""
+"""The sources that SQL features read, each available to a query as a view."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import duckdb
 
 from headwater.core.duckdb_session import Session, glob_literal, headline, identifier
 from headwater.core.sql_literals import text
-from headwater.core.sql_sources import kind_of
+from headwater.core.sql_sources import POSTGRES, kind_of, scheme_of, shown, table_of
+from headwater.core.warehouses import attach_postgres, load_extension
 from headwater.errors import InvalidInputError
 
 # The first of these words in the declared type of a SQLite column decides, as in SQLite.
@@ -34,20 +35,19 @@ _DECLARED_TYPES = {
 }
 _ACTUAL_TYPES = [({"integer"}, "BIGINT"), ({"integer", "real"}, "DOUBLE")]
 
-_Reader = Callable[[Session, str, Path], str]
+_Reader = Callable[[Session, str, str], str]
 
 
 def add_source(session: Session, name: str, location: str) -> None:
     """Create a view of a declared source under its name."""
-    path = Path(location)
     kind = kind_of(name, location)
-    if not path.exists() and not glob.glob(location):
+    if not scheme_of(location) and not Path(location).exists() and not glob.glob(location):
         raise InvalidInputError(
-            f"source {name!r} has no file at {str(path.absolute())!r}; create it, or correct the "
-            "path where the source is declared"
+            f"source {name!r} has no file at {str(Path(location).absolute())!r}; create it, or "
+            "correct the path where the source is declared"
         )
     try:
-        rows = _READERS[kind](session, name, path)
+        rows = _READERS[kind](session, name, location)
         session.run(f"CREATE VIEW {identifier(name)} AS SELECT * FROM {rows}")
     except duckdb.Error as error:
         raise _unreadable(name, location, headline(error)) from error
@@ -56,29 +56,39 @@ def add_source(session: Session, name: str, location: str) -> None:
 
 
 def _unreadable(name: str, location: str, problem: str) -> InvalidInputError:
-    return InvalidInputError(f"source {name!r} ({location}) cannot be read: {problem}")
-
-
-def _pattern(path: Path) -> str:
-    # DuckDB treats every path as a pattern; an existing file of that exact name takes precedence.
-    return glob_literal(path) if path.exists() else text(path)
+    return InvalidInputError(f"source {name!r} ({shown(location)}) cannot be read: {problem}")
 
 
 def _file(function: str) -> _Reader:
-    return lambda _session, _name, path: function.format(_pattern(path))
+    def read(session: Session, _name: str, location: str) -> str:
+        if scheme_of(location):
+            load_extension(session, "httpfs")
+            return function.format(text(location))
+        # DuckDB treats every path as a pattern; an existing file of that exact name takes
+        # precedence.
+        path = Path(location)
+        return function.format(glob_literal(path) if path.exists() else text(path))
+
+    return read
 
 
-def _duckdb(session: Session, name: str, path: Path) -> str:
-    alias = identifier(f"file {path}")
-    session.run(f"ATTACH IF NOT EXISTS {text(path)} AS {alias} (READ_ONLY)")
+def _duckdb(session: Session, name: str, location: str) -> str:
+    alias = identifier(f"file {location}")
+    session.run(f"ATTACH IF NOT EXISTS {text(location)} AS {alias} (READ_ONLY)")
     return f"{alias}.main.{identifier(name)}"
 
 
-def _sqlite(session: Session, name: str, path: Path) -> str:
+def _postgres(session: Session, name: str, location: str) -> str:
+    schema, _, table = table_of(name, location).rpartition(".")
+    database = attach_postgres(session, location)
+    return ".".join(map(identifier, filter(None, (database, schema or "public", table))))
+
+
+def _sqlite(session: Session, name: str, location: str) -> str:
     # DuckDB's own reader would be a second SQLite library in this process, and closing a file in
     # one library drops the POSIX locks of the other.
     file = session.folder / f"{name}.ndjson"
-    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    address = f"file:{quote(str(Path(location).absolute()))}?mode=ro"
     with closing(sqlite3.connect(address, uri=True)) as database:
         columns = _columns(database, name)
         longest = _dump(database, name, columns, file)
@@ -132,4 +142,5 @@ _READERS: dict[str, _Reader] = {
     ".sqlite": _sqlite,
     ".sqlite3": _sqlite,
     ".db": _sqlite,
+    POSTGRES: _postgres,
 }

@@ -13,17 +13,20 @@ _HARMLESS = {
     "host",
     "hostaddr",
     "port",
+    "role",
     "sslmode",
     "sslrootcert",
+    "table",
     "target_session_attrs",
     "user",
+    "warehouse",
 }
 """The options of an address whose values are shown; any other may hold a secret."""
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*://")
 _USER = re.compile(r"[\w.+-]*")
 _HOST = r"(?:\[[\da-fA-F:.]+\]|[\w.%-]*)(?::\d*)?"
-_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w./%-]*)?")
+_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w./%*=-]*)?")
 _OPTION_VALUE = re.compile(r"[\w.,/%-]*")
 # As libpq reads it: quoted values contain spaces, and a backslash escapes any character.
 _KEYWORD = re.compile(r"(\w+)(\s*=\s*)('(?:\\.|[^'\\])*'|(?:\\.|[^\s'\\])*)(?=\s|$)", re.DOTALL)
