@@ -39,7 +39,8 @@ for _name in SCORES:
 @feature(entity=User, derived=True)
 async def tier(user_id: str) -> str:
     """What one read decides."""
-    return "gold" if await store.get_feature(total_spend, user_id) >= 500 else "silver"
+    spent = await store.get_feature(total_spend, user_id) or 0.0
+    return "gold" if spent >= 500 else "silver"
 
 
 @feature(entity=User, derived=True)

@@ -28,7 +28,7 @@ CLIENT_LOADS = {
     *("model", "records", "settings", "store", "windows"),
 }
 MOST_MODULES_OF_A_CLIENT = 115
-MOST_MODULES_OF_A_STORE = 155
+MOST_MODULES_OF_A_STORE = 165
 
 LOADED = """
 import sys

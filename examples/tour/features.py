@@ -3,16 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from headwater import (
-    Chunk,
-    ContextItem,
-    FeatureStore,
-    ServiceEvent,
-    context,
-    entity,
-    feature,
-    retriever,
-)
+from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity, feature
 
 store = FeatureStore()
 store.source("orders", Path(__file__).with_name("orders.csv"))
@@ -35,18 +26,20 @@ class Article:
 
 @feature(entity=User, trigger=["purchase", "refund"], default=0.0, freshness="caught_up")
 async def total_spend(user_id: str, event: ServiceEvent) -> float:
-    before: float = await store.get_feature("total_spend", user_id)
+    before = await total_spend.get(user_id) or 0.0
     amount = float(event.payload["amount"])
     return before - amount if event.event_type == "refund" else before + amount
 
 
 @feature(entity=User)
 async def tier(user_id: str) -> str:
-    spent = await store.get_feature("total_spend", user_id)
+    spent = await total_spend.get(user_id) or 0.0
     return "gold" if spent >= 100 else "silver"
 
 
-@feature(
+past_orders = store.sql_feature(
+    "past_orders",
+    int,
     entity=User,
     refresh=timedelta(minutes=5),
     materialize=True,
@@ -55,11 +48,12 @@ async def tier(user_id: str) -> str:
     freshness_sla="15m",
     sql="SELECT user_id, count(*) AS value FROM orders GROUP BY user_id",
 )
-def past_orders(user_id: str) -> int: ...
 
-
-@feature(entity=User, template="{tier} customer: {total_spend} spent, {past_orders} past orders")
-def blurb(user_id: str) -> str: ...
+blurb = store.template_feature(
+    "blurb",
+    entity=User,
+    template="{tier} customer: {total_spend} spent, {past_orders} past orders",
+)
 
 
 @feature(entity=Country, trigger="rate_set")
@@ -81,8 +75,7 @@ async def index_article(article_id: str, event: ServiceEvent) -> None:
     await store.index("help", article_id, event.payload["text"])
 
 
-@retriever(store, index="help", top_k=3, cache_ttl="5m")
-def search_help(question: str) -> list[Chunk]: ...
+search_help = store.index_retriever("search_help", index="help", top_k=3, cache_ttl="5m")
 
 
 @context(store, max_tokens=80, freshness_sla="5m", model="gpt-4o")

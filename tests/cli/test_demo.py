@@ -179,7 +179,7 @@ def test_the_demo_is_in_colour_on_a_terminal(
 ) -> None:
     (folder / "features.py").write_text("1 / 0\n")
     console = Console(force_terminal=True, color_system="standard")
-    with pytest.raises(DemoError, match="the example has no function total_spend"):
+    with pytest.raises(DemoError, match="the example does not declare total_spend"):
         Tour(DemoServer(folder, 0), console).events()
     assert "\x1b[" in capsys.readouterr().out
 

@@ -17,7 +17,10 @@ from headwater.settings.schema import Settings
 
 # Verbs that only a process with the features file has.
 LOCAL = {
-    "": {"open", "drain", "source", "event", "entity", "feature", "retriever", "context"},
+    "": {
+        *("open", "drain", "source", "event", "entity", "feature", "retriever", "context"),
+        *("template_feature", "sql_feature", "stored_feature", "index_retriever"),
+    },
 }
 # Verbs of the client alone.
 REMOTE = {

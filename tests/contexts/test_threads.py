@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 
 import pytest
 
@@ -22,7 +23,7 @@ async def test_reads_of_a_thread_with_the_contexts_variables_belong_to_the_conte
     def at_once(*user_ids: str) -> list[ContextItem]:
         with ThreadPoolExecutor() as pool:
             reads = [
-                pool.submit(copy_context().run, store.sync.get_feature, "visits", user_id)
+                pool.submit(copy_context().run, partial(store.sync.get_feature, "visits", user_id))
                 for user_id in user_ids
             ]
             return [ContextItem(str(read.result())) for read in reads]

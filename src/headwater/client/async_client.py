@@ -69,12 +69,14 @@ _BYTES_AT_ONCE = 500_000
 class ReadCalls(ServerVerbs, FeatureVerbs):
     """The part of a client that reads feature values."""
 
-    @sending(FeatureVerbs.get_feature)
-    async def get_feature(self, name: FeatureRef, entity_id: str | int) -> Any:
+    async def _get_feature(self, name: FeatureRef, entity_id: str | int) -> Any:
         read = await self._server.get(
             OneFeature, "/v1/features/{}", feature_name(name), entity_id=entity_id
         )
         return _typed(name, read.value)
+
+    if not TYPE_CHECKING:  # its overloads are those of the verb
+        get_feature = sending(FeatureVerbs.get_feature)(_get_feature)
 
     @sending(FeatureVerbs.get_features)
     async def get_features(

@@ -76,6 +76,8 @@ class Checks(Declaration):
                 location_of_frame(caller) if caller else None,
             )
         location = Location(plain.__code__.co_filename, plain.__code__.co_firstlineno)
+        if (plain.__module__ or "").startswith(_OWN_MODULES):
+            location = location_of_frame(caller or calling_frame())
         name = function.__name__ if name is None else name
         super().__init__(decorator.__name__, name, location)
         spec = inspect.getfullargspec(decorator)

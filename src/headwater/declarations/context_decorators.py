@@ -223,7 +223,8 @@ _LIMITS = "'max_tokens', 'freshness_sla', or a list of them"
 _A_SEARCH = "a search; it is empty: pass index= to search an index, or write the search"
 _NEEDS_INDEX = "needs index=: it is an option of the search of an index"
 _TWO_SEARCHES = (
-    "index= searches the index in place of the function, which has to be empty (`...`); remove its "
+    "index= searches the index in place of the function, which has to be empty (`...`, or "
+    "`raise NotImplementedError` for strict type checkers); remove its "
     "body, or remove index= and call `store.search` in the body"
 )
 
@@ -304,13 +305,19 @@ def _empty() -> None: ...
 async def _async_empty() -> None: ...
 
 
+def _raising() -> None:
+    raise NotImplementedError
+
+
+async def _async_raising() -> None:
+    raise NotImplementedError
+
+
 def _is_empty(function: Callable[..., Any]) -> bool:
-    """Return whether a function has nothing but a docstring, ``...`` or ``pass``."""
+    """Return whether a function has no code but ``...``, ``pass`` or NotImplementedError."""
     inner = inspect.unwrap(function)
-    return inspect.isfunction(inner) and _instructions(inner) in (
-        _instructions(_empty),
-        _instructions(_async_empty),
-    )
+    empty = (_empty, _async_empty, _raising, _async_raising)
+    return inspect.isfunction(inner) and _instructions(inner) in map(_instructions, empty)
 
 
 def _instructions(function: Callable[..., Any]) -> list[tuple[str, Any]]:

@@ -12,6 +12,7 @@ from headwater.core.blocking import blocking
 from headwater.core.clock import Clock, SystemClock
 from headwater.declarations import (
     context_decorators,
+    declared_values,
     entity_decorator,
     event_decorator,
     feature_decorators,
@@ -73,6 +74,10 @@ class FeatureStore(StoreVerbs):
     feature = feature_decorators.store_feature
     retriever = context_decorators.retriever
     context = context_decorators.context
+    template_feature = declared_values.template_feature
+    sql_feature = declared_values.sql_feature
+    stored_feature = declared_values.stored_feature
+    index_retriever = declared_values.index_retriever
 
     def __repr__(self) -> str:
         registry, settings = self._runtime.registry, self.settings
@@ -207,7 +212,7 @@ class SyncStore(SyncVerbs[FeatureStore]):
         super().__init__(store, runtime_of(store).sync_loop)
         self.bus = SyncEventBus(store.bus, self._loop)
 
-    get_feature = blocking(FeatureStore.get_feature, _loaded_value)
+    _get_feature = blocking(FeatureStore.get_feature, _loaded_value)
     set_feature = blocking(FeatureStore.set_feature)
     drain = blocking(FeatureStore.drain)
     open = blocking(FeatureStore.open)

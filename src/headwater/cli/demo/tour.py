@@ -319,12 +319,17 @@ def without_ui() -> str:
 
 
 def _source_of(name: str, source: str) -> str:
-    """Return the source of a function with its decorators."""
+    """Return the source of a declaration: a function with its decorators, or an assignment."""
     for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            first = min(decorator.lineno for decorator in node.decorator_list)
-            return "\n".join(source.splitlines()[first - 1 : node.end_lineno])
-    raise DemoError(f"the example has no function {name}")
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name == name:
+                first = min(decorator.lineno for decorator in node.decorator_list)
+            case ast.Assign(targets=[ast.Name(id=target)]) if target == name:
+                first = node.lineno
+            case _:
+                continue
+        return "\n".join(source.splitlines()[first - 1 : node.end_lineno])
+    raise DemoError(f"the example does not declare {name}")
 
 
 def _path(feature: str, entity_id: str) -> str:

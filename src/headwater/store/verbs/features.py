@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, overload
 
 from headwater.core.blocking import Blocking, blocking
-from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
+from headwater.declarations.feature_handles import (
+    Feature,
+    FeatureRef,
+    check_sequences,
+    feature_name,
+)
 from headwater.errors import UnknownNameError
 from headwater.model.callers import current_caller
 from headwater.model.features import FeatureRow, HistoricalValue
@@ -21,10 +26,19 @@ from headwater.store.verbs.verb import Sent, Verbs, verb
 
 AnyEntityId = Annotated[str | int, Sent(EntityId)]
 Id = TypeVar("Id", str, int)
+T = TypeVar("T")
 
 
 class FeatureVerbs(Verbs):
     """Reads of values, without the work for declared verbs, which would take longer than a read."""
+
+    @overload
+    def get_feature(
+        self, name: Feature[T], entity_id: str | int
+    ) -> Coroutine[Any, Any, T | None]: ...
+
+    @overload
+    def get_feature(self, name: str, entity_id: str | int) -> Coroutine[Any, Any, Any]: ...
 
     def get_feature(self, name: FeatureRef, entity_id: str | int) -> Coroutine[Any, Any, Any]:
         """Return one feature's value for one entity, in its annotated type; None if there is none.

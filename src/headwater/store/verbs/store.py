@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Self, TypeVar, overload
 
 from headwater.core.blocking import Blocking, SyncLoop, T, blocking
+from headwater.declarations.feature_handles import Feature, FeatureRef
 from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
 from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
@@ -81,7 +83,7 @@ class SyncVerbs(Blocking[S_co]):
         return await self._loop.run_apart(call)
 
     publish = blocking(StoreVerbs.publish)
-    get_feature = blocking(StoreVerbs.get_feature)
+    _get_feature: Callable[..., Any] = blocking(StoreVerbs.get_feature)
     get_features = blocking(StoreVerbs.get_features)
     get_feature_values = blocking(StoreVerbs.get_feature_values)
     get_feature_history = blocking(StoreVerbs.get_feature_history)
@@ -97,6 +99,16 @@ class SyncVerbs(Blocking[S_co]):
     get_record = blocking(StoreVerbs.get_record)
     replay = blocking(StoreVerbs.replay)
     audit_log = blocking(StoreVerbs.audit_log)
+
+    @overload
+    def get_feature(self, name: Feature[T], entity_id: str | int) -> T | None: ...
+
+    @overload
+    def get_feature(self, name: str, entity_id: str | int) -> Any: ...
+
+    @wraps(StoreVerbs.get_feature)
+    def get_feature(self, name: FeatureRef, entity_id: str | int) -> Any:
+        return self._get_feature(name, entity_id)
 
     def close(self) -> None:
         """Close what the verbs have opened, and end the thread that they ran on."""
