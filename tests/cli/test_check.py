@@ -32,6 +32,70 @@ def test_an_index_with_almost_a_declared_name_is_a_warning(run: Run, folder: Pat
         assert run("check", "searching.py").err == ""
 
 
+_SCHEMA = """
+from headwater import Event, FeatureStore, entity, event, feature
+
+store = FeatureStore()
+
+
+@entity(store)
+class User:
+    user_id: str
+
+
+@event(store, "purchase")
+class Purchase:
+    \"\"\"Something was bought.\"\"\"
+
+    amount: float
+    tags: list[str] | None = None
+    {field}
+
+
+@feature(entity=User, trigger=["purchase", "visit"])
+def amount(user_id: str, event: Event[Purchase | dict]) -> float:
+    return event.payload.amount
+"""
+
+
+def test_declared_schemas_are_compared_with_stored_events(run: Run, folder: Path) -> None:
+    file = folder / "schema.py"
+    file.write_text(_SCHEMA.format(field=""))
+    assert run("check", "schema.py").err == ""
+    for number in range(3):
+        event_id = f"e-{number}"
+        publish = ("events", "publish", "purchase", "ada", "amount=5", "--file", "schema.py")
+        assert run(*publish, "--event-id", event_id).code == 0
+    refused = run("events", "publish", "purchase", "ada", "amount=much", "--file", "schema.py")
+    assert (refused.code, "payload.amount does not fit Purchase" in refused.err) == (1, True)
+    file.write_text(_SCHEMA.format(field='currency: str = "EUR"'))
+    ran = run("check", "schema.py")
+    assert ran.err == ""
+    assert "1 entity, 1 event, 1 feature declared" in ran.out
+    file.write_text(_SCHEMA.format(field="currency: str"))
+    ran = run("check", "schema.py")
+    assert ran.code == 0
+    assert "schema.py:12: 3 of 3 examined events of the type 'purchase' do not fit" in ran.err
+    assert "payload.currency does not fit Purchase" in ran.err
+    assert "give a new field a default" in ran.err
+    (warning,) = run("check", "schema.py", "--json").json["warnings"]
+    assert ", such as e-" in warning
+
+
+def test_event_types_are_listed_with_their_fields(run: Run, folder: Path) -> None:
+    (folder / "schema.py").write_text(
+        _SCHEMA.format(field='unit: Literal["EUR", "USD"] = "EUR"').replace(
+            "from headwater", "from typing import Literal\nfrom headwater", 1
+        )
+    )
+    listed = run("events", "types", "--file", "schema.py")
+    assert 'amount: number, tags?: list[string] | null, unit?: "EUR" | "USD"' in listed.out
+    assert "Something was bought." in listed.out
+    purchase, visit = run("events", "types", "--file", "schema.py", "--json").json
+    assert purchase["schema"]["required"] == ["amount"]
+    assert (visit["name"], visit["schema"]) == ("visit", None)
+
+
 _CLOCKS = """
 from datetime import UTC, datetime
 from headwater import FeatureStore, entity, feature

@@ -16,7 +16,14 @@ from typing import Any, get_args
 import typer
 import yaml
 
-from headwater.cli.commands import DECLARED_ARGUMENT, STORE, CommandCall, Commands, features_file
+from headwater.cli.commands import (
+    DECLARED_ARGUMENT,
+    STORE,
+    CommandCall,
+    Commands,
+    features_file,
+    run,
+)
 from headwater.cli.declarations_page import DeclarationsPage
 from headwater.cli.output import note, pluralize, write
 from headwater.core.short_repr import printable_lines
@@ -27,8 +34,9 @@ from headwater.declarations.hidden_inputs import unrepeatable
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor.examination import examine
-from headwater.errors import FormatError, HeadwaterError, InvalidInputError
+from headwater.errors import BackendError, FormatError, HeadwaterError, HomeError, InvalidInputError
 from headwater.errors.hints import closest
+from headwater.model.events import EventMisfits
 from headwater.model.health import Examination, Finding, Findings, Severity
 from headwater.settings.loading import FILE, describe, load_with_origins
 from headwater.settings.schema import on_servers
@@ -84,8 +92,9 @@ def init(call: CommandCall, folder: Path = Path()) -> None:
 def check(call: CommandCall) -> None:
     """Check a features file: declarations, references, queries, embedders and settings.
 
-    Nothing is read from or written to its store. Exits with 1 and the file and line of the first
-    problem if there is one.
+    If its store exists, stored events are compared with their declared schemas; nothing else is
+    read from it, and nothing is written. Exits with 1 and the file and line of the first problem if
+    there is one.
     """
     has_postgres = on_servers(call.local.settings)
     registry = runtime_of(call.local).registry
@@ -103,6 +112,7 @@ def check(call: CommandCall) -> None:
     features = registry.features.values()
     declared: dict[str, tuple[Sized, str]] = {
         "entities": (registry.entities, "entity"),
+        "events": (registry.events, "event"),
         "features": ([f for f in features if f.windows is None], "feature"),
         "families": ([f for f in features if f.windows is not None], "family of windows"),
         "indexes": (registry.all_indexes(), "index"),
@@ -110,7 +120,8 @@ def check(call: CommandCall) -> None:
         "contexts": (registry.contexts, "context"),
     }
     counts = {plural: len(names) for plural, (names, _) in declared.items()}
-    file, warnings = str(features_file(call.file)), list(_warnings(registry))
+    file = str(features_file(call.file))
+    warnings = [*_warnings(registry), *_event_warnings(call.local)]
     for warning in warnings:
         note(f"warning: {warning}")
     words = {plural: plural for plural in counts} | {"families": "families of windows"}
@@ -119,6 +130,27 @@ def check(call: CommandCall) -> None:
     if has_postgres and any(feature.sql for feature in registry.features.values()):
         result += "\nQueries of SQL features run on Postgres; a worker checks them when it starts."
     call.show({"file": file, "declared": counts, "warnings": warnings}, result)
+
+
+def _event_warnings(store: FeatureStore) -> Iterator[str]:
+    """Yield a warning for each declared type of which stored events do not fit the class."""
+    events = runtime_of(store).registry.events
+
+    async def misfits(store: FeatureStore) -> list[EventMisfits]:
+        return await (await runtime_of(store).open()).events.misfits()
+
+    try:
+        found = run(store, misfits) if events else []
+    except HomeError:  # there is no store yet
+        return
+    except BackendError as error:
+        yield f"stored events were not compared with their schemas: {error}"
+        return
+    for each in found:
+        yield (
+            f"{events[each.event_type].location}: {each.count} of {each.examined} examined events "
+            f"of the type {each.event_type!r} do not fit, such as {each.event_id}: {each.problem}"
+        )
 
 
 def _warnings(registry: Registry) -> Iterator[str]:

@@ -8,15 +8,20 @@ from typing import Any
 import msgspec
 
 from headwater.core.sql_literals import text
-from headwater.errors import InvalidInputError
+from headwater.errors import EventError, InvalidInputError
 from headwater.features.call_scope import track_source, track_sources
 from headwater.features.services import Services
-from headwater.model.events import EventPage, LoggedEvent
+from headwater.model.events import EventMisfits, EventPage, LoggedEvent
 from headwater.model.values import INTERNAL, LONGEST_ID, ServiceEvent
 from headwater.ports import EventFilter, is_storable
 
 _FOLLOWED = timedelta(minutes=1)
 """How long after their arrival events are still shown to a reader that follows the log."""
+
+_EXAMINED = 500
+_MISFIT_REMEDY = (
+    "give a new field a default, or allow the type of the stored events too, such as float | str"
+)
 
 # Internal events are never followed.
 _NO_EVENTS = EventFilter(INTERNAL)
@@ -31,6 +36,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None
     before: datetime | None = None
     limit: int = 100
+    oldest_first: bool = False
 
 
 class EventLog:
@@ -41,7 +47,7 @@ class EventLog:
         self._registry = services.registry
 
     async def find(self, **query: Any) -> list[LoggedEvent]:
-        """Return the events of an `EventQuery`, the newest first."""
+        """Return the events of an `EventQuery`, in its order."""
         asked = EventQuery(**query)
         _check_limit(asked.limit)
         if not _is_possible(asked.event_id, asked.event_type, asked.entity_id):
@@ -59,6 +65,35 @@ class EventLog:
         ]
         track_sources(self._registry.sources_of(logged.event for logged in events))
         return events
+
+    async def misfits(self) -> list[EventMisfits]:
+        """Return the declared types of which stored events do not fit the present class.
+
+        The newest and the oldest events of each type are examined.
+        """
+        misfits = []
+        for declared in self._registry.events.values():
+            of_type = {"event_type": declared.name, "limit": _EXAMINED}
+            logged = await self.find(**of_type) + await self.find(**of_type, oldest_first=True)
+            events = {(each.event.entity_id, each.event.event_id): each.event for each in logged}
+            errors = {}
+            for event in events.values():
+                try:
+                    declared.typed(event, _MISFIT_REMEDY)
+                except EventError as error:
+                    errors[event.event_id] = error.problem
+            if errors:
+                first, problem = next(iter(errors.items()))
+                misfits.append(
+                    EventMisfits(
+                        event_type=declared.name,
+                        examined=len(events),
+                        count=len(errors),
+                        event_id=first,
+                        problem=problem,
+                    )
+                )
+        return misfits
 
     async def follow(
         self, position: str | None, event_type: str | None, entity_id: str | None, limit: int
@@ -91,8 +126,10 @@ def sql_of(query: EventQuery) -> str:
             literal = text(moment.astimezone(UTC).isoformat())
             conditions.append(f'"timestamp" {comparison} TIMESTAMPTZ {literal}')
     where = " AND ".join(conditions)
+    direction = "ASC" if query.oldest_first else "DESC"
+    order = ", ".join(f"{each} {direction}" for each in ('"timestamp"', "received_at", "event_id"))
     return (
         'SELECT event_type, entity_id, payload, "timestamp", event_id, received_at, traceparent '
         f"FROM events {where and 'WHERE '}{where} "
-        f'ORDER BY "timestamp" DESC, received_at DESC, event_id DESC LIMIT {query.limit}'
+        f"ORDER BY {order} LIMIT {query.limit}"
     )

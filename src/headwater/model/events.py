@@ -148,6 +148,19 @@ class EventList(msgspec.Struct, frozen=True):
     events: Sequence[LoggedEvent]
 
 
+class EventMisfits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the ``examined`` events of a declared type do not fit its class, and the first.
+
+    These are its newest and its oldest events.
+    """
+
+    event_type: str
+    examined: int
+    count: int
+    event_id: str
+    problem: str
+
+
 def new_event(
     clock: Clock,
     event_type: str,
