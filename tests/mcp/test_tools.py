@@ -168,6 +168,7 @@ async def test_declarations_are_listed_by_kind(shop: FeatureStore) -> None:
         everything, _ = await call(client, "list_declarations")
         contexts, _ = await call(client, "list_declarations", kind="contexts")
     assert [each["name"] for each in everything["features"]] == ["total_spend", "shout", "broken"]
+    assert [each["name"] for each in everything["events"]] == ["purchase"]
     assert contexts["features"] == []
     assert contexts["contexts"] == everything["contexts"]
 

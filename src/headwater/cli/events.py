@@ -2,7 +2,7 @@
 
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -17,6 +17,7 @@ from headwater.cli.arguments import (
     parse_values,
 )
 from headwater.cli.commands import (
+    DECLARED,
     STORE,
     AnyStore,
     Before,
@@ -46,7 +47,7 @@ from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
 app = Commands()
-events = Commands(app, "events", "Publish, list and show events.", file=STORE)
+events = Commands(app, "events", "Publish, list and show events, and their types.", file=STORE)
 dlq = Commands(app, "dlq", "List, show, redrive and discard dead letters.", file=STORE)
 OfFeature = Annotated[str | None, typer.Option(help="Only dead letters of this feature.")]
 OfEventType = Annotated[str | None, typer.Option(help="Only dead letters of this event type.")]
@@ -138,6 +139,39 @@ def _is_project(file: Path | None) -> bool:
         or Path(settings.features).exists()
         or settings.home != Settings().home
     )
+
+
+@events.command("types", file=DECLARED)
+def list_types(call: CommandCall) -> None:
+    """List the types of events that trigger features or are declared, with their fields.
+
+    A field with a question mark is optional. Any payload fits a type without a schema.
+    """
+    listed = call.declarations().events
+    rows = [(e.name, _fields(e.schema) if e.schema else "any", e.description) for e in listed]
+    columns = ("event type", "payload", "description")
+    call.show_table(listed, columns, rows, empty="No event types.")
+
+
+def _fields(schema: Mapping[str, Any]) -> str:
+    """Return the fields of a schema on one line."""
+    required = schema.get("required", ())
+    return ", ".join(
+        f"{name}{'' if name in required else '?'}: {_kind(part)}"
+        for name, part in schema.get("properties", {}).items()
+    )
+
+
+def _kind(part: Mapping[str, Any]) -> str:
+    """Return the type of a field: its class, its values or its JSON type."""
+    if "anyOf" in part:
+        return " | ".join(map(_kind, part["anyOf"]))
+    if "enum" in part:
+        return " | ".join(msgspec.json.encode(value).decode() for value in part["enum"])
+    if part.get("type") == "array" and "items" in part:
+        return f"list[{_kind(part['items'])}]"
+    named = part["$ref"].rpartition("/")[2] if "$ref" in part else part.get("type", "any")
+    return str(part.get("format", named))
 
 
 @events.command("list")

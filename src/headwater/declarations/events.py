@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from headwater.core.codec import decode_custom
+from headwater.core.codec import PydanticModel, decode_custom
 from headwater.errors import EventError
 from headwater.errors.hints import Location, closest
 from headwater.model.values import ServiceEvent, new_id
@@ -20,6 +20,9 @@ P_co = TypeVar("P_co", covariant=True)
 
 _REFUSED = re.compile(r"(?s)(.*?)(?: - at (?:`key` in )?`\$(.*)`)?\Z")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+DEFINED = "#/$defs/"
+"""The beginning of a reference to the schema of a nested class."""
+
 _CORRECT = "correct the payload"
 _REDRIVE = "give new fields of the class a default, then redrive the dead letter"
 
@@ -54,6 +57,22 @@ class EventDef(msgspec.Struct, frozen=True, eq=False):
     decoder: msgspec.json.Decoder[Any]
     description: str = ""
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the payload; schemas of nested classes are in its ``$defs``."""
+        if isinstance(self.payload, type) and issubclass(self.payload, PydanticModel):
+            schema = self.payload.model_json_schema()
+        else:
+            schema = msgspec.json.schema(self.payload, schema_hook=_custom_schema)
+        definitions: dict[str, Any] = {}
+        schema = _gathered(schema, definitions)
+        if "$ref" in schema:
+            own = schema["$ref"]
+            schema = definitions[own.removeprefix(DEFINED)]
+            if f'"{own}"' not in msgspec.json.encode(definitions).decode():
+                del definitions[own.removeprefix(DEFINED)]  # it does not contain itself
+        return {**schema, "$defs": definitions} if definitions else schema
+
     def check(self, raw: bytes, index: int | None = None) -> None:
         """Raise EventError if the JSON text of a payload does not fit the class."""
         try:
@@ -61,14 +80,14 @@ class EventDef(msgspec.Struct, frozen=True, eq=False):
         except msgspec.ValidationError as error:
             raise self._error(error, msgspec.json.decode(raw), _CORRECT, index) from error
 
-    def typed(self, event: ServiceEvent) -> Event[Any]:
+    def typed(self, event: ServiceEvent, remedy: str = _REDRIVE) -> Event[Any]:
         """Return an event with an instance of the class; raise EventError if it does not fit."""
         try:
             payload = msgspec.convert(
                 event.payload, self.payload, str_keys=True, dec_hook=decode_custom
             )
         except msgspec.ValidationError as error:
-            raise self._error(error, event.payload, _REDRIVE) from error
+            raise self._error(error, event.payload, remedy) from error
         return Event(
             event.event_type,
             event.entity_id,
@@ -105,3 +124,19 @@ class EventDef(msgspec.Struct, frozen=True, eq=False):
             index,
             field,
         )
+
+
+def _custom_schema(kind: type) -> dict[str, Any]:
+    """Return the schema of a class that msgspec does not know: any value, if it has none."""
+    return kind.model_json_schema() if issubclass(kind, PydanticModel) else {}
+
+
+def _gathered(schema: Any, definitions: dict[str, Any]) -> Any:
+    """Return a schema without the schemas of nested classes, which are put into one table."""
+    if isinstance(schema, list):
+        return [_gathered(part, definitions) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = schema.get("$defs", {})
+    definitions.update({name: _gathered(part, definitions) for name, part in inner.items()})
+    return {name: _gathered(part, definitions) for name, part in schema.items() if name != "$defs"}

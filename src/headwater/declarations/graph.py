@@ -144,6 +144,7 @@ def _nodes(registry: Registry) -> Iterator[Node]:
         yield from (
             Node(f"source:{source}", source, "source") for source in _sources(feature, registry)
         )
+    yield from (Node(f"event:{name}", name, "event") for name in registry.events)
     for name in registry.all_indexes():
         yield Node(f"index:{name}", name, "index")
     for name, retriever in registry.retrievers.items():

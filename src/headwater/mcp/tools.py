@@ -25,6 +25,7 @@ from headwater.model.contexts import Check
 from headwater.model.declarations import (
     ContextListing,
     EntityListing,
+    EventListing,
     FeatureListing,
     IndexListing,
     RetrieverListing,
@@ -55,7 +56,7 @@ _Ref = Annotated[
     ),
 ]
 
-DeclarationKind = Literal["entities", "features", "indexes", "retrievers", "contexts"]
+DeclarationKind = Literal["entities", "events", "features", "indexes", "retrievers", "contexts"]
 
 
 class _Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -149,6 +150,7 @@ class Declarations(msgspec.Struct, frozen=True, kw_only=True):
     """The declarations of a features file."""
 
     entities: Sequence[EntityListing] = ()
+    events: Sequence[EventListing] = ()
     features: Sequence[FeatureListing] = ()
     indexes: Sequence[IndexListing] = ()
     retrievers: Sequence[RetrieverListing] = ()
@@ -243,7 +245,7 @@ class StoreTools:
         return rows, ResultFacts(as_of=min(times, default=None), freshness=freshness.status), now
 
     async def list_declarations(self, given: DeclarationsArguments) -> ToolResult:
-        """List what can be read here: entities, features, indexes, retrievers and contexts.
+        """List what is declared here: entities, events, features, indexes, retrievers, contexts.
 
         Call this first to learn the names, types and parameters that the other tools take.
         """

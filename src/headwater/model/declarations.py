@@ -115,6 +115,17 @@ class EntityListing(msgspec.Struct, frozen=True, kw_only=True):
     """The entities that it belongs to, by the feature or payload field with an owner's id."""
 
 
+class EventListing(msgspec.Struct, frozen=True, kw_only=True):
+    """A type of events: one that triggers features, or whose payload is declared.
+
+    ``schema`` is the JSON Schema of its payload, null if any object is allowed.
+    """
+
+    name: str
+    description: str = ""
+    schema: Mapping[str, Any] | None = None
+
+
 class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
     """A feature and how it is computed."""
 
@@ -204,6 +215,7 @@ class StoreListing(msgspec.Struct, frozen=True, kw_only=True):
     """All declarations of a features file."""
 
     entities: Sequence[EntityListing]
+    events: Sequence[EventListing] = ()
     features: Sequence[FeatureListing]
     indexes: Sequence[IndexListing]
     retrievers: Sequence[RetrieverListing]

@@ -24,6 +24,7 @@ from headwater.model.callers import Caller
 from headwater.model.declarations import (
     ContextListing,
     EntityListing,
+    EventListing,
     FeatureListing,
     FoundIn,
     Graph,
@@ -33,7 +34,13 @@ from headwater.model.declarations import (
 )
 from headwater.ports import RecordQuery
 from headwater.store.feature_store import FeatureStore
-from headwater.store.listings import LISTED, DeclarationKind, visible_graph, visible_names
+from headwater.store.listings import (
+    LISTED,
+    DeclarationKind,
+    publishable,
+    visible_graph,
+    visible_names,
+)
 from headwater.store.runtime import Runtime
 
 LONGEST_CODE = 20_000
@@ -110,7 +117,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeclarationCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A declaration: one of the listings is that of its kind; event types and sources have none.
+    """A declaration: one of the listings is that of its kind; sources have none.
 
     ``providers`` are what it needs and ``consumers`` what needs it, directly; the counts are of
     all of them, directly or not. ``breaker_open`` is null if no process knows.
@@ -121,6 +128,7 @@ class DeclarationCard(msgspec.Struct, frozen=True, kw_only=True):
     declared_at: str | None = None
     code: FunctionCode | None = None
     entity: EntityListing | None = None
+    event: EventListing | None = None
     feature: FeatureListing | None = None
     index: IndexListing | None = None
     retriever: RetrieverListing | None = None
@@ -143,7 +151,11 @@ def card_of(
         is_limited = caller is not None and caller.limits is not None
         raise UnknownNameError(kind, name, None if is_limited else names[kind])
     graph, node_id = visible_graph(store, names), f"{kind}:{name}"
-    card = _described(registry, kind, name) if kind in LISTED else {}
+    card: dict[str, Any] = {}
+    if kind == "event" and name not in publishable(registry, caller):
+        card["event"] = EventListing(name=name)
+    elif kind in LISTED:
+        card = _described(registry, kind, name)
     if caller is not None and caller.limits is not None:
         card["code"] = None  # its literals may be of parts of the store that the caller may not use
     if kind == "entity":

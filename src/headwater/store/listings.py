@@ -13,6 +13,7 @@ from headwater.core.durations import format_duration
 from headwater.core.json_values import plain
 from headwater.core.sql_sources import mentioned
 from headwater.declarations.contexts import ContextDef
+from headwater.declarations.events import EventDef
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.indexes import IndexDef
@@ -24,6 +25,7 @@ from headwater.model.callers import AccessScope, Caller, CallerLimits
 from headwater.model.declarations import (
     ContextListing,
     EntityListing,
+    EventListing,
     FeatureListing,
     Graph,
     IndexListing,
@@ -68,6 +70,8 @@ def visible_names(registry: Registry, caller: Caller | None) -> VisibleNames:
     indexes = () if limits.tenant and limits.indexes is None else limits.indexes
     features = [f for f in registry.features.values() if _is_in(f.entity.name, limits.entities)]
     events = [event_type for feature in features for event_type in feature.triggers]
+    # Limits on entities allow only types that trigger their features.
+    events += registry.events if limits.entities is None else ()
     sources = [name for f in features for name in mentioned(f.sql or "", registry.sources)]
     allowed: VisibleNames = {
         "entity": [name for name in registry.entities if _is_in(name, limits.entities)],
@@ -106,7 +110,13 @@ def declarations_of(store: FeatureStore, caller: Caller | None = None) -> StoreL
     listings: dict[str, Any] = {
         listed.field: [listed.listing(listed.definitions(registry)[name]) for name in names[kind]]
         for kind, listed in LISTED.items()
+        if kind != "event"
     }
+    declared = publishable(registry, caller)
+    listings["events"] = [
+        declared_event(declared[name]) if name in declared else EventListing(name=name)
+        for name in names["event"]
+    ]
     return StoreListing(**listings, graph=visible_graph(store, names))
 
 
@@ -124,6 +134,22 @@ def declared_entity(entity: EntityDef) -> EntityListing:
     """Return the listing of an entity."""
     owners = {field: owner.name for field, owner in entity.belongs_to}
     return _listing(EntityListing, entity, id_type=entity.id_type.__name__, belongs_to=owners)
+
+
+def declared_event(event: EventDef) -> EventListing:
+    """Return the listing of a type of events."""
+    return EventListing(name=event.name, description=event.description, schema=event.schema)
+
+
+def publishable(registry: Registry, caller: Caller | None) -> dict[str, EventDef]:
+    """Return the declared types of events that a caller sees and that its limits allow."""
+    limits = _EVERYTHING if caller is None else caller.limits or _EVERYTHING
+    return {
+        name: registry.events[name]
+        for name in visible_names(registry, caller)["event"]
+        if name in registry.events
+        and (limits.entities is None or registry.triggered_entities(name) <= limits.entities)
+    }
 
 
 def declared_feature(feature: FeatureDef) -> FeatureListing:
@@ -250,9 +276,10 @@ class Listed(NamedTuple):
 
 LISTED: dict[DeclarationKind, Listed] = {
     "entity": Listed("entities", lambda registry: registry.entities, declared_entity),
+    "event": Listed("events", lambda registry: registry.events, declared_event),
     "feature": Listed("features", lambda registry: registry.features, declared_feature),
     "index": Listed("indexes", lambda registry: registry.all_indexes(), declared_index),
     "retriever": Listed("retrievers", lambda registry: registry.retrievers, declared_retriever),
     "context": Listed("contexts", lambda registry: registry.contexts, declared_context),
 }
-"""The kinds of declarations that have a listing; event types and sources have none."""
+"""The kinds of declarations that have a listing; sources have none."""

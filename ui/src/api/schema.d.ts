@@ -181,7 +181,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the OpenAPI document of all routes. */
+        /** Read the OpenAPI document of all routes, and of the events that the key may publish. */
         get: operations["read_openapi"];
         put?: never;
         post?: never;
@@ -2518,7 +2518,7 @@ export interface components {
         };
         /**
          * DeclarationCard
-         * @description A declaration: one of the listings is that of its kind; event types and sources have none.
+         * @description A declaration: one of the listings is that of its kind; sources have none.
          *
          *         ``providers`` are what it needs and ``consumers`` what needs it, directly; the counts are of
          *         all of them, directly or not. ``breaker_open`` is null if no process knows.
@@ -2548,6 +2548,8 @@ export interface components {
             declared_at: string | null;
             /** @default null */
             entity: components["schemas"]["EntityListing"] | null;
+            /** @default null */
+            event: components["schemas"]["EventListing"] | null;
             /** @default null */
             feature: components["schemas"]["FeatureListing"] | null;
             /** @default null */
@@ -2820,6 +2822,19 @@ export interface components {
          */
         EventList: {
             events: components["schemas"]["LoggedEvent"][];
+        };
+        /**
+         * EventListing
+         * @description A type of events: one that triggers features, or whose payload is declared.
+         *
+         *         ``schema`` is the JSON Schema of its payload, null if any object is allowed.
+         */
+        EventListing: {
+            /** @default  */
+            description: string;
+            name: string;
+            /** @default null */
+            schema: Record<string, never> | null;
         };
         /**
          * Examination
@@ -4723,6 +4738,8 @@ export interface components {
         StoreListing: {
             contexts: components["schemas"]["ContextListing"][];
             entities: components["schemas"]["EntityListing"][];
+            /** @default [] */
+            events: components["schemas"]["EventListing"][];
             features: components["schemas"]["FeatureListing"][];
             graph: components["schemas"]["Graph"];
             indexes: components["schemas"]["IndexListing"][];

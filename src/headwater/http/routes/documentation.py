@@ -25,7 +25,7 @@ from headwater.model.kinds import DeclaredName, SearchLimit, SearchText
 from headwater.store.cards import CardKind, DeclarationCard, activity_of, card_of
 from headwater.store.feature_store import FeatureStore
 from headwater.store.finding import FoundKind, FoundPage, find
-from headwater.store.listings import declarations_of
+from headwater.store.listings import declarations_of, publishable
 
 HTML = "text/html; charset=utf-8"
 SearchedKind = Annotated[
@@ -58,7 +58,7 @@ class Documentation:
         self._processes = processes
         self._all = [*others, *self.routes()]
         # Encoding takes tens of milliseconds, and the page needs no key.
-        self._document = cache(lambda: msgspec.json.encode(document(self._all)))
+        self._document = cache(self._encoded_document)
         self._page = cache(lambda: page_of(document(self._all)).encode())
 
     def routes(self) -> list[Route]:
@@ -122,8 +122,14 @@ class Documentation:
         return await asyncio.to_thread(declarations_of, self._store, current_caller())
 
     async def read_openapi(self) -> ApiResponse:
-        """Read the OpenAPI document of all routes."""
-        return ApiResponse(await asyncio.to_thread(self._document)).with_etag()
+        """Read the OpenAPI document of all routes, and of the events that the key may publish."""
+        events = publishable(runtime_of(self._store).registry, current_caller())
+        return ApiResponse(await asyncio.to_thread(self._document, *events)).with_etag()
+
+    def _encoded_document(self, *event_types: str) -> bytes:
+        """Return the document with the schemas of these types of events."""
+        events = runtime_of(self._store).registry.events
+        return msgspec.json.encode(document(self._all, [events[name] for name in event_types]))
 
     async def read_docs(self) -> ApiResponse:
         """Read all routes as a page for people, which works offline."""

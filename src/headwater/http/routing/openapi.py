@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import tomllib
 from collections import defaultdict
@@ -11,17 +12,26 @@ from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
 from headwater import errors
 from headwater.access import errors as access_errors
+from headwater.declarations.events import DEFINED, EventDef
 from headwater.http.routing import request_errors
 from headwater.http.routing.problems import RULES
 from headwater.http.routing.request_parsing import Upload, UploadedFile
 from headwater.http.routing.responses import ACCEPTED, NO_CONTENT, NOT_MODIFIED
-from headwater.http.routing.route import Parameter, Route, RouteSignature, signature_of
+from headwater.http.routing.route import (
+    JSON_TYPES,
+    Parameter,
+    Route,
+    RouteSignature,
+    signature_of,
+)
 from headwater.model import callers
+from headwater.model.events import EventBody
 from headwater.model.history import CSV, PARQUET
 from headwater.model.kinds import SCHEMAS
 from headwater.model.problems import (
@@ -242,6 +252,10 @@ _IF_NONE_MATCH = {
     "schema": {"type": "string", "examples": ['"sha256:76f754e2"']},
 }
 
+_PUBLISHING = "/ingest/{event_type}"
+_NOT_OF_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+"""Characters that names of components must not have."""
+
 _READ = {"id": "$response.body#/context_id"}
 _ASSEMBLED = {
     "read_context": _READ,
@@ -288,14 +302,18 @@ LINKS: dict[str, dict[str, dict[str, str]]] = {
 """Operations that follow each operation, and where their parameters are in its response."""
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """Return a description of every route."""
+def document(routes: Sequence[Route], events: Sequence[EventDef] = ()) -> dict[str, Any]:
+    """Return a description of every route, and of publishing each of the declared events."""
     schemas, components = _schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(
             route, schemas, components
         )
+    for event in events:
+        operation, added = _publishing(paths[_PUBLISHING]["post"], event)
+        paths[f"/ingest/{quote(event.name, safe='')}"] = {"post": operation}
+        components |= added
     return {
         "openapi": "3.1.0",
         "info": {
@@ -308,6 +326,28 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components | SCHEMAS, "securitySchemes": _KEYS},
     }
+
+
+def _publishing(general: dict[str, Any], event: EventDef) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the operation that publishes events of a declared type, and the schemas it needs."""
+    safe = _NOT_OF_NAMES.sub(lambda found: f"_{ord(found[0]):x}", event.name)
+    name, inner = f"Event.{safe}", f"PartOfEvent.{safe}."
+    text = msgspec.json.encode(event.schema).decode()
+    schema = msgspec.json.decode(text.replace(f'"{DEFINED}', f'"{_REFERENCE.format(name=inner)}'))
+    added = {f"{inner}{part}": described for part, described in schema.pop("$defs", {}).items()}
+    body: dict[str, Any] = {
+        "allOf": [{"$ref": _REFERENCE.format(name=EventBody.__name__)}],
+        "properties": {"payload": {"$ref": _REFERENCE.format(name=name)}},
+        "required": ["payload"] if schema.get("required") else [],
+    }
+    operation = general | {
+        "operationId": f"{general['operationId']}.{safe}",
+        "summary": f"Publish an event of the type {event.name}.",
+        **({"description": event.description} if event.description else {}),
+        "parameters": [each for each in general["parameters"] if each["in"] != "path"],
+        "requestBody": {"required": True, "content": {JSON_TYPES[0]: {"schema": body}}},
+    }
+    return operation, {name: schema, **added}
 
 
 def _tag(route: Route) -> dict[str, str]:
