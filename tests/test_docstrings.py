@@ -127,6 +127,10 @@ async def test_the_example_of_a_verb_gives_the_printed_result(
     times = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     lines = [f"ada,{time},{number}.5" for number, time in enumerate(times)]
     (tmp_path / "spend.csv").write_text("\n".join(["user_id,timestamp,total_spend", *lines]))
+    (tmp_path / "purchases.csv").write_text(
+        "user,timestamp,amount,item\n"
+        + "\n".join(f"ada,{time},{number}.5,pen" for number, time in enumerate(times))
+    )
     examples = doctest.DocTestParser().get_examples(inspect.getdoc(VERBS[name]) or "")
     assert examples, f"{name} has no example in its docstring"
     names = declare()

@@ -62,6 +62,7 @@ def test_the_public_names_are_these() -> None:
         "Document",
         "EntityWindows",
         "Event",
+        "EventLoadReport",
         "EventPage",
         "Feature",
         "FeatureLineage",

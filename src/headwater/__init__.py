@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from headwater.model.dead_letters import LetterGroups as LetterGroups
     from headwater.model.dead_letters import SettledLetter as SettledLetter
     from headwater.model.declarations import Graph as Graph
+    from headwater.model.events import EventLoadReport as EventLoadReport
     from headwater.model.events import EventPage as EventPage
     from headwater.model.events import LoggedEvent as LoggedEvent
     from headwater.model.events import PublishResult as PublishResult
@@ -143,7 +144,7 @@ _PUBLIC = {
     ),
     "model.dead_letters": ("DeadLetter", "LetterGroups", "SettledLetter"),
     "model.declarations": ("Graph",),
-    "model.events": ("EventPage", "LoggedEvent", "PublishResult"),
+    "model.events": ("EventLoadReport", "EventPage", "LoggedEvent", "PublishResult"),
     "model.features": ("FeatureRow", "HistoricalValue"),
     "model.health": ("Health",),
     "model.history": ("ImportReport",),

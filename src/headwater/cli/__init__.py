@@ -25,7 +25,7 @@ VERBS = {
     "ui": ("serving", "Serve a features file and open its web UI in the browser."),
     "worker": ("serving", "Run one more worker process for a features file."),
     "features": ("features", "Read, list, rename and drop features."),
-    "events": ("events", "Publish, list and show events."),
+    "events": ("events", "Publish, load, list and show events."),
     "history": ("history", "Read past values for the rows of a file; import, export."),
     "context": ("context", "Assemble, show, verify, export and compare contexts."),
     "sources": ("sources", "List sources of SQL features; load them into Postgres tables."),

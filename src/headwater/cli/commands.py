@@ -62,7 +62,8 @@ LOCAL_ONLY = {
 """The commands that never call a server, and why."""
 _EXAMPLE_TIME = "2026-01-31T12:00:00Z"
 _ARGUMENT = re.compile(
-    r"\b(at|value|written|id|time_zone|exported|output|history|events|records)=(?:'(\w+)')?"
+    r"\b(at|value|written|id|time_zone|exported|output|history|events|records|event_type|entity_id"
+    r"|timestamp|event_id)=(?:'(\w+)')?"
 )
 # The help of a parameter in a docstring: its name, the word for its value, and the text.
 _HELP = re.compile(r"^    (\w+)(?: (\S+))?: (.*(?:\n {8}.*)*)", re.MULTILINE)

@@ -4,6 +4,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -27,8 +28,10 @@ from headwater.cli.commands import (
     Since,
     Yes,
     no_time_zone,
+    option_names,
     parse_time,
 )
+from headwater.cli.event_loads import FileLoads, parse_rate
 from headwater.cli.output import (
     check_terminal,
     is_interactive,
@@ -47,7 +50,9 @@ from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
 app = Commands()
-events = Commands(app, "events", "Publish, list and show events, and their types.", file=STORE)
+events = Commands(
+    app, "events", "Publish, load, list and show events, and their types.", file=STORE
+)
 dlq = Commands(app, "dlq", "List, show, redrive and discard dead letters.", file=STORE)
 OfFeature = Annotated[str | None, typer.Option(help="Only dead letters of this feature.")]
 OfEventType = Annotated[str | None, typer.Option(help="Only dead letters of this event type.")]
@@ -128,6 +133,60 @@ def publish(
         note(hint)
     if call.file is None:  # the store of a features file knows its event types, and logs the others
         hint_at_unknown_events(call, [result.event_type for result in results])
+
+
+@events.command("load")
+def load_files(
+    call: CommandCall,
+    files: list[Path],
+    *,
+    type: str | None = None,
+    event_type: str = "event_type",
+    entity_id: str = "entity_id",
+    timestamp: str = "timestamp",
+    now: bool = False,
+    event_id: str | None = None,
+    time_zone: str | None = None,
+    rate: str | None = None,
+    skip_bad: bool = False,
+) -> None:
+    """Publish the rows of files, each of them once.
+
+    A load that was interrupted continues when the command is run again, on any machine: the log
+    says up to which row a file is loaded. The payload is the field `payload` if that is an object,
+    and else all other columns.
+
+    Args:
+        files FILE...: Files (.jsonl, .ndjson, .csv, .tsv, .parquet; all but the last also with .gz,
+            .bz2 or .xz), or - to read JSON lines from stdin.
+        type: Type of all events, in place of a column.
+        event_type COLUMN: Column with the types.
+        entity_id COLUMN: Column with the ids; user.id is the field `id` of `user`.
+        timestamp COLUMN: Column with the times.
+        now: The rows have no times; their events happen now.
+        event_id COLUMN: Column with the ids of events. Default: event_id, and for rows without it
+            an id that is derived from the file up to the row.
+        time_zone: Time zone of times without one, such as Europe/Berlin.
+        rate: Publish at most so many events, such as 5000/s or 300/m.
+        skip_bad: Leave out rows that are no valid events, and write them with their problems to
+            FILE.rejects.jsonl; without it, the first one ends the command.
+    """
+    columns = {
+        "type": type,
+        "event_type": event_type,
+        "entity_id": entity_id,
+        "timestamp": None if now else timestamp,
+        "event_id": event_id,
+        "time_zone": time_zone,
+    }
+    check_utf8(list(columns.values()), "nothing was published")
+    per_second = None if rate is None else parse_rate(rate)
+    loads = FileLoads(columns, per_second, skips_bad=skip_bad)
+    with option_names(), loads.interruptible():
+        for file in files:
+            call.run(partial(loads.load, file), create=_is_project(call.file))
+    names = ("file", "rows", "published", "loaded before", "erased", "rejected")
+    call.show_table(loads.plain(), names, loads.table(), loads.remark())
 
 
 def _is_project(file: Path | None) -> bool:

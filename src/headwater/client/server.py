@@ -109,7 +109,7 @@ class Server:
         self.retries = retries
         self._key = key.strip()
         self._timeout = timeout
-        self._clock = clock
+        self.clock = clock
         self._transport = transport
         self._http: httpx.AsyncClient | None = None
 
@@ -253,7 +253,7 @@ class Server:
             pause = backoff(number, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
             return Pause(max(outcome.pause, pause))
 
-        return await retried(attempt, self._clock)
+        return await retried(attempt, self.clock)
 
     async def _attempt(
         self, request: Request, accepted: Collection[int]
@@ -294,7 +294,7 @@ class Server:
         is_refused = isinstance(error, RateLimitedError | OverloadedError)
         is_temporary = is_refused or response.status_code in _GATEWAY_STATUSES
         is_retried = is_temporary and (is_refused or request.is_repeatable)
-        pause = retry_after_seconds(response.headers.get("retry-after", ""), self._clock.now())
+        pause = retry_after_seconds(response.headers.get("retry-after", ""), self.clock.now())
         return FailedAttempt(error, is_retried, pause or 0.0)
 
     def _error(self, response: httpx.Response) -> HeadwaterError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Protocol, cast
 
@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from headwater.core.clock import Clock
 from headwater.core.codec import PydanticModel, UnstorableError, plain
+from headwater.core.short_repr import short_repr
 from headwater.core.tracing import TRACEPARENT
 from headwater.errors import EventError
 from headwater.model.kinds import EntityId, EventId, EventType, Payload
@@ -113,6 +114,35 @@ class PublishResult(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=Tr
     problem: str = ""
     position: str = ""
     """The place in its partition, for the store; callers get none."""
+
+
+class EventLoadReport(msgspec.Struct, frozen=True):
+    """What became of the rows of a file of events, of which ``read_bytes`` have been read.
+
+    Of the ``rows`` so far, an earlier load published those ``loaded_before``. Of the others,
+    ``duplicates`` were in the log, ``erased`` are about erased entities, and ``rejected`` are no
+    valid events.
+    """
+
+    rows: int = 0
+    loaded_before: int = 0
+    duplicates: int = 0
+    erased: int = 0
+    rejected: int = 0
+    read_bytes: int = 0
+    total_bytes: int = 0
+
+    @property
+    def published(self) -> int:
+        """How many events this load has added to the log."""
+        known = self.loaded_before + self.duplicates + self.erased + self.rejected
+        return self.rows - known
+
+    __repr__ = short_repr("rows", "published", "loaded_before", "duplicates", "rejected")
+
+
+OnEventsLoaded = Callable[[EventLoadReport], None]
+"""Called with the numbers so far."""
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from headwater.core import table_rows
 from headwater.model.indexes import Document
-from headwater.retrieval.files import tables
 from headwater.retrieval.files.entries import Skipped
 from headwater.retrieval.files.reading import DocumentFiles
 from headwater.retrieval.files.tables import Fields
@@ -53,7 +53,7 @@ def test_invalid_lines_are_named(file: Path) -> None:
 
     assert problems[0].startswith(f"{file}:1: not JSON: Input data was truncated")
     assert problems[1:3] == [
-        f"{file}:2: not a JSON object with the fields of one document",
+        f"{file}:2: not a JSON object with the fields of one row",
         f"{file}:3: no field 'text'; did you mean 'txt'? Name it with --text-field",
     ]
     assert problems[3].startswith(f"{file}:4: not JSON: ")
@@ -69,7 +69,7 @@ def test_the_fields_of_id_and_text_can_be_named(file: Path) -> None:
 
 @JSONL
 def test_a_line_that_is_too_long_ends_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "LARGEST_FILE", 20)
+    monkeypatch.setattr(table_rows, "LARGEST_LINE", 20)
     file.write_text('{"id": 1, "text": "much longer than that"}')
 
     (found,) = list(DocumentFiles([file], Fields(), IndexSettings()))
@@ -117,7 +117,7 @@ def test_invalid_rows_are_named_and_others_read(file: Path) -> None:
 @PARQUET
 def test_rows_of_parquet_are_documents(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of few rows give the same documents in the same order."""
-    monkeypatch.setattr(tables, "_MAX_PAGE", 7)
+    monkeypatch.setattr(table_rows, "_MAX_PAGE", 7)
     with duckdb.connect(":memory:") as connection:
         connection.sql("""
             SELECT i AS id, 'text ' || i AS text, i / 2 AS half, [i] AS list, NULL AS nothing,

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 from headwater.core.blocking import Blocking, blocking
-from headwater.model.events import EventList, LoggedEvent, PayloadLike, PublishResult, new_event
+from headwater.model.events import (
+    EventList,
+    EventLoadReport,
+    LoggedEvent,
+    OnEventsLoaded,
+    PayloadLike,
+    PublishResult,
+    new_event,
+)
 from headwater.model.kinds import EntityIdFilter, EventIdFilter, EventTypeFilter, Limit, Moment
 from headwater.model.values import ServiceEvent, without_assigned_time
 from headwater.store.verbs.verb import Sent, Verbs, verb
@@ -48,6 +57,59 @@ class EventVerbs(Verbs):
         [False, True]
         """
         return await self._runtime.publisher.publish(events, dedup=dedup)
+
+    async def load(
+        self,
+        file: str | Path,
+        *,
+        type: str | None = None,
+        event_type: str = "event_type",
+        entity_id: str = "entity_id",
+        timestamp: str | None = "timestamp",
+        event_id: str | None = None,
+        time_zone: str | None = None,
+        rate: float | None = None,
+        rejects: str | Path | None = None,
+        progress: OnEventsLoaded | None = None,
+    ) -> EventLoadReport:
+        """Publish the rows of a JSONL, CSV or Parquet file, each of them once.
+
+        A load that was interrupted, by a crash too, is simply run again: the log says up to which
+        row the file is loaded. So does a file that has grown at its end since.
+
+        Args:
+            file: its name ends with .jsonl, .ndjson, .csv, .tsv or .parquet; all but the last may
+                be compressed (.gz, .bz2, .xz).
+            type: the type of all events, in place of a column.
+            event_type: the column with the types.
+            entity_id: the column with the ids; ``user.id`` is the field ``id`` of ``user``.
+            timestamp: the column with the times; None if the events happen now.
+            event_id: the column with the ids of events. Default: ``event_id`` if a row has it, and
+                else an id that is derived from the file up to the row.
+            time_zone: of times without one, which are refused otherwise.
+            rate: how many events are published in a second, at most.
+            rejects: the file that rows which are no valid events are written to, with their
+                problems; without it, the first of them ends the load.
+            progress: called after each batch.
+
+        The payload is the field ``payload`` if that is an object, and else all other columns; those
+        of CSV and Parquet with dots in their names become objects in it.
+
+        >>> await store.bus.load("purchases.csv", type="purchase", entity_id="user")
+        <EventLoadReport rows=2 published=2 loaded_before=0 duplicates=0 rejected=0>
+        >>> await store.bus.load("purchases.csv", type="purchase", entity_id="user")
+        <EventLoadReport rows=2 published=0 loaded_before=2 duplicates=0 rejected=0>
+        """
+        from headwater.store import event_loading  # noqa: PLC0415 - DuckDB, for this verb alone
+
+        columns = event_loading.EventColumns(
+            type, event_type, entity_id, timestamp, event_id, time_zone
+        )
+        options = event_loading.LoadOptions(
+            rate, None if rejects is None else Path(rejects), progress
+        )
+        source = event_loading.EventFile(Path(file), columns)
+        return await event_loading.EventLoad(self, self._runtime.clock, source, options).run()
 
     @verb(
         "GET",
@@ -119,4 +181,5 @@ class SyncEventVerbs(Blocking[E_co]):
 
     publish = blocking(EventVerbs.publish)
     publish_many = blocking(EventVerbs.publish_many)
+    load = blocking(EventVerbs.load)
     list = blocking(EventVerbs.list)
