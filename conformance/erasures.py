@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from conformance.suite import (
 )
 from headwater.core.clock import to_micros
 from headwater.errors import ErasedMeanwhileError, VersionConflictError
+from headwater.model.values import EntityKey, ServiceEvent
 from headwater.ports import Tombstone
 
 _ERASED = to_micros(after(10))
@@ -30,8 +31,8 @@ async def _erase(store: Opened, entity_id: str = "u1", *, may_return: bool = Fal
     await store.erasures.erase("User", entity_id, at=_ERASED, may_return=may_return)
 
 
-def _users(_event_type: str) -> Collection[str]:
-    return ("User",)
+def _users(event: ServiceEvent) -> Iterable[EntityKey]:
+    return (("User", event.entity_id),)
 
 
 def _found(store: Opened, entity_id: str = "u1", entity: str = "User") -> Tombstone | None:

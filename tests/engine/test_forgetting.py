@@ -6,7 +6,7 @@ import pytest
 
 from headwater import ContextItem, FeatureStore, ServiceEvent, context, entity
 from headwater.errors import CallerLimitError, InvalidInputError, UnknownNameError
-from headwater.model.admin import ForgetReport
+from headwater.model.admin import ForgetReport, MentionCounts
 from headwater.model.callers import Caller, CallerLimits, set_caller
 
 
@@ -50,8 +50,24 @@ async def _fill(shop: FeatureStore) -> list[str]:
     return [each.context_id or "" for each in contexts]
 
 
-_ALL = ForgetReport(values=1, history=2, events=3, dead_letters=1, records=1, waiting=0)
-_NOTHING = ForgetReport(values=0, history=0, events=0, dead_letters=0, records=0, waiting=0)
+_ALL = ForgetReport(
+    values=1,
+    history=2,
+    events=3,
+    dead_letters=1,
+    records=1,
+    waiting=0,
+    mentions=MentionCounts(),
+)
+_NOTHING = ForgetReport(
+    values=0,
+    history=0,
+    events=0,
+    dead_letters=0,
+    records=0,
+    waiting=0,
+    mentions=MentionCounts(),
+)
 
 
 @pytest.mark.both_environments

@@ -290,6 +290,7 @@ async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
     return {
         "read_dead_letter": Given(letter),
         "read_windows": Given("paid", "ada"),
+        "list_mentions": Given("User", "ada"),
         "list_versions": Given("total_spend"),
         "read_backfill": Given("total_spend"),
         "compare_versions": Given("total_spend"),

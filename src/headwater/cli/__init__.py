@@ -43,6 +43,7 @@ VERBS = {
     "audit-log": ("operating", "List administrative actions: who did what, and when."),
     "prune": ("operating", "Remove old history, events and records."),
     "forget": ("operating", "Erase one entity: values, history, events, values in records."),
+    "mentions": ("operating", "List what others have with the id of an entity."),
     "migrate": ("operating", "Create or update the Postgres tables."),
     "graph": ("projects", "Print the dependency graph as Mermaid."),
     "docs": ("projects", "Write a page of all declarations, for a team's wiki."),

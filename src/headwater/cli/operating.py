@@ -54,6 +54,7 @@ groups = Commands(app, "groups", "List and drop consumer groups.", file=STORE)
 _GROUP_COLUMNS = ("group", "workers", "waiting", "oldest", "last commit")
 _LAG_COLUMNS = ("partition", "owner", "waiting", "oldest")
 _WATCH_SECONDS = 1.0
+_MOST_SHOWN = 20
 _PRUNED = {"history": "past value", "events": "event", "records": "record"}
 
 
@@ -419,6 +420,7 @@ def forget(
 ) -> None:
     """Erase an entity: its values, history, events and dead letters, and its values in records.
 
+    What belongs to it by belongs_to= is erased with it, and listed before.
     Records of contexts that read the entity keep their hashes and lose all values. Documents of
     indexes and exported files stay: remove these with `headwater index delete` and by hand. What is
     erased stays erased: refreshes, imports, backfills, rebuilds and late events do not bring it
@@ -459,6 +461,27 @@ def _print_forgotten(report: ForgetReport) -> None:
         "outcomes": report.outcomes,
     }
     print_table(("part", "to erase" if report.dry_run else "erased"), list(parts.items()))
+    for entity, ids in report.belonging.items():
+        shown = ", ".join(ids[:_MOST_SHOWN])
+        more = f" and {len(ids) - _MOST_SHOWN} more" if len(ids) > _MOST_SHOWN else ""
+        note(f"With it {'go' if report.dry_run else 'went'} {entity} {shown}{more}.")
+    mentions = report.mentions
+    if mentions is None:
+        note("It could not be counted what else mentions the id: see `headwater mentions`.")
+    elif counts := [
+        pluralize(count, word)
+        for count, word in (
+            (mentions.events, "event"),
+            (mentions.values, "past value"),
+            (mentions.dead_letters, "dead letter"),
+        )
+        if count
+    ]:
+        least = "" if mentions.complete else "At least "
+        note(
+            f"{least}{', '.join(counts)} of other entities contain the id and stay: "
+            "list them with `headwater mentions`."
+        )
     if report.waiting:
         note(
             f"{pluralize(report.waiting, 'event')} in the partition of this entity still wait; "
@@ -470,6 +493,33 @@ def _print_forgotten(report: ForgetReport) -> None:
     ):
         if names:
             note(f"The queries of {', '.join(names)} {problem}.")
+
+
+@app.command()
+def mentions(
+    call: CommandCall, entity: str, entity_id: str, *, limit: int = 100, cursor: str | None = None
+) -> None:
+    """List the events, past values and dead letters of others that contain the id of an entity.
+
+    A value or a key that equals the id counts, and no text that only contains it. `forget` does not
+    change them. Each page scans the log of events or history.
+
+    Args:
+        entity: Entity, such as User.
+        entity_id ID: Its id.
+        limit: Number of mentions of a page.
+        cursor: The next_cursor of the page before.
+    """
+    page = call.run(
+        lambda store: store.admin.mentions(entity, entity_id, limit=limit, cursor=cursor)
+    )
+    columns = ("kind", "name", "entity id", "id", "at", "where")
+    rows = [
+        (each.kind, each.name, each.entity_id, each.id, each.at, " ".join(each.pointers) or "/")
+        for each in page.mentions
+    ]
+    more = page.next_cursor and f"More follow: --cursor {page.next_cursor}"
+    call.show_table(page, columns, rows, more, empty="No mentions.")
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from itertools import chain
@@ -37,7 +38,7 @@ from headwater.errors import (
 from headwater.errors.hints import Location, closest
 from headwater.model.callers import current_caller
 from headwater.model.catalog import CatalogEntry, CatalogState, FeatureVersion
-from headwater.model.values import Part, ServiceEvent
+from headwater.model.values import EntityKey, Part, ServiceEvent
 
 D = TypeVar("D", EntityDef, EventDef, FeatureDef, RetrieverDef, ContextDef, IndexDef)
 T = TypeVar("T")
@@ -334,9 +335,24 @@ class Registry:
         """Return the entities of the features that a type of events triggers."""
         return self._subjects.get(event_type, set())
 
-    def subjects(self, event_type: str) -> Collection[str]:
-        """Return the entities that events of a type may be about: all, if it triggers nothing."""
-        return self._subjects.get(event_type) or self.entities.keys()
+    def subjects(self, event: ServiceEvent) -> Iterator[EntityKey]:
+        """Yield the entities that an event may be about, and those it names as their owners.
+
+        An event that triggers nothing may be about any entity, and names no owner.
+        """
+        triggered = self._subjects.get(event.event_type)
+        for name in triggered or self.entities:
+            yield name, event.entity_id
+        for name in triggered or ():
+            yield from self.named_owners(self.entities[name], event)
+
+    def named_owners(self, entity: EntityDef, event: ServiceEvent) -> Iterator[EntityKey]:
+        """Yield the owners that the payload of an event of an entity names."""
+        for field, owner in entity.belongs_to:
+            owner_id = event.payload.get(field)
+            if owner_id is not None and entity.implied_name(field) in self.features:
+                with suppress(InvalidInputError):  # its handler fails
+                    yield owner.name, owner.text_id(owner_id)
 
     def sources_of(self, events: Iterable[ServiceEvent]) -> Iterator[Part]:
         """Yield what events are about: the entities whose features they trigger, or any entity."""

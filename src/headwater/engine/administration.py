@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -12,18 +14,26 @@ from headwater.contexts.recorded.served_audit import ServedAudit
 from headwater.core.durations import Duration
 from headwater.core.logging import log
 from headwater.core.partitioning import partition_of
-from headwater.core.sql_literals import text
+from headwater.core.sql_literals import texts
 from headwater.declarations.features import EntityDef
 from headwater.declarations.series import undeclared_entities
 from headwater.engine.auditing import audited
 from headwater.engine.engine import Engine
-from headwater.engine.places import PLACES, Erasure
+from headwater.engine.mentions import Mentions
+from headwater.engine.places import PLACES, Erased, Erasure
 from headwater.errors import BackendError, InvalidInputError
 from headwater.features.call_scope import track_source
 from headwater.features.caller_limits import limited_caller
 from headwater.features.schedule import tick_now
 from headwater.history.retention import Retention, prune
-from headwater.model.admin import AuditReport, ForgetReport, PruneReport, RebuildReport
+from headwater.model.admin import (
+    AuditReport,
+    ForgetReport,
+    MentionCounts,
+    MentionPage,
+    PruneReport,
+    RebuildReport,
+)
 from headwater.model.health import Health
 from headwater.model.problems import OnStep
 from headwater.model.values import EVERYTHING
@@ -88,6 +98,8 @@ class Administration:
         limited = limited_caller()
         if limited is not None:
             limited.check_entity(entity, text_id)
+            for owned in await engine.ownership.belonging(definition, text_id):
+                limited.check_class(owned.name)
         if not reason.strip():
             raise InvalidInputError("say for what reason the entity is forgotten")
         if dry_run:
@@ -108,28 +120,72 @@ class Administration:
         may_return: bool = False,
         dry_run: bool = False,
     ) -> ForgetReport:
-        """Erase an entity; an interrupted call is completed by the next one."""
+        """Erase an entity and what belongs to it; the next call completes an interrupted one."""
         engine = self._engine
         await self._check_entity(entity)
         await engine.recorded.check_index_key()
-        if not dry_run:
+
+        async def enter(entity: EntityDef, entity_id: str) -> None:
             # First, so that nothing that is erased below is written again by another process.
-            await engine.backends.erasures.erase(
-                entity.name, entity_id, at=engine.clock.micros(), may_return=may_return
-            )
-        own: set[str] = set()
-        others: set[str] = set()
-        for feature in engine.registry.features.values():
-            (own if feature.entity == entity else others).update(feature.triggers)
-        erasure = Erasure(engine, entity, entity_id, reason, dry_run, frozenset(others - own))
-        counts = {"waiting": await self._waiting(entity_id)}
+            if not dry_run:
+                await engine.backends.erasures.erase(
+                    entity.name, entity_id, at=engine.clock.micros(), may_return=may_return
+                )
+
+        await enter(entity, entity_id)
+        # From now on no event makes anything else belong to it.
+        belonging = await engine.ownership.belonging(entity, entity_id)
+        erased = [Erased(entity, entity_id, self._kept(entity))]
+        for owned, ids in belonging.items():
+            await self._check_entity(owned)
+            kept = self._kept(owned)
+            for owned_id in ids:
+                await enter(owned, owned_id)
+                erased.append(Erased(owned, owned_id, kept))
+        erasure = Erasure(engine, erased, reason, dry_run)
+        counts = {"waiting": await self._waiting({each.entity_id for each in erased})}
         # Places may share a step.
         for erase in dict.fromkeys(place.erase for place in PLACES):
             if erase is not None:
                 counts |= await erase(erasure)
-        sources, unchecked = await self._sources(entity, entity_id)
-        report = {"sources": sources, "unchecked_sources": unchecked, "dry_run": dry_run}
+        report: dict[str, Any] = {"dry_run": dry_run, "sources": [], "unchecked_sources": []}
+        for kind, ids in {entity: (entity_id,), **belonging}.items():
+            sources, unchecked = await self._sources(kind, ids)
+            report["sources"] += sources
+            report["unchecked_sources"] += unchecked
+        report["belonging"] = {owned.name: ids for owned, ids in belonging.items()}
+        report["mentions"] = await self._mentioned(entity, entity_id, belonging)
         return msgspec.convert(counts | report, ForgetReport)
+
+    def _kept(self, entity: EntityDef) -> frozenset[str]:
+        """Return the types of events that trigger features of other entities only."""
+        own: set[str] = set()
+        others: set[str] = set()
+        for feature in self._engine.registry.features.values():
+            (own if feature.entity == entity else others).update(feature.triggers)
+        return frozenset(others - own)
+
+    async def _mentioned(
+        self, entity: EntityDef, entity_id: str, without: Mapping[EntityDef, Sequence[str]]
+    ) -> MentionCounts | None:
+        """Return how often others mention an entity; None if that cannot be counted."""
+        try:
+            return await Mentions(self._engine, entity, entity_id).count(without)
+        except BackendError as error:
+            # The entity is erased; a scan of everything may take longer than a statement may.
+            log.warning("mentions not counted", error=str(error))
+            return None
+
+    async def mentions(
+        self, entity: str, entity_id: str | int, *, limit: int, cursor: str | None
+    ) -> MentionPage:
+        """List where else the id of an entity occurs."""
+        limited = limited_caller()
+        if limited is not None:
+            raise limited.refuse("mentions")
+        definition = self._engine.registry.entity(entity)
+        text_id = definition.event_id_text(entity_id)
+        return await Mentions(self._engine, definition, text_id).page(limit, cursor)
 
     async def _check_entity(self, entity: EntityDef) -> None:
         """Raise EntityChangedError if values of a feature are stored for the entity's former name.
@@ -148,15 +204,19 @@ class Administration:
                 "name=...); otherwise remove its features with `headwater features drop`",
             )
 
-    async def _waiting(self, entity_id: str) -> int:
-        """Return how many events of the entity's partition some group has not handled."""
-        backends = self._engine.backends
-        partition = partition_of(entity_id, backends.bus.partitions)
-        own = [lag.waiting for lag in await backends.bus.lag() if lag.partition == partition]
-        return max([*own, *(await backends.groups.waiting(partition)).values()])
+    async def _waiting(self, entity_ids: Iterable[str]) -> int:
+        """Return how many events of the entities' partitions some group has not handled."""
+        backends, count = self._engine.backends, 0
+        lags = {lag.partition: lag.waiting for lag in await backends.bus.lag()}
+        for partition in {partition_of(each, backends.bus.partitions) for each in entity_ids}:
+            of_groups = (await backends.groups.waiting(partition)).values()
+            count += max([lags.get(partition, 0), *of_groups])
+        return count
 
-    async def _sources(self, entity: EntityDef, entity_id: str) -> tuple[list[str], list[str]]:
-        """Return the SQL features whose query returns an entity, and those that cannot be run."""
+    async def _sources(
+        self, entity: EntityDef, entity_ids: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        """Return the SQL features whose query returns some, and those that cannot be run."""
         sources: list[str] = []
         unchecked: list[str] = []
         registry = self._engine.registry
@@ -165,7 +225,7 @@ class Administration:
                 continue
             sql = (
                 f"SELECT 1 AS returned FROM (\n{feature.sql.strip().rstrip(';')}\n) AS source"
-                f' WHERE CAST("{entity.id_field}" AS VARCHAR) = {text(entity_id)} LIMIT 1'
+                f' WHERE CAST("{entity.id_field}" AS VARCHAR) IN ({texts(entity_ids)}) LIMIT 1'
             )
             try:
                 answer = await self._engine.backends.offline.query(sql, registry.sources)

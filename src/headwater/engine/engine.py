@@ -33,6 +33,7 @@ from headwater.errors import HeadwaterError
 from headwater.features.conversions import conversions
 from headwater.features.event_handlers import EventHandlers
 from headwater.features.followed_catalog import FollowedCatalog
+from headwater.features.ownership import Ownership
 from headwater.features.reader import Reader
 from headwater.features.reconcile import Reconciler
 from headwater.features.refresh import Refresh
@@ -88,6 +89,7 @@ class Engine(Services, frozen=True):
     audit_log: AuditReader
     events: EventLog
     letters: Letters
+    ownership: Ownership
     tracer: Tracer | None
 
     async def warm_up(self) -> None:
@@ -179,5 +181,6 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         audit_log=AuditReader(services),
         events=EventLog(services),
         letters=Letters(services),
+        ownership=Ownership(services),
         tracer=tracer,
     )

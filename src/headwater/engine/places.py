@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -38,42 +38,50 @@ _PAGE = 500
 _LETTERS = 1_000_000
 
 
-class Erasure(msgspec.Struct, frozen=True):
-    """The entity to erase, or in a dry run to count, and why."""
+class Erased(msgspec.Struct, frozen=True):
+    """An entity that is erased."""
 
-    engine: Engine
     entity: EntityDef
     entity_id: str
-    reason: str
-    dry_run: bool
     kept: frozenset[str]
     """The types whose events are about other entities, which may have the same id."""
 
 
+class Erasure(msgspec.Struct, frozen=True):
+    """An entity and what belongs to it, to erase or in a dry run to count, and why."""
+
+    engine: Engine
+    erased: Sequence[Erased]
+    reason: str
+    dry_run: bool
+
+
 Erase = Callable[[Erasure], Awaitable[Mapping[str, int]]]
-"""Erases an entity from a place, and returns the numbers for the report; it can be repeated."""
+"""Erases entities from a place, and returns the numbers for the report; it can be repeated."""
 
 
 async def _erase_dead_letters(erasure: Erasure) -> Mapping[str, int]:
-    """Discard the dead letters of the events of an entity."""
-    stored = erasure.engine.backends.dead_letters
-    query = DeadLetterQuery(entity_id=erasure.entity_id, limit=_LETTERS)
-    letters = await stored.letters(query)
-    ids = [letter.id for letter in letters if letter.event.event_type not in erasure.kept]
-    if ids and not erasure.dry_run:
-        await stored.discard(ids)
-    return {"dead_letters": len(ids)}
+    """Discard the dead letters of the events of entities."""
+    stored, count = erasure.engine.backends.dead_letters, 0
+    for each in erasure.erased:
+        letters = await stored.letters(DeadLetterQuery(entity_id=each.entity_id, limit=_LETTERS))
+        ids = [letter.id for letter in letters if letter.event.event_type not in each.kept]
+        if ids and not erasure.dry_run:
+            await stored.discard(ids)
+        count += len(ids)
+    return {"dead_letters": count}
 
 
 async def _erase_records(erasure: Erasure) -> Mapping[str, int]:
     """Redact all values of the contexts that read an entity, and of their outcomes."""
-    recorded, counts, cursor = erasure.engine.recorded, Counter(records=0, outcomes=0), None
-    query = ContextQuery(entity=erasure.entity.name, entity_id=erasure.entity_id)
-    because = (erasure.reason, current_actor())
-    while True:
-        page = await recorded.find(query, _PAGE, cursor)
-        for summary in page.contexts:
-            record = await recorded.record_of(summary.context_id)
+    recorded, counts = erasure.engine.recorded, Counter(records=0, outcomes=0)
+    because, seen = (erasure.reason, current_actor()), set[str]()
+    for each in erasure.erased:
+        async for context_id in _contexts_of(erasure.engine, each):
+            if context_id in seen:  # it read several of them
+                continue
+            seen.add(context_id)
+            record = await recorded.record_of(context_id)
             pointers = [disclosure.pointer for disclosure in record.disclosures]
             counts["records"] += bool(pointers)
             if pointers and not erasure.dry_run:
@@ -83,38 +91,56 @@ async def _erase_records(erasure: Erasure) -> Mapping[str, int]:
             counts["outcomes"] += await recorded.outcomes.erase(
                 record.context_id, *because, dry_run=erasure.dry_run
             )
+    return counts
+
+
+async def _contexts_of(engine: Engine, erased: Erased) -> AsyncIterator[str]:
+    """Yield the ids of the contexts that read an entity."""
+    query, cursor = ContextQuery(entity=erased.entity.name, entity_id=erased.entity_id), None
+    while True:
+        page = await engine.recorded.find(query, _PAGE, cursor)
+        for summary in page.contexts:
+            yield summary.context_id
         cursor = page.next_cursor
         if cursor is None:
-            return counts
+            return
 
 
 async def _erase_history_and_events(erasure: Erasure) -> Mapping[str, int]:
-    """Remove the past values of an entity, and its events."""
-    removed = await erasure.engine.backends.offline.forget(
-        erasure.entity.name, erasure.entity_id, keep=erasure.kept, dry_run=erasure.dry_run
-    )
-    return {"history": removed.history, "events": removed.events}
+    """Remove the past values of entities, and their events."""
+    counts = Counter(history=0, events=0)
+    for each in erasure.erased:
+        removed = await erasure.engine.backends.offline.forget(
+            each.entity.name, each.entity_id, keep=each.kept, dry_run=erasure.dry_run
+        )
+        counts.update(history=removed.history, events=removed.events)
+    return counts
 
 
 async def _erase_backfill_folders(erasure: Erasure) -> Mapping[str, int]:
-    """Remove the events and failures of an entity from the folders of backfills on this machine."""
+    """Remove the events and failures of entities from the folders of backfills on this machine."""
     folder = backfills_folder(erasure.engine)
     if not erasure.dry_run and folder.exists():
         for job_folder in sorted(folder.iterdir()):
-            if not await asyncio.to_thread(erase, job_folder, erasure.entity_id):
-                log.info(
-                    "running backfill keeps erased events until it ends", folder=str(job_folder)
-                )
+            for each in erasure.erased:
+                if not await asyncio.to_thread(erase, job_folder, each.entity_id):
+                    log.info(
+                        "running backfill keeps erased events until it ends", folder=str(job_folder)
+                    )
+                    break
     return {}
 
 
 async def _erase_values(erasure: Erasure) -> Mapping[str, int]:
-    """Remove the current values of an entity."""
-    online, name = erasure.engine.backends.online, erasure.entity.name
-    if erasure.dry_run:
-        (cells,) = await online.get(name, [erasure.entity_id])
-        return {"values": len(cells)}
-    return {"values": await online.forget(name, erasure.entity_id)}
+    """Remove the current values of entities."""
+    online, count = erasure.engine.backends.online, 0
+    for each in erasure.erased:
+        if erasure.dry_run:
+            (cells,) = await online.get(each.entity.name, [each.entity_id])
+            count += len(cells)
+        else:
+            count += await online.forget(each.entity.name, each.entity_id)
+    return {"values": count}
 
 
 async def _erase_files(erasure: Erasure) -> Mapping[str, int]:
@@ -190,9 +216,11 @@ def _cached(*beginnings: str) -> tuple[str, ...]:
     )
 
 
-# In the order of an erasure. The step of history also copies to Postgres that values were removed,
-# so it follows them. What is computed before the end of an erasure may be made of the
-# entity, so the caches come late; the last step removes what the others left in files.
+# In the order of an erasure. What belongs to an entity is found by the owner's id in history, so
+# history comes after all that has the ids of what belongs: a repeated erasure finds it until then.
+# The step of history also copies to Postgres that values were removed, so it follows them. What is
+# computed before the end of an erasure may be made of the entity, so the caches come late; the last
+# step removes what the others left in files.
 PLACES = (
     Place(
         name="dead letters",
@@ -247,6 +275,16 @@ PLACES = (
         private="hashed",
     ),
     Place(
+        name="backfills",
+        keeps="the events that an unfinished backfill replays, and its results",
+        where=("file:backfills/*",),
+        erased="removed on this machine, by a running backfill at its end",
+        erase=_erase_backfill_folders,
+        pruned="when the version is switched or cancelled",
+        exported="–",
+        private="clear",
+    ),
+    Place(
         name="current values",
         keeps="the values of each entity, also of on-demand features with a `ttl`; the tiles of "
         "windows",
@@ -288,16 +326,6 @@ PLACES = (
         where=("sqlite:seen", "redis:seen", "redis:accepted"),
         erased="stay until `ingest.dedup_window` is over",
         pruned="when `ingest.dedup_window` is over",
-        exported="–",
-        private="clear",
-    ),
-    Place(
-        name="backfills",
-        keeps="the events that an unfinished backfill replays, and its results",
-        where=("file:backfills/*",),
-        erased="removed on this machine, by a running backfill at its end",
-        erase=_erase_backfill_folders,
-        pruned="when the version is switched or cancelled",
         exported="–",
         private="clear",
     ),

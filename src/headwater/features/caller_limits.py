@@ -34,11 +34,12 @@ class LimitedCaller:
 
     def check_entity(self, entity: str, entity_id: str) -> None:
         """Check an entity by the name of its class and its id."""
-        self._check_class(entity, f"the entity {quoted(entity)}")
+        self.check_class(entity)
         self.check_id(entity_id)
 
-    def _check_class(self, entity: str, subject: str) -> None:
-        entities = self.limits.entities
+    def check_class(self, entity: str, subject: str = "") -> None:
+        """Check the name of the class of an entity."""
+        entities, subject = self.limits.entities, subject or f"the entity {quoted(entity)}"
         if entities is not None and entity not in entities:
             raise self._error(f"{subject} is not among {_listed(entities)}")
 
@@ -123,7 +124,7 @@ class LimitedCaller:
         for part in sorted(provenance, key=lambda part: part[0] != "other"):
             match part:
                 case ("feature", entity, _, entity_id) | ("entity", entity, entity_id):
-                    self._check_class(entity, "an entity that the function reads")
+                    self.check_class(entity, "an entity that the function reads")
                     self.check_id(entity_id, "the id of an entity that the function reads")
                 case ("index", index, _) | ("document", index, _):
                     if index:

@@ -139,9 +139,54 @@ class PruneReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why less was removed than asked for."""
 
 
+MentionKind = Literal["event", "value", "dead_letter"]
+
+
+class Mention(msgspec.Struct, frozen=True, kw_only=True):
+    """An event, a past value or a dead letter of another entity that contains an id."""
+
+    kind: MentionKind
+    name: str
+    """The type of the event, or the series of the value."""
+    entity_id: str
+    """The id of the entity that it is about."""
+    id: str
+    """The id of the event or of the dead letter; of a value that of its event, or its cause."""
+    at: datetime
+    pointers: Sequence[str]
+    """Where it contains the id: JSON pointers, the empty one for the whole value."""
+
+    __repr__ = short_repr("kind", "name", "entity_id", "pointers")
+
+
+class MentionPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Mentions of an entity; ``next_cursor`` is None on the last page.
+
+    A page may have fewer than asked for, also none, and be followed by another one.
+    """
+
+    mentions: Sequence[Mention]
+    next_cursor: str | None
+
+    __repr__ = short_repr("mentions", "next_cursor")
+
+
+class MentionCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many events, past values and dead letters of other entities contain an id."""
+
+    events: int = 0
+    values: int = 0
+    dead_letters: int = 0
+    complete: bool = True
+    """Whether all were counted; a count stops after a million candidates."""
+
+
 class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     """How many values, events, records and outcomes were erased or, in a dry run, would be.
 
+    They are those of the entity and of what belongs to it; ``belonging`` has the ids of that by
+    entity. ``mentions`` counts what other entities have with the id of the entity: it stays, and
+    `mentions` lists it; it is None if it could not be counted.
     ``waiting`` counts the events of the entity's partition that some consumer group has not handled
     yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
     still returns the entity, and ``unchecked_sources`` those whose query could not be run: their
@@ -157,6 +202,8 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     sources: tuple[str, ...] = ()
     unchecked_sources: tuple[str, ...] = ()
+    belonging: Mapping[str, Sequence[str]] = {}
+    mentions: MentionCounts | None = None
     dry_run: bool = False
 
 

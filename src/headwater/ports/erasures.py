@@ -117,8 +117,8 @@ class Ledger:
         """
         if not self._tombstones:
             return None
-        for entity in subjects(event.event_type):
-            tombstone = self.find(entity, event.entity_id)
+        for key in subjects(event):
+            tombstone = self.find(*key)
             if tombstone is not None and not tombstone.admits_event(event, position):
                 return tombstone
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -26,11 +26,11 @@ _decode = msgspec.json.Decoder(_Content).decode
 # The order of the keys is not content: a client may write them in another order when it repeats.
 _encode_sorted = msgspec.json.Encoder(order="deterministic", enc_hook=encode_custom).encode
 
-Subjects = Callable[[str], Collection[str]]
-"""Returns the entities that events of a type are about."""
+Subjects = Callable[[ServiceEvent], Iterable[EntityKey]]
+"""Returns the entities that an event is about, and those that it names as their owners."""
 
 
-def no_subjects(_event_type: str) -> Collection[str]:
+def no_subjects(_event: ServiceEvent) -> Iterable[EntityKey]:
     """Return no entity, for events that are about none."""
     return ()
 

@@ -924,6 +924,9 @@ export interface paths {
          *     bring it back, and new events are refused. With ``allow_return``, events of after this begin
          *     anew; a later call changes that.
          *
+         *     What belongs to it now by ``belongs_to`` is erased with it, and what belongs to that; its
+         *     ids are in the report. What has come to belong to another entity stays.
+         *
          *     Records of contexts that read the entity keep their hashes and lose all disclosed values;
          *     ``reason`` is noted in them. Events of types that trigger features of other entities only
          *     stay, because ids of two entities may be equal. With ``dry_run`` all this is only counted.
@@ -1195,6 +1198,27 @@ export interface paths {
         };
         /** Read who the caller is, and which operations its key or token allows. */
         get: operations["describe_caller"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/mentions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List where other entities have the id of an entity, which forgetting it does not change.
+         * @description These are events, past values and dead letters with a value or a key that equals the id; it
+         *     is not looked for inside of longer texts. Every page scans the log of events or history.
+         */
+        get: operations["list_mentions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3081,17 +3105,26 @@ export interface components {
          * ForgetReport
          * @description How many values, events, records and outcomes were erased or, in a dry run, would be.
          *
+         *         They are those of the entity and of what belongs to it; ``belonging`` has the ids of that by
+         *         entity. ``mentions`` counts what other entities have with the id of the entity: it stays, and
+         *         `mentions` lists it; it is None if it could not be counted.
          *         ``waiting`` counts the events of the entity's partition that some consumer group has not handled
          *         yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
          *         still returns the entity, and ``unchecked_sources`` those whose query could not be run: their
          *         rows are not stored, and stay where they are.
          */
         ForgetReport: {
+            /** @default {} */
+            belonging: {
+                [key: string]: string[];
+            };
             dead_letters: number;
             /** @default false */
             dry_run: boolean;
             events: number;
             history: number;
+            /** @default null */
+            mentions: components["schemas"]["MentionCounts"] | null;
             /** @default 0 */
             outcomes: number;
             records: number;
@@ -3640,6 +3673,43 @@ export interface components {
             hop_us: number;
             span_us: number;
             window: string;
+        };
+        /**
+         * Mention
+         * @description An event, a past value or a dead letter of another entity that contains an id.
+         */
+        Mention: {
+            at: string;
+            entity_id: string;
+            id: string;
+            /** @enum {unknown} */
+            kind: "dead_letter" | "event" | "value";
+            name: string;
+            pointers: string[];
+        };
+        /**
+         * MentionCounts
+         * @description How many events, past values and dead letters of other entities contain an id.
+         */
+        MentionCounts: {
+            /** @default true */
+            complete: boolean;
+            /** @default 0 */
+            dead_letters: number;
+            /** @default 0 */
+            events: number;
+            /** @default 0 */
+            values: number;
+        };
+        /**
+         * MentionPage
+         * @description Mentions of an entity; ``next_cursor`` is None on the last page.
+         *
+         *         A page may have fewer than asked for, also none, and be followed by another one.
+         */
+        MentionPage: {
+            mentions: components["schemas"]["Mention"][];
+            next_cursor: string | null;
         };
         /**
          * Message
@@ -6916,6 +6986,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CallerReport"];
+                };
+            };
+        };
+    };
+    list_mentions: {
+        parameters: {
+            query: {
+                /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
+                cursor?: string;
+                /** @description The name of a declared entity. */
+                entity: string;
+                /** @description The entity's id: printable text, also if the entity's class annotates int. */
+                entity_id: string;
+                /** @description How many at most. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MentionPage"];
                 };
             };
         };

@@ -223,11 +223,11 @@ class SegmentWriter:
         )
         with self._folder.lock(wait=True), self._session() as duck:
             open_recent(duck, HISTORY, self._tail, self._folder, entity_ids=[entity_id])
-            recent = self._tail.forget_events(entity_id, keep, dry_run=dry_run)
-            return Pruned(
-                history=self._remove_history(duck, values, dry_run=dry_run),
-                events=recent + self._remove_from_segments(duck, EVENTS, events, dry_run=dry_run),
-            )
+            removed = self._tail.forget_events(entity_id, keep, dry_run=dry_run)
+            removed += self._remove_from_segments(duck, EVENTS, events, dry_run=dry_run)
+            # Last: if this is interrupted, history tells to whom the entity belonged.
+            history = self._remove_history(duck, values, dry_run=dry_run)
+            return Pruned(history=history, events=removed)
 
     def _remove_history(self, duck: Session, condition: str, *, dry_run: bool) -> int:
         tail = f"SELECT seq FROM ({HISTORY.typed} headwater.history_tail) WHERE {condition}"

@@ -140,18 +140,21 @@ async def forget_entity(
     async with _alone(connection):
         features = [row["feature"] for row in await connection.fetch(_FEATURES, entity, entity_id)]
         history = events = 0
-        for table in await partitions_of(connection, "_history"):
-            history += await _remove_rows(
-                connection, table, _VALUES_OF, entity, entity_id, features, dry_run=dry_run
-            )
         for table in await partitions_of(connection, "_events"):
             for pages in await pages_of(connection, table):
                 condition = f"{pages} AND {_EVENTS_OF}"
                 events += await _remove_rows(
                     connection, table, condition, entity_id, list(keep), dry_run=dry_run
                 )
-        if not dry_run:
-            await connection.execute(f"DELETE FROM _series WHERE {_SERIES_OF}", entity, entity_id)
+        # Last: if this is interrupted, history tells to whom the entity belonged.
+        async with connection.transaction():
+            for table in await partitions_of(connection, "_history"):
+                history += await _remove_rows(
+                    connection, table, _VALUES_OF, entity, entity_id, features, dry_run=dry_run
+                )
+            if not dry_run:
+                removed = f"DELETE FROM _series WHERE {_SERIES_OF}"
+                await connection.execute(removed, entity, entity_id)
     return Pruned(history=history, events=events)
 
 

@@ -53,7 +53,9 @@ def install(folder: Path, entity: str, ledger: Ledger) -> None:
     (folder / _INSTALLED).touch()
     rmtree(folder / "events")
     for commits in _tasks(folder):
-        commits.keep_failures(lambda event: ledger.voiding(event, lambda _: (entity,)) is None)
+        commits.keep_failures(
+            lambda event: ledger.voiding(event, lambda event: ((entity, event.entity_id),)) is None
+        )
 
 
 def erase(folder: Path, entity_id: str) -> bool:

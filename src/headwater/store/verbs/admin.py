@@ -29,6 +29,7 @@ from headwater.model.admin import (
     GroupList,
     GroupName,
     LagList,
+    MentionPage,
     PruneReport,
     RebuildReport,
 )
@@ -278,6 +279,9 @@ class AdminVerbs(Verbs):
         bring it back, and new events are refused. With ``allow_return``, events of after this begin
         anew; a later call changes that.
 
+        What belongs to it now by ``belongs_to`` is erased with it, and what belongs to that; its
+        ids are in the report. What has come to belong to another entity stays.
+
         Records of contexts that read the entity keep their hashes and lose all disclosed values;
         ``reason`` is noted in them. Events of types that trigger features of other entities only
         stay, because ids of two entities may be equal. With ``dry_run`` all this is only counted.
@@ -287,6 +291,36 @@ class AdminVerbs(Verbs):
         """
         return await (await self._administration()).forget(
             entity, entity_id, reason=reason, allow_return=allow_return, dry_run=dry_run
+        )
+
+    @verb(
+        "GET",
+        "/v1/mentions",
+        scope="admin",
+        operation="list_mentions",
+        at_once=LONG_AT_ONCE,
+        raises=(UnknownNameError,),
+    )
+    async def mentions(
+        self,
+        entity: EntityName,
+        entity_id: Annotated[str | int, Sent(EntityId)],
+        *,
+        limit: Limit = 100,
+        cursor: Cursor | None = None,
+    ) -> MentionPage:
+        """List where other entities have the id of an entity, which forgetting it does not change.
+
+        These are events, past values and dead letters with a value or a key that equals the id; it
+        is not looked for inside of longer texts. Every page scans the log of events or history.
+
+        >>> await store.publish("purchase", "m-1", {"amount": 3, "buyer": "ada"})
+        >>> [mention] = (await store.admin.mentions("User", "ada")).mentions
+        >>> mention.name, mention.entity_id, mention.pointers
+        ('purchase', 'm-1', ['/buyer'])
+        """
+        return await (await self._administration()).mentions(
+            entity, entity_id, limit=limit, cursor=cursor
         )
 
 
@@ -304,4 +338,5 @@ class SyncAdminVerbs(Blocking[A_co]):
     rebuild = blocking(AdminVerbs.rebuild)
     prune = blocking(AdminVerbs.prune)
     forget = blocking(AdminVerbs.forget)
+    mentions = blocking(AdminVerbs.mentions)
     audit = blocking(AdminVerbs.audit)
