@@ -25,6 +25,7 @@ from conformance.suite import (
     numbers,
     outcome,
 )
+from headwater.core.schedules import Interval
 from headwater.errors import LeaseLostError, VersionConflictError
 from headwater.model.admin import ConsumerLag
 from headwater.model.values import ServiceEvent
@@ -357,4 +358,4 @@ class BusConformance(DeduplicationConformance, CommitWaitsConformance):
 
 def _tick(seconds: float, *, everywhere: bool = False) -> Tick:
     event = ServiceEvent("headwater.refresh", "score", {}, START, f"tick:{seconds:g}")
-    return Tick("score", after(seconds), MINUTE, event, everywhere)
+    return Tick("score", after(seconds), Interval(MINUTE), event, everywhere)

@@ -41,7 +41,7 @@ def test_features_are_listed_with_when_they_are_recomputed(run: Run) -> None:
     assert "every 5m" in shown.out
     assert "from shout, total_spend, when read" in shown.out
     listed = {feature["name"]: feature for feature in run("features", "list", "--json").json}
-    assert listed["orders"]["refresh_ms"] == 300_000
+    assert listed["orders"]["refresh"] == "5m"
     assert listed["blurb"]["needs"] == ["shout", "total_spend"]
     assert listed["total_spend"]["description"] == "What a user has spent."
     assert listed["total_spend"]["declared_at"].endswith("features.py:10")

@@ -270,8 +270,7 @@ async def _publish_ticks(inner: Call, ticks: Sequence[Tick]) -> list[datetime | 
     before: list[datetime | None] = await inner(ticks)
     for tick, last in zip(ticks, before, strict=True):
         if last is not None and last < tick.due:
-            # A run that was requested in between is less than an interval away.
-            missed = max(0, (tick.due - last) // tick.interval - 1)
+            missed = tick.schedule.missed(tick.feature, last, tick.due)
             TICKS_MISSED.labels(tick.feature).inc(missed)
     return before
 

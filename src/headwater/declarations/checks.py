@@ -7,13 +7,15 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from headwater.core.durations import Duration, to_timedelta
 from headwater.errors import DeclarationError, InvalidInputError
 from headwater.errors.hints import Location, nearest
 from headwater.model.values import LONGEST_NAME
 
+T = TypeVar("T")
+R = TypeVar("R")
 _OWN_MODULES = ("headwater.declarations.", "headwater.store.")
 
 
@@ -48,8 +50,12 @@ class Declaration:
         read: Callable[[Duration], timedelta] = to_timedelta,
     ) -> timedelta | None:
         """Return the duration of an option."""
+        return None if duration is None else self.parsed(option, duration, read)
+
+    def parsed(self, option: str, value: T, read: Callable[[T], R]) -> R:
+        """Return what a function makes of the value of an option."""
         try:
-            return None if duration is None else read(duration)
+            return read(value)
         except InvalidInputError as error:
             raise self.error(f"{option}: {error}") from error
 

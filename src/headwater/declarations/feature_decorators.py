@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import timedelta
 from functools import partial, wraps
 from types import FrameType, SimpleNamespace
 from typing import (
@@ -23,7 +22,8 @@ from typing import (
 import msgspec
 
 from headwater.core.codec import Codec
-from headwater.core.durations import Duration, to_timedelta
+from headwater.core.durations import Duration
+from headwater.core.schedules import parse_schedule
 from headwater.core.sql_sources import SEVERAL_STATEMENTS, has_several_statements
 from headwater.core.templates import Template, parse_template
 from headwater.declarations.checks import (
@@ -62,10 +62,6 @@ from headwater.model.declarations import Mode
 from headwater.model.values import INTERNAL
 
 P = ParamSpec("P")
-# Each run is an event in every partition.
-_SHORTEST_INTERVAL = timedelta(milliseconds=100)
-# The next run is in the calendar.
-_LONGEST_INTERVAL = timedelta(days=365 * 1_000)
 
 
 def feature(
@@ -104,8 +100,9 @@ def feature(
     """Declare the decorated function as a feature of an entity and return its handle.
 
     With ``trigger`` the function takes the entity id and the event and runs when such an event
-    arrives. With ``refresh`` it runs on a schedule; ``sql`` makes it one query for all entities,
-    and the function only declares name and type. With neither it runs when the value is read;
+    arrives. With ``refresh`` it runs on a schedule, such as ``5m`` or ``cron: 0 6 * * mon-fri
+    Europe/Berlin``; ``sql`` makes it one query for all entities, and the function only declares
+    name and type. With neither it runs when the value is read;
     ``template`` then composes the value from other features. With ``stored`` it never runs: the
     value is what ``set_feature``, the handlers of other features or an import wrote.
 
@@ -189,7 +186,11 @@ def _declare_feature(
         typed_events=typed_events(
             checks, registry.events, _event_annotation(function, hints), triggers
         ),
-        refresh=checks.span("refresh", options.refresh, _interval),
+        refresh=(
+            None
+            if options.refresh is None
+            else checks.parsed("refresh", options.refresh, parse_schedule)
+        ),
         max_retries=_max_retries(checks, options.max_retries),
         template=_template(checks, options.template, codec),
         ttl=checks.span("ttl", options.ttl),
@@ -307,8 +308,8 @@ _EXCLUSIVE = (
     ("log", "derived", "choose whether history keeps the values or computes them again"),
 )
 _NEEDS = {
-    "materialize": ("refresh", "the interval at which it is computed"),
-    "sql": ("refresh", "the interval at which the query runs"),
+    "materialize": ("refresh", "the schedule on which it is computed"),
+    "sql": ("refresh", "the schedule on which the query runs"),
     "max_retries": ("trigger", "only handlers of events are retried"),
     "order": ("trigger", "only events arrive out of order"),
     "repeatable": ("trigger", "only handlers of events are run again by a backfill"),
@@ -356,17 +357,6 @@ def _mode(options: SimpleNamespace) -> Mode:
     if options.stored:
         return "stored"
     return "on_demand" if options.template is None else "template"
-
-
-def _interval(duration: Duration) -> timedelta:
-    """Return the time between two runs; raise InvalidInputError if it is out of range."""
-    interval = to_timedelta(duration)
-    if not _SHORTEST_INTERVAL <= interval <= _LONGEST_INTERVAL:
-        raise InvalidInputError(
-            f"{duration!r} is out of range; write 100ms to 365000d, or leave out refresh for a "
-            "value that is computed when it is read"
-        )
-    return interval
 
 
 def _triggers(checks: Checks, trigger: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.core.clock import MICROSECOND
 from headwater.core.codec import Codec
+from headwater.core.schedules import Schedule
 from headwater.core.short_repr import is_printable
 from headwater.core.templates import Template
 from headwater.declarations.events import Event, EventDef
@@ -113,7 +114,7 @@ class FeatureDef(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     """What a value is counted in, such as ``EUR``."""
     triggers: tuple[str, ...] = ()
-    refresh: timedelta | None = None
+    refresh: Schedule | None = None
     materialize: bool = False
     max_retries: int = DEFAULT_MAX_RETRIES
     sql: str | None = None

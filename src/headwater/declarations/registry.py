@@ -392,7 +392,7 @@ class Registry:
         return next(iter(entities.values()))
 
     def scheduled(self) -> list[FeatureDef]:
-        """Return the features with a refresh interval."""
+        """Return the features with a schedule."""
         return [feature for feature in self.features.values() if feature.refresh]
 
 

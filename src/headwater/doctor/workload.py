@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import NamedTuple
 
+from headwater.core.clock import MICROSECOND
 from headwater.core.durations import format_duration
+from headwater.core.schedules import Schedule
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import undeclared_entities
@@ -260,29 +262,29 @@ def _add_groups(workload: Workload, report: Findings) -> None:
 
 def _add_schedules(store: FeatureStore, workload: Workload, report: Findings) -> None:
     scheduled = runtime_of(store).registry.scheduled()
-    intervals = {feature.name: feature.refresh for feature in scheduled}
+    schedules = {feature.name: feature.refresh for feature in scheduled}
     is_late = False
     for feature, outcome in workload.refreshes.items():
-        concern = _late(feature, intervals.get(feature), outcome, workload)
+        concern = _late(feature, schedules.get(feature), outcome, workload)
         if concern is not None:
             is_late = True
             problem = f"{concern.subject} {concern.summary}: {concern.detail}"
             remedy = f"correct the error, then run `headwater refresh {feature}`"
             report.concern("warning", "schedules", problem, remedy, concern)
-    if workload.refreshes and not intervals:
+    if workload.refreshes and not schedules:
         others = "no other" if is_late else "no"
         report.unknown(
             "schedules",
-            f"{others} refresh fails; the intervals in the features file say if one is late",
+            f"{others} refresh fails; the schedules in the features file say if one is late",
             "pass --file FILE, or ask a running server: `headwater doctor --url URL`",
         )
     elif workload.refreshes and not is_late:
-        number = "1 feature is" if len(intervals) == 1 else f"{len(intervals)} features are"
+        number = "1 feature is" if len(schedules) == 1 else f"{len(schedules)} features are"
         report.ok("schedules", f"{number} refreshed in time")
 
 
 def _late(
-    feature: str, interval: timedelta | None, outcome: RefreshOutcome, workload: Workload
+    feature: str, schedule: Schedule | None, outcome: RefreshOutcome, workload: Workload
 ) -> Concern | None:
     page, params = "store", {"card": f"feature:{feature}"}
     if outcome.failing_since is not None:
@@ -294,13 +296,18 @@ def _late(
             params=params,
             since=outcome.succeeded_at or outcome.failing_since,
         )
-    seconds = workload.age(outcome.succeeded_at)
-    if interval is None or seconds <= (_MISSED_RUNS * interval + _GRACE).total_seconds():
+    if schedule is None or outcome.succeeded_at is None:
         return None
+    due = workload.at - _GRACE
+    for _ in range(_MISSED_RUNS):
+        due = schedule.last_due(feature, due - MICROSECOND)
+    if outcome.succeeded_at >= due:
+        return None
+    seconds = workload.age(outcome.succeeded_at)
     return Concern(
         subject=feature,
         summary=f"has not been refreshed for {shown_duration(seconds)}",
-        detail=f"It is due every {shown_duration(interval.total_seconds())}",
+        detail=f"It is due {schedule.words}",
         page=page,
         params=params,
         since=outcome.succeeded_at,

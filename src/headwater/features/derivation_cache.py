@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from headwater.core.clock import from_micros
+from headwater.core.schedules import upcoming
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import FeatureValueError
@@ -140,7 +142,12 @@ class DerivationCache:
                 series,
             )
         )
-        lifetime = feature.ttl or max(2 * (feature.refresh or _LEAST_KEPT), _LEAST_KEPT)
+        lifetime = feature.ttl or _LEAST_KEPT
+        if feature.refresh is not None and feature.ttl is None:
+            # One run that fails leaves the value and its derivation.
+            written = from_micros(written_at)
+            second_run = upcoming(feature.refresh, feature.name, written, 2)[-1]
+            lifetime = max(second_run - written, _LEAST_KEPT)
         cache = self._cache if self._has_content(derivation) else self._notes
         cached = Cached(value, written_at)
         await cache.put(_key(own, entity_id), cached, lifetime, drops=drops)

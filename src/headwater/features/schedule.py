@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
-from headwater.core.clock import EPOCH
+from headwater.core.schedules import Schedule
 from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
 from headwater.model.values import INTERNAL, ServiceEvent
 from headwater.ports import Tick
 
 REFRESH = f"{INTERNAL}refresh"
-_SPREAD = 0.1
-_MAX_SPREAD = timedelta(seconds=30)
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -31,20 +28,13 @@ class Due(msgspec.Struct, frozen=True):
 
 
 def last_due(feature: FeatureDef, now: datetime) -> datetime:
-    """Return the latest due time that is not after now.
-
-    Due times are multiples of the interval, so that all workers compute the same ones. An offset
-    that depends on the feature's name spreads features with one interval.
-    """
-    interval = _interval(feature)
-    spread = min(interval * _SPREAD, _MAX_SPREAD)
-    offset = spread * (zlib.crc32(feature.name.encode()) / 2**32)
-    return now - (now - EPOCH - offset) % interval
+    """Return the latest due time that is not after now."""
+    return _schedule(feature).last_due(feature.name, now)
 
 
 def next_due(feature: FeatureDef, now: datetime) -> datetime:
     """Return the first due time after now."""
-    return last_due(feature, now) + _interval(feature)
+    return _schedule(feature).next_due(feature.name, now)
 
 
 def make_tick(feature: FeatureDef, now: datetime) -> Tick:
@@ -64,7 +54,7 @@ def tick_now(feature: FeatureDef, now: datetime) -> Tick:
 
 def _tick(feature: FeatureDef, at: datetime, now: datetime) -> Tick:
     due = Due(feature.name, at)
-    return Tick(feature.name, at, _interval(feature), event_of(due, now), feature.sql is None)
+    return Tick(feature.name, at, _schedule(feature), event_of(due, now), feature.sql is None)
 
 
 def event_of(due: Due, now: datetime) -> ServiceEvent:
@@ -80,7 +70,7 @@ def due_of(event: ServiceEvent) -> Due:
     return msgspec.convert(event.payload, Due)
 
 
-def _interval(feature: FeatureDef) -> timedelta:
+def _schedule(feature: FeatureDef) -> Schedule:
     if feature.refresh is None:
         raise ValueError(f"feature {feature.name!r} is not scheduled")
     return feature.refresh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -139,7 +140,11 @@ class FeatureListing(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     triggers: Sequence[str]
     needs: Sequence[str]
-    refresh_ms: int | None
+    refresh: str | None
+    schedule: str | None
+    """When it is due, in words."""
+    next_runs: Sequence[datetime]
+    """The next due times, in the time zone of its schedule."""
     ttl_ms: int | None
     materialize: bool
     freshness: str

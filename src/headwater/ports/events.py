@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from headwater.core.codec import encode_custom
+from headwater.core.schedules import Schedule
 from headwater.model.admin import ConsumerGroup, ConsumerLag
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
@@ -181,7 +182,7 @@ class Tick(msgspec.Struct, frozen=True):
 
     feature: str
     due: datetime
-    interval: timedelta
+    schedule: Schedule
     event: ServiceEvent
     everywhere: bool
 

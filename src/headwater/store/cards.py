@@ -14,7 +14,6 @@ from msgspec import Meta
 from headwater.core.clock import from_micros, to_micros
 from headwater.declarations.code_uses import source_of
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.engine import Engine
 from headwater.errors import UnknownNameError
@@ -37,7 +36,11 @@ from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import (
     LISTED,
     DeclarationKind,
+<<<<<<< HEAD
     publishable,
+=======
+    listing_of,
+>>>>>>> 624e6806 (schedules: run features by a cron expression in a time zone)
     visible_graph,
     visible_names,
 )
@@ -151,11 +154,15 @@ def card_of(
         is_limited = caller is not None and caller.limits is not None
         raise UnknownNameError(kind, name, None if is_limited else names[kind])
     graph, node_id = visible_graph(store, names), f"{kind}:{name}"
+<<<<<<< HEAD
     card: dict[str, Any] = {}
     if kind == "event" and name not in publishable(registry, caller):
         card["event"] = EventListing(name=name)
     elif kind in LISTED:
         card = _described(registry, kind, name)
+=======
+    card = _described(store, kind, name) if kind in LISTED else {}
+>>>>>>> 624e6806 (schedules: run features by a cron expression in a time zone)
     if caller is not None and caller.limits is not None:
         card["code"] = None  # its literals may be of parts of the store that the caller may not use
     if kind == "entity":
@@ -199,16 +206,16 @@ def _reachable(start: str, steps: Iterable[tuple[str, str]]) -> int:
     return len(seen) - 1
 
 
-def _described(registry: Registry, kind: DeclarationKind, name: str) -> dict[str, Any]:
+def _described(store: FeatureStore, kind: DeclarationKind, name: str) -> dict[str, Any]:
     """Return where something is declared, its listing, and the source of its function."""
-    definition = LISTED[kind].definitions(registry)[name]
+    definition = LISTED[kind].definitions(runtime_of(store).registry)[name]
     code = None
     if kind in ("feature", "retriever", "context"):
         source = source_of(inspect.unwrap(definition.function))
         code = source and FunctionCode(
             text=source[:LONGEST_CODE].rstrip(), is_cut=len(source) > LONGEST_CODE
         )
-    listing = LISTED[kind].listing(definition)
+    listing = listing_of(store, kind, name)
     return {"declared_at": str(definition.location), "code": code or None, kind: listing}
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.core.durations import format_duration
 from headwater.core.json_values import plain
+from headwater.core.schedules import upcoming
 from headwater.core.sql_sources import mentioned
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.events import EventDef
@@ -52,6 +53,7 @@ _SEEN_WITH: dict[DeclarationKind, tuple[AccessScope, ...]] = {
 }
 _EVERYTHING = CallerLimits()
 _MILLISECOND = timedelta(milliseconds=1)
+_RUNS_SHOWN = 3
 _SKETCHED = {
     "distinct": "about 4.6 % where a tile has more than 128 different values, else none",
     "percentile": "1 % of the value",
@@ -108,7 +110,7 @@ def declarations_of(store: FeatureStore, caller: Caller | None = None) -> StoreL
     registry = runtime_of(store).registry
     names = visible_names(registry, caller)
     listings: dict[str, Any] = {
-        listed.field: [listed.listing(listed.definitions(registry)[name]) for name in names[kind]]
+        listed.field: [listing_of(store, kind, name) for name in names[kind]]
         for kind, listed in LISTED.items()
         if kind != "event"
     }
@@ -118,6 +120,16 @@ def declarations_of(store: FeatureStore, caller: Caller | None = None) -> StoreL
         for name in names["event"]
     ]
     return StoreListing(**listings, graph=visible_graph(store, names))
+
+
+def listing_of(store: FeatureStore, kind: DeclarationKind, name: str) -> msgspec.Struct:
+    """Return the listing of a declaration; that of a scheduled feature with its next runs."""
+    definition = LISTED[kind].definitions(runtime_of(store).registry)[name]
+    listing = LISTED[kind].listing(definition)
+    if isinstance(definition, FeatureDef) and definition.refresh is not None:
+        runs = upcoming(definition.refresh, name, store.clock.now(), _RUNS_SHOWN)
+        listing = msgspec.structs.replace(listing, next_runs=runs)
+    return listing
 
 
 def visible_graph(store: FeatureStore, names: VisibleNames) -> Graph:
@@ -153,7 +165,7 @@ def publishable(registry: Registry, caller: Caller | None) -> dict[str, EventDef
 
 
 def declared_feature(feature: FeatureDef) -> FeatureListing:
-    """Return the listing of a feature."""
+    """Return the listing of a feature, without the times of its next runs."""
     template = feature.template
     references = template.references if template else ()
     if feature.window is not None:
@@ -164,6 +176,9 @@ def declared_feature(feature: FeatureDef) -> FeatureListing:
         entity=feature.entity.name,
         type=feature.codec.expected,
         needs=list(dict.fromkeys(references)),
+        refresh=feature.refresh and feature.refresh.text,
+        schedule=feature.refresh and feature.refresh.words,
+        next_runs=(),
         template=template and template.text,
         belongs_to=feature.belongs_to and feature.belongs_to.name,
         windows=None if feature.windows is None else declared_family(feature.windows),
