@@ -36,11 +36,8 @@ from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import (
     LISTED,
     DeclarationKind,
-<<<<<<< HEAD
-    publishable,
-=======
     listing_of,
->>>>>>> 624e6806 (schedules: run features by a cron expression in a time zone)
+    publishable,
     visible_graph,
     visible_names,
 )
@@ -154,15 +151,11 @@ def card_of(
         is_limited = caller is not None and caller.limits is not None
         raise UnknownNameError(kind, name, None if is_limited else names[kind])
     graph, node_id = visible_graph(store, names), f"{kind}:{name}"
-<<<<<<< HEAD
     card: dict[str, Any] = {}
     if kind == "event" and name not in publishable(registry, caller):
         card["event"] = EventListing(name=name)
     elif kind in LISTED:
-        card = _described(registry, kind, name)
-=======
-    card = _described(store, kind, name) if kind in LISTED else {}
->>>>>>> 624e6806 (schedules: run features by a cron expression in a time zone)
+        card = _described(store, kind, name)
     if caller is not None and caller.limits is not None:
         card["code"] = None  # its literals may be of parts of the store that the caller may not use
     if kind == "entity":
