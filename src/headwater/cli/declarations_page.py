@@ -18,7 +18,10 @@ _BEGINNING = """\
 
 <!-- Written by `headwater docs`. Change the features file instead, and run it again. -->"""
 # Shown elsewhere, or of no use to a reader.
-_LEFT_OUT = ("name", "description", "entity", "needs", "members", "plan", "span_us", "hop_us")
+_LEFT_OUT = (
+    *("name", "description", "entity", "needs", "members", "plan", "span_us", "hop_us"),
+    *("schedule", "next_runs"),
+)
 _USUAL = {"freshness": "age", "separator": "\n\n"}
 _PROSE = frozenset(("unit", "owner", "tags", "mode", "recomputed"))
 _SPECIAL = re.compile(r"[\\`*\[\]<>|#~&$]|(?<!\w)_|_(?!\w)")
@@ -31,8 +34,8 @@ def recomputed(feature: FeatureListing) -> str:
     if feature.triggers:
         windows = feature.windows and pluralize(len(feature.windows.members), "window")
         return f"on {', '.join(feature.triggers)}" + (f"; {windows}" if windows else "")
-    if feature.refresh_ms:
-        return f"every {format_duration(feature.refresh_ms)}"
+    if feature.schedule:
+        return feature.schedule
     if feature.window is not None:
         return f"from {feature.window.family}, when read; covers {feature.window.covers}"
     if feature.template:

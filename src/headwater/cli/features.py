@@ -218,7 +218,7 @@ def _complete(call: CommandCall, feature: FeatureListing) -> dict[str, Any]:
 
 @features.command()
 def show(call: CommandCall, name: str) -> None:
-    """Show one feature: its description, options, and what it needs and what needs it.
+    """Show one feature: its description, options, next runs, what it needs and what needs it.
 
     Args:
         name: Name of the feature, or of a family of windows.
@@ -246,6 +246,8 @@ def show(call: CommandCall, name: str) -> None:
             "entity": _entity_text(feature),
             "recomputed": recomputed(feature),
         }
+        runs = (f"{run:%a} {run.isoformat(' ', 'seconds')}" for run in feature.next_runs)
+        facts |= {"next runs": ", ".join(runs)} if feature.next_runs else {}
         links = {kind.replace("_", " "): ", ".join(to) for kind, to in near.items() if to}
         print_facts(facts | facts_of(feature) | links)
         if "declared_at" in complete:

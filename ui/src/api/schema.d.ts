@@ -2959,8 +2959,10 @@ export interface components {
             mode: "on_demand" | "scheduled" | "stored" | "template" | "triggered" | "window";
             name: string;
             needs: string[];
+            next_runs: string[];
             owner: string;
-            refresh_ms: number | null;
+            refresh: string | null;
+            schedule: string | null;
             sql: string | null;
             tags: string[];
             template: string | null;

@@ -12,7 +12,15 @@ import {
   short,
   shortened,
   pretty,
+  wallTime,
 } from "./format";
+
+describe("wallTime", () => {
+  it.each([
+    ["2026-11-18T06:00:00+01:00", "Wed 18 Nov 2026 06:00 +01:00"],
+    ["2026-11-18T06:05:12.250000Z", "Wed 18 Nov 2026 06:05:12 UTC"],
+  ])("%s is %s", (iso, text) => expect(wallTime(iso)).toBe(text));
+});
 
 describe("duration", () => {
   it.each([

@@ -74,6 +74,28 @@ export function exact(
   return local ? text : `${text} UTC`;
 }
 
+const WALL = new Intl.DateTimeFormat("en-GB", {
+  weekday: "short",
+  day: "numeric",
+  month: "short",
+  year: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
+  timeZone: "UTC",
+});
+
+/** Return a time as the clock of its own zone shows it: `Wed 18 Nov 2026 06:00 +01:00`. */
+export function wallTime(iso: string): string {
+  const [, time, zone] = /^(.{19})(?:\.\d+)?(.*)$/.exec(iso) ?? [];
+  if (time === undefined) return iso;
+  const text = WALL.format(Date.parse(`${time}Z`))
+    .replaceAll(",", "")
+    .replace(/:00$/, "");
+  return `${text} ${zone === "Z" || zone === "" ? "UTC" : zone}`;
+}
+
 /** Return a price: `0.14 ¢`, `$ 1.20`. */
 export function money(nanoUsd: number): string {
   const cents = nanoUsd / 10_000_000;

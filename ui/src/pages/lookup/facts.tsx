@@ -102,9 +102,9 @@ function windowFacts(
   ];
 }
 
-function keptUpBy({ triggers, refresh_ms, template, needs }: Feature): string {
+function keptUpBy({ triggers, schedule, template, needs }: Feature): string {
   if (triggers.length > 0) return `events of type ${triggers.join(", ")}`;
-  if (refresh_ms !== null) return `a run every ${duration(refresh_ms)}`;
+  if (schedule !== null) return `a run ${schedule}`;
   if (template !== null) return `its template of ${needs.join(", ")}`;
   return "its function, when it is read";
 }

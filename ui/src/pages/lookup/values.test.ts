@@ -74,14 +74,16 @@ describe("whyNoHistory", () => {
       needs: [],
       derived: false,
       triggers: [],
-      refresh_ms: null,
+      refresh: null,
+      schedule: null,
+      next_runs: [],
       ttl_ms: null,
       log: false,
       window: null,
       ...more,
     }) as unknown as Parameters<typeof whyNoHistory>[0];
 
-  it.each([{ triggers: ["purchase"] }, { refresh_ms: 5 }, { ttl_ms: 5 }, { log: true }])(
+  it.each([{ triggers: ["purchase"] }, { refresh: "5m" }, { ttl_ms: 5 }, { log: true }])(
     "finds a history of %o",
     (more) => {
       expect(whyNoHistory(listing(more))).toBeNull();

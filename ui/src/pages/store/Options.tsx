@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 
 import type { Schema } from "~/api/client";
 import { Card, Code, KeyValues, Mono, UserText } from "~/design";
-import { count, duration, inline, plural } from "~/design/format";
+import { count, duration, inline, plural, wallTime } from "~/design/format";
 import { accuracyWords, coverageWords, windowWords } from "~/windows";
 
 type CardData = Schema<"DeclarationCard">;
@@ -34,7 +34,9 @@ function featureRows(feature: Schema<"FeatureListing">): Rows {
     ...(feature.window ? memberRows(feature.window) : []),
     ...(feature.windows ? familyRows(feature.windows) : []),
     ["Triggers", feature.triggers.length > 0 ? mono(feature.triggers.join(", ")) : null],
-    ["Refresh", span(feature.refresh_ms, "every ")],
+    ["Runs", feature.schedule],
+    ["Refresh", feature.refresh?.startsWith("cron:") ? mono(feature.refresh) : null],
+    ["Next runs", feature.next_runs.length > 0 ? <NextRuns of={feature.next_runs} /> : null],
     ["Time to live", span(feature.ttl_ms)],
     ["Freshness SLA", span(feature.freshness_sla_ms)],
     ["Default", feature.default === null ? null : mono(inline(feature.default))],
@@ -42,6 +44,11 @@ function featureRows(feature: Schema<"FeatureListing">): Rows {
     ["Template", feature.template === null ? null : mono(feature.template)],
     ["SQL", feature.sql === null ? null : <Code text={feature.sql} />],
   ];
+}
+
+/** The next runs in the time zone of the schedule, whose offset each of them has. */
+function NextRuns({ of }: { of: readonly string[] }) {
+  return of.map((run) => <div key={run}>{wallTime(run)}</div>);
 }
 
 function memberRows(window: Schema<"MemberListing">): Rows {
