@@ -93,6 +93,7 @@ def test_the_public_names_are_these() -> None:
         "PastContext",
         "PruneReport",
         "PublishResult",
+        "PublishedEvent",
         "Reasoning",
         "RebuildReport",
         "Record",

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from headwater.model.events import EventLoadReport as EventLoadReport
     from headwater.model.events import EventPage as EventPage
     from headwater.model.events import LoggedEvent as LoggedEvent
+    from headwater.model.events import PublishedEvent as PublishedEvent
     from headwater.model.events import PublishResult as PublishResult
     from headwater.model.features import FeatureRow as FeatureRow
     from headwater.model.features import HistoricalValue as HistoricalValue
@@ -144,7 +145,13 @@ _PUBLIC = {
     ),
     "model.dead_letters": ("DeadLetter", "LetterGroups", "SettledLetter"),
     "model.declarations": ("Graph",),
-    "model.events": ("EventLoadReport", "EventPage", "LoggedEvent", "PublishResult"),
+    "model.events": (
+        "EventLoadReport",
+        "EventPage",
+        "LoggedEvent",
+        "PublishResult",
+        "PublishedEvent",
+    ),
     "model.features": ("FeatureRow", "HistoricalValue"),
     "model.health": ("Health",),
     "model.history": ("ImportReport",),

@@ -501,7 +501,7 @@ async def test_a_payload_that_json_would_change_is_refused(store: FeatureStore) 
 async def test_an_invalid_event_is_refused(store: FeatureStore) -> None:
     event = ServiceEvent("note", "u1")
     with pytest.raises(EventError, match=r"payload is a mapping such as .* not \[1\]"):
-        await store.publish("note", "u1", [1])  # type: ignore[arg-type]
+        await store.publish("note", "u1", [1])  # type: ignore[call-overload]
     with pytest.raises(EventError, match=r"takes a list; pass \[event\]"):
         await store.bus.publish_many(event)  # type: ignore[arg-type]
     with pytest.raises(EventError, match=r"event 1: .* is not a ServiceEvent"):

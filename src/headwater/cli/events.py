@@ -49,6 +49,8 @@ from headwater.settings.loading import FILE, load
 from headwater.settings.schema import Settings
 from headwater.store.feature_store import FeatureStore
 
+_NOT_VISIBLE = 3
+"""The exit code if events are stored, but what they trigger is not visible after --wait."""
 app = Commands()
 events = Commands(
     app, "events", "Publish, load, list and show events, and their types.", file=STORE
@@ -85,10 +87,12 @@ def publish(
     *,
     event_id: str | None = None,
     timestamp: str | None = None,
+    wait: str | None = None,
 ) -> None:
     """Publish an event, or a batch from stdin.
 
-    The command returns when all events are on disk.
+    The command returns when all events are on disk. With --wait it returns when everything that
+    they trigger is visible, or after that time: then with the problem, and with exit code 3.
 
     Args:
         event_type: Type of the event, or - to read a batch from stdin, one JSON event per line.
@@ -96,6 +100,7 @@ def publish(
         payload: One JSON object, or key=value pairs.
         event_id: Your own id; an event that repeats it is ignored.
         timestamp: Time of the event, with a time zone. Default: now.
+        wait: Wait for the events to be visible, such as 2s, at most 60s.
     """
     is_batch = event_type == "-"
     batch = _given_events(event_type, entity_id, payload or [], event_id, timestamp)
@@ -106,8 +111,9 @@ def publish(
 
     async def publish(store: AnyStore) -> Sequence[AcceptedEvent]:
         if not isinstance(store, FeatureStore):
-            return await store.bus.send(batch)
-        published = await store.bus.publish_many(batch, dedup=is_batch or event_id is not None)
+            return await store.bus.send(batch, wait)
+        dedup = is_batch or event_id is not None
+        published = await store.bus.publish_many(batch, dedup=dedup, wait=wait)
         return [
             AcceptedEvent(
                 result.event_id,
@@ -115,6 +121,8 @@ def publish(
                 event.entity_id,
                 event.timestamp,
                 result.duplicate,
+                visible=result.visible,
+                problem=result.problem,
             )
             for event, result in zip(batch, published, strict=True)
         ]
@@ -123,9 +131,12 @@ def publish(
     without_hints = [msgspec.structs.replace(result, hint=None) for result in results]
     call.show_table(
         without_hints if is_batch else without_hints[0],
-        ("event type", "entity id", "event id", "published"),
+        ("event type", "entity id", "event id", "published", *(["visible"] if wait else [])),
         [
-            (r.event_type, r.entity_id, r.event_id, "duplicate" if r.duplicate else "new")
+            (
+                *(r.event_type, r.entity_id, r.event_id, "duplicate" if r.duplicate else "new"),
+                *(["yes" if r.visible else r.problem] if wait else []),
+            )
             for r in results
         ],
     )
@@ -133,6 +144,8 @@ def publish(
         note(hint)
     if call.file is None:  # the store of a features file knows its event types, and logs the others
         hint_at_unknown_events(call, [result.event_type for result in results])
+    if any(result.visible is False for result in results):
+        raise typer.Exit(_NOT_VISIBLE)
 
 
 @events.command("load")

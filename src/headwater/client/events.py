@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from datetime import timedelta
 
 import msgspec
 from msgspec import UNSET
 
 from headwater.client.server import Request, Server, ServerVerbs, sending
 from headwater.core.clock import Clock
+from headwater.core.durations import Duration, to_timedelta
 from headwater.errors import CallerLimitError, EventConflict, EventConflictError, EventError
 from headwater.model.events import (
     AcceptedEvent,
     AcceptedEvents,
     BatchItem,
+    EventArguments,
     PublishResult,
     new_event,
 )
@@ -37,18 +40,22 @@ class EventCalls(ServerVerbs, EventVerbs):
 
     @sending(EventVerbs.publish_many)
     async def publish_many(
-        self, events: Sequence[ServiceEvent], **_dedup: bool
+        self, events: Sequence[ServiceEvent], wait: Duration | None, **_dedup: bool
     ) -> list[PublishResult]:
-        return [PublishResult(each.event_id, each.duplicate) for each in await self.send(events)]
+        return [result_of(each) for each in await self.send(events, wait)]
 
-    async def send(self, events: Sequence[ServiceEvent]) -> list[AcceptedEvent]:
+    async def send(
+        self, events: Sequence[ServiceEvent], wait: Duration | None = None
+    ) -> list[AcceptedEvent]:
         """Publish events; return the server's answer for each."""
         accepted: list[AcceptedEvent] = []
+        span = None if wait is None else to_timedelta(wait)
+        ends = None if span is None else time.monotonic() + span.total_seconds()
         conflicts: list[EventConflict] = []
         begin = 0
         for size, body in bodies(events):
             try:
-                accepted += await send_body(self._server, body)
+                accepted += await send_body(self._server, body, wait=_rest(ends))
             except EventConflictError as error:
                 conflicts += [
                     dataclasses.replace(each, index=begin + each.index) for each in error.conflicts
@@ -70,16 +77,39 @@ class PublishCalls(PublishVerbs):
     bus: EventCalls
     clock: Clock
 
-    @sending(PublishVerbs.publish)
-    async def publish(self, **given: Any) -> ServiceEvent:
-        event = new_event(self.clock, **given)
-        (accepted,) = await self.bus.send([event])
-        return msgspec.structs.replace(event, timestamp=accepted.timestamp, assigned_time=UNSET)
+    async def _publish_event(
+        self, given: EventArguments, wait: Duration | None
+    ) -> tuple[ServiceEvent, PublishResult]:
+        event = new_event(self.clock, *given)
+        (accepted,) = await self.bus.send([event], wait)
+        event = msgspec.structs.replace(event, timestamp=accepted.timestamp, assigned_time=UNSET)
+        return event, result_of(accepted)
 
 
-async def send_body(server: Server, body: bytes, retries: int | None = None) -> list[AcceptedEvent]:
+def result_of(accepted: AcceptedEvent) -> PublishResult:
+    """Return the result of an event that a server has accepted."""
+    return PublishResult(
+        accepted.event_id,
+        accepted.duplicate,
+        visible=accepted.visible,
+        problem=accepted.problem,
+    )
+
+
+def _rest(ends: float | None) -> timedelta | None:
+    """Return how long the next request may wait; the server needs a positive time."""
+    if ends is None:
+        return None
+    return max(timedelta(seconds=ends - time.monotonic()), timedelta(milliseconds=1))
+
+
+async def send_body(
+    server: Server, body: bytes, retries: int | None = None, wait: timedelta | None = None
+) -> list[AcceptedEvent]:
     """Publish the events of a body."""
-    request = Request("POST", "/ingest", {}, body, is_repeatable=True)
+    waits = 0.0 if wait is None else wait.total_seconds()
+    query = {"wait": f"{max(1, round(waits * 1_000))}ms"} if waits else {}
+    request = Request("POST", "/ingest", query, body, is_repeatable=True, waits=waits)
     return server.decoded(AcceptedEvents, await server.send(request, retries)).events
 
 

@@ -65,6 +65,8 @@ class Request(NamedTuple):
     media_type: str = "application/json"
     is_streamed: bool = False
     """Whether the body of the response is read line by line."""
+    waits: float = 0.0
+    """Seconds that the server may wait before it answers, beyond the timeout."""
 
 
 class StreamLine(msgspec.Struct, frozen=True):
@@ -266,9 +268,10 @@ class Server:
             params=_parameters(request.query),
             content=body,
             headers=None if body is None else {"content-type": request.media_type},
+            timeout=self._limits(request.waits),
         )
         # A large file takes as long as it takes; httpx limits the time of each part.
-        limit = None if isinstance(request.body, Path) else self._timeout
+        limit = None if isinstance(request.body, Path) else self._timeout + request.waits
         try:
             async with asyncio.timeout(limit):
                 response = await http.send(sent, stream=request.is_streamed)
@@ -319,10 +322,13 @@ class Server:
                 base_url=base,
                 auth=auth,
                 headers=httpx.Headers(headers, encoding="utf-8"),
-                timeout=httpx.Timeout(self._timeout, connect=min(self._timeout, _CONNECT_SECONDS)),
+                timeout=self._limits(),
                 transport=self._transport,
             )
         return self._http
+
+    def _limits(self, waits: float = 0.0) -> httpx.Timeout:
+        return httpx.Timeout(self._timeout + waits, connect=min(self._timeout, _CONNECT_SECONDS))
 
     async def close(self) -> None:
         """Close the connections; the next request opens others."""

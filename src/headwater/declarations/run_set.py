@@ -66,6 +66,11 @@ def series_of(declared: str) -> str:
     return declared.rpartition(" on ")[0]
 
 
+def cause_of(declared: str) -> str:
+    """Return the event type that triggers something that a worker has registered, or `schedule`."""
+    return without_code(declared).rpartition(" on ")[2]
+
+
 def without_code(declared: str) -> str:
     """Return something that a worker has registered, without its code."""
     return declared.rpartition(" as ")[0]

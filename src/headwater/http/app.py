@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from headwater.access.guard import Guard
 from headwater.core.ui_files import UI_FOLDER
+from headwater.declarations.runtime import runtime_of
 from headwater.engine.last_hour import LastHour
 from headwater.engine.worker.worker import Worker
 from headwater.errors import CallerLimitError
@@ -69,7 +70,12 @@ def create_app(
     metrics = RequestMetrics(store.settings)
     hour, tails = LastHour(store), OpenTails()
     routes = routes_of(store, metrics, tails, processes, hour)
-    app = App(store, Guard(store.settings), metrics, routes, mounts, hour, tails.stop)
+
+    def end_waiting() -> None:
+        tails.stop()
+        runtime_of(store).publisher.waits.stop()
+
+    app = App(store, Guard(store.settings), metrics, routes, mounts, hour, end_waiting)
     # All other routes of a context begin with /v1.
     app.tree.alias("/v1/context/{id}/explain", "/context/{id}/explain")
     add_web_ui(app.tree, ui_folder)

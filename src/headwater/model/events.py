@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Annotated, Any, ClassVar, Protocol, cast
+from datetime import datetime, timedelta
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, cast
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +17,9 @@ from headwater.core.tracing import TRACEPARENT
 from headwater.errors import EventError
 from headwater.model.kinds import EntityId, EventId, EventType, Payload
 from headwater.model.values import ServiceEvent, is_whole_number, timing
+
+LONGEST_WAIT = timedelta(seconds=60)
+"""How long a publisher may wait for its events to be visible."""
 
 NDJSON_TYPES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 
@@ -69,7 +72,9 @@ class BatchItem(EventBody, frozen=True, forbid_unknown_fields=True, kw_only=True
 class AcceptedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """An event that is durable; ``duplicate`` if it was published before.
 
-    ``hint`` is there if no feature is triggered by the event type and a similar one triggers some.
+    ``hint`` is there if no feature is triggered by the event type and a similar one triggers some,
+    ``visible`` with `wait`: whether everything that the event triggers has taken effect. If not,
+    ``problem`` says why.
     """
 
     event_id: EventId
@@ -78,6 +83,8 @@ class AcceptedEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     timestamp: datetime
     duplicate: bool
     hint: str | None = None
+    visible: bool | None = None
+    problem: str = ""
 
 
 class AcceptedEvents(msgspec.Struct, frozen=True):
@@ -145,6 +152,23 @@ OnEventsLoaded = Callable[[EventLoadReport], None]
 """Called with the numbers so far."""
 
 
+class PublishedEvent(ServiceEvent, frozen=True, gc=False, repr_omit_defaults=True):
+    """An event that its publisher waited for.
+
+    ``visible`` is whether everything that it triggers has taken effect, so that reads show it. If
+    not, the event is durable nevertheless, and ``problem`` says what it waits for or what failed.
+    """
+
+    visible: bool = False
+    problem: str = ""
+
+    @classmethod
+    def of(cls, event: ServiceEvent, result: PublishResult) -> PublishedEvent:
+        """Return an event with what became of it."""
+        fields = msgspec.structs.asdict(event)
+        return cls(**fields, visible=bool(result.visible), problem=result.problem)
+
+
 class LoggedEvent(msgspec.Struct, frozen=True):
     """An accepted event, and when it was accepted."""
 
@@ -189,6 +213,16 @@ class EventMisfits(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     event_id: str
     problem: str
+
+
+class EventArguments(NamedTuple):
+    """The arguments of ``publish`` that make the event."""
+
+    event_type: str
+    entity_id: str | int
+    payload: PayloadLike | None
+    timestamp: datetime | None
+    event_id: str | None
 
 
 def new_event(

@@ -164,6 +164,15 @@ DurationText = Annotated[
     ),
 ]
 
+Wait = Annotated[
+    str,
+    Meta(
+        description="How long to wait for the events to be visible: 1 ms to 60 s.",
+        examples=["2s"],
+        extra_json_schema={"pattern": r"^([1-9][0-9]{0,3}ms|([1-9]|[1-5][0-9]|60)s|1m)$"},
+    ),
+]
+
 _METADATA_NAMES = {"pattern": "^[^$]"}
 _WITHOUT_ZERO = {"pattern": r"^[^\u0000]*$"}
 

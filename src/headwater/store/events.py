@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import reprlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,6 +12,7 @@ import msgspec
 
 from headwater.core.blocking import blocking
 from headwater.core.codec import UnstorableError, encode_exact
+from headwater.core.durations import Duration
 from headwater.core.logging import log
 from headwater.declarations.events import EventDef
 from headwater.errors import EventConflict, EventConflictError, EventError
@@ -18,6 +20,7 @@ from headwater.features.call_scope import check_not_replaying
 from headwater.features.caller_limits import limited_caller
 from headwater.model.events import EventPage, PublishResult
 from headwater.model.values import INTERNAL, REDRIVE, ServiceEvent
+from headwater.store.event_waits import EventWaits, checked_wait
 from headwater.store.verbs.events import EventVerbs, SyncEventVerbs
 
 if TYPE_CHECKING:
@@ -34,10 +37,28 @@ class EventPublisher:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._checked_types: set[str] = set()
+        self.waits = EventWaits(runtime)
 
-    async def publish(self, events: Sequence[ServiceEvent], *, dedup: bool) -> list[PublishResult]:
-        """Check events and what the caller may publish; return when the events are durable."""
+    async def publish(
+        self, events: Sequence[ServiceEvent], *, dedup: bool, wait: Duration | None = None
+    ) -> list[PublishResult]:
+        """Check events and what the caller may publish; return when the events are durable.
+
+        With ``wait``, return when they are visible, or at its end. A caller who goes away meanwhile
+        ends the wait, and not the publishing.
+        """
         check_not_replaying("publish")
+        if wait is None:
+            return await self._publish(events, dedup=dedup)
+        span = checked_wait(wait)
+        publishing = asyncio.create_task(self._publish(events, dedup=dedup, positions=True))
+        results = await asyncio.shield(publishing)
+        engine = await self._runtime.open()
+        return await self.waits.until_visible(engine, events, results, span)
+
+    async def _publish(
+        self, events: Sequence[ServiceEvent], *, dedup: bool, positions: bool = False
+    ) -> list[PublishResult]:
         ingest, clock = self._runtime.settings.ingest, self._runtime.clock
         limited = limited_caller()
         if limited is not None:
@@ -47,7 +68,10 @@ class EventPublisher:
         engine = self._runtime.current() or await self._runtime.open()
         window = ingest.dedup_window if dedup else None
         results = await engine.backends.bus.publish(
-            events, dedup_window=window, subjects=self._runtime.registry.subjects
+            events,
+            dedup_window=window,
+            subjects=self._runtime.registry.subjects,
+            positions=positions,
         )
         _raise_conflicts(events, results)
         self._warn_of_unknown(events)

@@ -132,7 +132,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Publish a JSON array or JSON lines; one invalid item refuses the whole batch. */
+        /**
+         * Publish a JSON array or JSON lines; one invalid item refuses the whole batch.
+         * @description With `wait` the response is sent when everything that the events trigger is visible, or
+         *     after that time, and `visible` tells which.
+         */
         post: operations["ingest_events"];
         delete?: never;
         options?: never;
@@ -149,7 +153,11 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Publish an event; the response is sent when the event is durable. */
+        /**
+         * Publish an event; the response is sent when the event is durable.
+         * @description With `wait` it is sent when everything that the event triggers is visible, or after that
+         *     time, and `visible` tells which.
+         */
         post: operations["ingest_event"];
         delete?: never;
         options?: never;
@@ -1579,7 +1587,9 @@ export interface components {
          * AcceptedEvent
          * @description An event that is durable; ``duplicate`` if it was published before.
          *
-         *         ``hint`` is there if no feature is triggered by the event type and a similar one triggers some.
+         *         ``hint`` is there if no feature is triggered by the event type and a similar one triggers some,
+         *         ``visible`` with `wait`: whether everything that the event triggers has taken effect. If not,
+         *         ``problem`` says why.
          */
         AcceptedEvent: {
             duplicate: boolean;
@@ -1600,7 +1610,11 @@ export interface components {
             event_type: string;
             /** @default null */
             hint: string | null;
+            /** @default  */
+            problem: string;
             timestamp: string;
+            /** @default null */
+            visible: boolean | null;
         };
         /**
          * AcceptedEvents
@@ -5302,7 +5316,10 @@ export interface operations {
     };
     ingest_events: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description How long to wait for the events to be visible: 1 ms to 60 s. */
+                wait?: string;
+            };
             header?: {
                 /** @description W3C trace context, which the events carry; ignored if it is invalid */
                 traceparent?: string;
@@ -5332,7 +5349,10 @@ export interface operations {
     };
     ingest_event: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description How long to wait for the events to be visible: 1 ms to 60 s. */
+                wait?: string;
+            };
             header?: {
                 /** @description W3C trace context, which the events carry; ignored if it is invalid */
                 traceparent?: string;

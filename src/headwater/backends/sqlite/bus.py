@@ -69,10 +69,9 @@ _REMEMBER = (
     " SET expires_at = excluded.expires_at, content = excluded.content WHERE expires_at <= ?"
 )
 _ACCEPTED = "SELECT content FROM seen WHERE event_id = ? AND entity_id = ?"
-# With the position 0, the dead letters of all events of the entity.
 _FAILED = (
-    "SELECT feature FROM dead_letters WHERE entity_id = ? AND consumer_group = ?"
-    " AND (?3 = 0 OR partition = ?4 AND seq = ?3)"
+    "SELECT entity_id, seq, feature FROM dead_letters WHERE consumer_group = ?"
+    " AND entity_id IN (SELECT value FROM json_each(?))"
 )
 _POSITIONS = "SELECT consumer_group, partition, seq FROM cursors"
 _LAST = "SELECT max(seq) FROM events WHERE partition = ?"
@@ -223,14 +222,20 @@ class SqliteBus:
                 targets[group, partition] = max(last, targets.get((group, partition), 0))
             await self._waits.until(targets)
         committed = self._positions()
-        found: list[frozenset[str] | None] = []
-        for partition, last, event in zip(partitions, lasts, awaited, strict=True):
-            if committed.get((group, partition), 0) < last:
-                found.append(None)
-                continue
-            where = (event.entity_id, group, int(event.position or 0), partition)
-            found.append(frozenset(series for (series,) in self._home.read(_FAILED, where)))
-        return found
+        entity_ids = msgspec.json.encode([event.entity_id for event in awaited]).decode()
+        failed: dict[str, list[tuple[int, str]]] = {}
+        for entity_id, seq, series in self._home.read(_FAILED, (group, entity_ids)):
+            failed.setdefault(entity_id, []).append((seq, series))
+        return [
+            None
+            if committed.get((group, partition), 0) < last
+            else frozenset(
+                series
+                for seq, series in failed.get(event.entity_id, ())
+                if event.position in ("", str(seq))
+            )
+            for partition, last, event in zip(partitions, lasts, awaited, strict=True)
+        ]
 
     def _positions(self) -> dict[tuple[str, int], int]:
         """Return the last committed position of each group in each partition."""

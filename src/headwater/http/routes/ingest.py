@@ -14,7 +14,7 @@ from headwater.http.routing.request_errors import BacklogError, MalformedError
 from headwater.http.routing.request_parsing import Upload, decode_json
 from headwater.http.routing.route import JSON_TYPES, Route
 from headwater.model.events import NDJSON_TYPES, AcceptedEvent, AcceptedEvents, BatchItem, EventBody
-from headwater.model.kinds import EventType
+from headwater.model.kinds import EventType, Wait
 from headwater.model.values import ServiceEvent, timing
 from headwater.store.feature_store import FeatureStore
 
@@ -35,7 +35,13 @@ class Ingest:
     def routes(self) -> list[Route]:
         raises = (EventConflictError, EventError, BacklogError)
         post = partial(
-            Route, "POST", scope="ingest", status=202, applies_limits=True, raises=raises
+            Route,
+            "POST",
+            scope="ingest",
+            status=202,
+            applies_limits=True,
+            raises=raises,
+            ends_with_client="wait",
         )
         return [
             post("/ingest/{event_type}", function=self.ingest_event),
@@ -48,16 +54,30 @@ class Ingest:
         ]
 
     async def ingest_event(
-        self, event_type: EventType, body: EventBody, traceparent: str | None
+        self,
+        event_type: EventType,
+        body: EventBody,
+        traceparent: str | None,
+        wait: Wait | None = None,
     ) -> AcceptedEvent:
-        """Publish an event; the response is sent when the event is durable."""
+        """Publish an event; the response is sent when the event is durable.
+
+        With `wait` it is sent when everything that the event triggers is visible, or after that
+        time, and `visible` tells which.
+        """
         event = self._event(event_type, body, traceparent)
         await self._backlog.admit(1)
-        (accepted,) = await self._publish([event], dedup=body.event_id is not None)
+        (accepted,) = await self._publish([event], body.event_id is not None, wait)
         return accepted
 
-    async def ingest_events(self, body: Upload, traceparent: str | None) -> AcceptedEvents:
-        """Publish a JSON array or JSON lines; one invalid item refuses the whole batch."""
+    async def ingest_events(
+        self, body: Upload, traceparent: str | None, wait: Wait | None = None
+    ) -> AcceptedEvents:
+        """Publish a JSON array or JSON lines; one invalid item refuses the whole batch.
+
+        With `wait` the response is sent when everything that the events trigger is visible, or
+        after that time, and `visible` tells which.
+        """
         items = list(_items(body))
         events = []
         for index, item in enumerate(items):
@@ -68,7 +88,7 @@ class Ingest:
         await self._backlog.admit(len(events))
         dedup = any(item.event_id is not None for item in items)
         try:
-            return AcceptedEvents(await self._publish(events, dedup=dedup))
+            return AcceptedEvents(await self._publish(events, dedup, wait))
         except EventError as error:
             # The store gives no index for a batch of one.
             raise error.at(error.index or 0) from error
@@ -83,10 +103,15 @@ class Ingest:
             optional["traceparent"] = traceparent
         return ServiceEvent(event_type, body.entity_id, body.payload, **optional)
 
-    async def _publish(self, events: Sequence[ServiceEvent], *, dedup: bool) -> list[AcceptedEvent]:
+    async def _publish(
+        self,
+        events: Sequence[ServiceEvent],
+        dedup: bool,  # noqa: FBT001 - private
+        wait: str | None,
+    ) -> list[AcceptedEvent]:
         if not events:
             return []
-        published = await self._store.bus.publish_many(events, dedup=dedup)
+        published = await self._store.bus.publish_many(events, dedup=dedup, wait=wait)
         hint = runtime_of(self._store).registry.event_hint
         hints = {event_type: hint(event_type) for event_type in {e.event_type for e in events}}
         return [
@@ -97,6 +122,8 @@ class Ingest:
                 event.timestamp,
                 result.duplicate,
                 hints[event.event_type],
+                result.visible,
+                result.problem,
             )
             for event, result in zip(events, published, strict=True)
         ]

@@ -109,8 +109,9 @@ class Route(msgspec.Struct, frozen=True):
     """The setting with the largest size of the body."""
     is_pending: Callable[[Any], bool] | None = None
     """Returns whether the work of a result goes on, which makes its status 202."""
-    ends_with_client: bool = False
-    """Whether the function is cancelled if the client disconnects, as functions that read are."""
+    ends_with_client: bool | str = False
+    """Whether the function is cancelled if the client disconnects, as functions that read are; or
+    the parameter of the query with which it is."""
     has_etag: bool = False
     """For OpenAPI: whether the response has an ETag, and is 304 if the client has it."""
 
@@ -182,7 +183,9 @@ class Endpoint:
         self.scope = route.scope
         self.applies_limits = route.applies_limits
         self._function = route.function
-        is_watched = route.scope in _READING or route.ends_with_client
+        self._watching = disconnects
+        self._watched_with = route.ends_with_client
+        is_watched = route.scope in _READING or route.ends_with_client is True
         self._disconnects = disconnects if is_watched else None
         self._status = route.status
         self._is_pending = route.is_pending
@@ -212,8 +215,9 @@ class Endpoint:
             arguments["body"] = decode_json(upload.data, self._decoder) if self._decoder else upload
         for name in self._headers:
             arguments[name] = _HEADERS[name](scope["headers"])
+        watching = self._watching if self._watched_with in arguments else self._disconnects
         call = self._function(**arguments)
-        result = await (self._disconnects.run(receive, call) if self._disconnects else call)
+        result = await (watching.run(receive, call) if watching else call)
         if self._returns_response:
             response: Response = result
             return response

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, overload
 
 from headwater.core.blocking import Blocking, blocking
+from headwater.core.durations import Duration
 from headwater.model.events import (
+    EventArguments,
     EventList,
     EventLoadReport,
     LoggedEvent,
     OnEventsLoaded,
     PayloadLike,
+    PublishedEvent,
     PublishResult,
     new_event,
 )
@@ -30,18 +33,20 @@ Published = list[PublishResult]
 class EventVerbs(Verbs):
     """``store.bus``: publish events that were built beforehand, and read the log of events."""
 
-    async def publish(self, event: ServiceEvent) -> PublishResult:
+    async def publish(self, event: ServiceEvent, *, wait: Duration | None = None) -> PublishResult:
         """Publish an event; when this returns, the event is durable.
+
+        With ``wait`` it is also visible, or the result has the problem, as for ``store.publish``.
 
         >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
         >>> await store.bus.publish(event)
         PublishResult(event_id='...', duplicate=False)
         """
-        (published,) = await self.publish_many([event])
+        (published,) = await self.publish_many([event], wait=wait)
         return published
 
     async def publish_many(
-        self, events: Sequence[ServiceEvent], *, dedup: bool = True
+        self, events: Sequence[ServiceEvent], *, dedup: bool = True, wait: Duration | None = None
     ) -> Published:
         """Publish events together; a repeated event id within the window counts once.
 
@@ -52,11 +57,14 @@ class EventVerbs(Verbs):
         A client sends many events in several requests, each of which is stored as a whole or not at
         all. It ignores ``dedup``, because every request may have to be repeated.
 
+        With ``wait``, such as ``"2s"``, return when all are visible or after that time; each result
+        says which. A duplicate is visible when its partition has been handled as far as it is now.
+
         >>> event = ServiceEvent("purchase", "ada", {"amount": 5.0, "item": "pen"})
         >>> [result.duplicate for result in await store.bus.publish_many([event, event])]
         [False, True]
         """
-        return await self._runtime.publisher.publish(events, dedup=dedup)
+        return await self._runtime.publisher.publish(events, dedup=dedup, wait=wait)
 
     async def load(
         self,
@@ -150,6 +158,7 @@ class PublishVerbs(Verbs):
 
     bus: EventVerbs
 
+    @overload
     async def publish(
         self,
         event_type: str,
@@ -158,19 +167,54 @@ class PublishVerbs(Verbs):
         *,
         timestamp: datetime | None = None,
         event_id: str | None = None,
+        wait: None = None,
+    ) -> ServiceEvent: ...
+
+    @overload
+    async def publish(
+        self,
+        event_type: str,
+        entity_id: str | int,
+        payload: PayloadLike | None = None,
+        *,
+        timestamp: datetime | None = None,
+        event_id: str | None = None,
+        wait: Duration,
+    ) -> PublishedEvent: ...
+
+    async def publish(
+        self,
+        event_type: str,
+        entity_id: str | int,
+        payload: PayloadLike | None = None,
+        *,
+        timestamp: datetime | None = None,
+        event_id: str | None = None,
+        wait: Duration | None = None,
     ) -> ServiceEvent:
         """Publish an event about an entity; when this returns, the event is durable.
 
         The payload is a mapping, or an instance of a class that ``event`` declares.
 
+        With ``wait``, such as ``"2s"`` and at most a minute, return when everything that the event
+        triggers is visible, or after that time: a `PublishedEvent`, which says whether it is and
+        what the problem is. Events that its handlers publish are not waited for.
+
         >>> event = await store.publish("purchase", "ada", {"amount": 5.0, "item": "pen"})
         >>> event.entity_id
         'ada'
         """
-        clock = self._runtime.clock
-        event = new_event(clock, event_type, entity_id, payload, timestamp, event_id)
-        await self.bus.publish_many([event], dedup=event_id is not None)
-        return without_assigned_time(event)
+        given = EventArguments(event_type, entity_id, payload, timestamp, event_id)
+        event, result = await self._publish_event(given, wait)
+        return event if wait is None else PublishedEvent.of(event, result)
+
+    async def _publish_event(
+        self, given: EventArguments, wait: Duration | None
+    ) -> tuple[ServiceEvent, PublishResult]:
+        event = new_event(self._runtime.clock, *given)
+        dedup = given.event_id is not None
+        (result,) = await self.bus.publish_many([event], dedup=dedup, wait=wait)
+        return without_assigned_time(event), result
 
 
 E_co = TypeVar("E_co", bound=EventVerbs, covariant=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from functools import wraps
 from typing import Any, Self, TypeVar, overload
 
 from headwater.core.blocking import Blocking, SyncLoop, T, blocking
+from headwater.core.durations import Duration
 from headwater.declarations.feature_handles import Feature, FeatureRef
+from headwater.model.events import PayloadLike, PublishedEvent
+from headwater.model.values import ServiceEvent
 from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
 from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
@@ -82,7 +86,36 @@ class SyncVerbs(Blocking[S_co]):
         """Run a call on the loop of the blocking verbs, for a caller on another loop."""
         return await self._loop.run_apart(call)
 
-    publish = blocking(StoreVerbs.publish)
+    _publish: Callable[..., Any] = blocking(StoreVerbs.publish)
+
+    @overload
+    def publish(
+        self,
+        event_type: str,
+        entity_id: str | int,
+        payload: PayloadLike | None = None,
+        *,
+        timestamp: datetime | None = None,
+        event_id: str | None = None,
+        wait: None = None,
+    ) -> ServiceEvent: ...
+
+    @overload
+    def publish(
+        self,
+        event_type: str,
+        entity_id: str | int,
+        payload: PayloadLike | None = None,
+        *,
+        timestamp: datetime | None = None,
+        event_id: str | None = None,
+        wait: Duration,
+    ) -> PublishedEvent: ...
+
+    @wraps(StoreVerbs.publish)
+    def publish(self, *arguments: Any, **named: Any) -> Any:
+        return self._publish(*arguments, **named)
+
     _get_feature: Callable[..., Any] = blocking(StoreVerbs.get_feature)
     get_features = blocking(StoreVerbs.get_features)
     get_feature_values = blocking(StoreVerbs.get_feature_values)
