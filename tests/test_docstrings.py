@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import headwater
@@ -131,6 +132,9 @@ async def test_the_example_of_a_verb_gives_the_printed_result(
         "user,timestamp,amount,item\n"
         + "\n".join(f"ada,{time},{number}.5,pen" for number, time in enumerate(times))
     )
+    with duckdb.connect(tmp_path / "shop.duckdb") as shop:
+        columns = "user_id, total_spend AS spent, timestamp AS spent_at"
+        shop.execute(f"CREATE TABLE totals AS SELECT {columns} FROM 'spend.csv'")
     examples = doctest.DocTestParser().get_examples(inspect.getdoc(VERBS[name]) or "")
     assert examples, f"{name} has no example in its docstring"
     names = declare()

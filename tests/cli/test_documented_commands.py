@@ -87,6 +87,8 @@ def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     now = "TIMESTAMPTZ '2026-01-15 09:00:00Z'"
     stats = f"SELECT 7 AS driver_id, {now} AS event_timestamp, 0.5 AS conv_rate, 0.9 AS acc_rate"
     duckdb.sql(stats).write_parquet(str(folder / "driver_stats.parquet"))
+    with duckdb.connect(folder / "warehouse.duckdb") as warehouse:
+        warehouse.execute(f"CREATE TABLE driver_stats AS {stats}")
     (folder / "scores.csv").write_text("customer,score,day\nada,0.25,2026-01-15\n")
     (folder / "langfuse.json").write_text('{"data": [], "meta": {"totalItems": 0}}')
     asyncio.run(_publish(load_store(folder / "features.py")))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tests.cli.conftest import Run
@@ -23,6 +24,21 @@ def tables(folder: Path) -> Path:
     (folder / "spine.csv").write_text(SPINE)
     (folder / "spend.csv").write_text(SPEND)
     return folder
+
+
+def test_the_rows_of_a_warehouse_query_are_imported(run: Run, folder: Path) -> None:
+    with duckdb.connect(folder / "shop.duckdb") as shop:
+        shop.execute(
+            "CREATE TABLE totals AS SELECT 'u1' AS user_id, 5.5 AS total_spend,"
+            " TIMESTAMPTZ '2026-01-01 00:00:00Z' AS timestamp"
+        )
+    query = ("--query", "SELECT * FROM totals", "--from", "shop.duckdb", "-f", "total_spend")
+    assert run("history", "import", *query).out == "Imported 1 value of 1 row into history.\n"
+    assert run("history", "import", *query, "--json").json["added"] == 0
+    for wrong in (query[:2], query[2:4], ("spend.csv", *query[:4]), ()):
+        refused = run("history", "import", *wrong, "-f", "total_spend")
+        assert refused.code == 2
+        assert "pass --query and --from" in refused.err
 
 
 def test_values_are_imported_read_and_rebuilt(run: Run, tables: Path) -> None:

@@ -134,6 +134,16 @@ async def test_a_table_is_imported_and_history_exported(
     assert "tmp" not in str(caught.value)
 
 
+async def test_a_client_runs_the_query_of_a_warehouse_and_sends_its_rows(
+    client: AsyncClient, store: FeatureStore, postgres_url: str
+) -> None:
+    sql = "SELECT 'ada' AS user_id, 25.0 AS total_spend, timestamptz '2026-05-01Z' AS timestamp"
+    report = await client.history.import_query(sql, ["total_spend"], location=postgres_url)
+    assert (report.rows, report.added) == (1, 1)
+    read = await store.get_historical_features(ROWS[:1], ["total_spend"])
+    assert read[0]["total_spend"] == 25.0
+
+
 @pytest.mark.parametrize(
     ("setting", "limit"),
     [("max_upload_bytes", 100), ("max_table_rows", 2), ("max_table_columns", 1)],

@@ -184,9 +184,11 @@ def _read_export(
 @history.command("import")
 def import_(
     call: CommandCall,
-    table: Path,
+    table: Path | None = None,
     *,
     features: Features,
+    query: str | None = None,
+    from_: Annotated[str | None, typer.Option("--from", metavar="LOCATION")] = None,
     id_: Annotated[str | None, typer.Option("--id", metavar="COLUMN")] = None,
     value: str | None = None,
     at: str | None = None,
@@ -201,6 +203,9 @@ def import_(
 
     Args:
         table FILE: Parquet or CSV file with ids, times and values of features.
+        query SQL: Import the rows of this query in place of a file, with --from.
+        from_: Where the query runs: a URL (postgres://, snowflake://, bigquery://), or a DuckDB or
+            SQLite file.
         id_: Column with the entity ids. Default: the id field of the entity.
         value COLUMN: Column with the values, if only one feature is imported. Default: its name, or
             `value`; of contributions with fields, the columns with the names of the fields.
@@ -212,17 +217,18 @@ def import_(
             refused.
     """
 
+    if (query is None) != (from_ is None) or (query is None) == (table is None):
+        raise typer.BadParameter("name a file, or pass --query and --from, and not both")
+    columns = {"id": id_, "value": value, "at": at, "written": written, "time_zone": time_zone}
+
     async def load(store: AnyStore) -> ImportReport:
+        names, history = _names(features), store.history
         with progress_bar("Importing") as progress:
-            return await store.history.import_file(
-                table,
-                _names(features),
-                id=id_,
-                value=value,
-                at=at,
-                written=written,
-                time_zone=time_zone,
-                progress=progress,
+            if table is not None:
+                return await history.import_file(table, names, progress=progress, **columns)
+            note("Running the query")
+            return await history.import_query(
+                query or "", names, location=from_ or "", progress=progress, **columns
             )
 
     with option_names():

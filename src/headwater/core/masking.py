@@ -14,6 +14,10 @@ _HARMLESS = {
     "hostaddr",
     "port",
     "role",
+    "s3_endpoint",
+    "s3_region",
+    "s3_url_style",
+    "s3_use_ssl",
     "sslmode",
     "sslrootcert",
     "table",
@@ -27,7 +31,7 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]*://")
 _USER = re.compile(r"[\w.+-]*")
 _HOST = r"(?:\[[\da-fA-F:.]+\]|[\w.%-]*)(?::\d*)?"
 _PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[\w./%*=-]*)?")
-_OPTION_VALUE = re.compile(r"[\w.,/%-]*")
+_OPTION_VALUE = re.compile(r"[\w.,/:%-]*")
 # As libpq reads it: quoted values contain spaces, and a backslash escapes any character.
 _KEYWORD = re.compile(r"(\w+)(\s*=\s*)('(?:\\.|[^'\\])*'|(?:\\.|[^\s'\\])*)(?=\s|$)", re.DOTALL)
 _KEYWORDS = re.compile(rf"\s*(?:{_KEYWORD.pattern}\s*)*", re.DOTALL)

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import glob
+import re
 import sqlite3
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import duckdb
 
-from headwater.core.duckdb_session import Session, glob_literal, headline, identifier
+from headwater.core.duckdb_session import Session, glob_literal, headline, identifier, scalar
 from headwater.core.sql_literals import text
-from headwater.core.sql_sources import POSTGRES, kind_of, scheme_of, shown, table_of
-from headwater.core.warehouses import attach_postgres, load_extension
+from headwater.core.sql_sources import (
+    BIGQUERY,
+    POSTGRES,
+    SEVERAL_STATEMENTS,
+    SNOWFLAKE,
+    has_several_statements,
+    kind_of,
+    scheme_of,
+    shown,
+    table_of,
+    without_secrets,
+)
+from headwater.core.warehouses import attach_postgres, load_extension, stream
 from headwater.errors import InvalidInputError
 
 # The first of these words in the declared type of a SQLite column decides, as in SQLite.
@@ -35,6 +47,11 @@ _DECLARED_TYPES = {
 }
 _ACTUAL_TYPES = [({"integer"}, "BIGINT"), ({"integer", "real"}, "DOUBLE")]
 
+_QUERY = "headwater_query"
+_END = "\n/**/"  # of a comment in the last line
+# What a server said, in an error of DuckDB with the whole statement before it.
+_SERVER_ERROR = re.compile(r"\b(?:ERROR|FATAL):\s+(.+)")
+
 _Reader = Callable[[Session, str, str], str]
 
 
@@ -46,17 +63,45 @@ def add_source(session: Session, name: str, location: str) -> None:
             f"source {name!r} has no file at {str(Path(location).absolute())!r}; create it, or "
             "correct the path where the source is declared"
         )
-    try:
+    with reading(f"source {name!r}", location):
         rows = _READERS[kind](session, name, location)
         session.run(f"CREATE VIEW {identifier(name)} AS SELECT * FROM {rows}")
-    except duckdb.Error as error:
-        raise _unreadable(name, location, headline(error)) from error
-    except sqlite3.Error as error:
-        raise _unreadable(name, location, str(error)) from error
 
 
-def _unreadable(name: str, location: str, problem: str) -> InvalidInputError:
-    return InvalidInputError(f"source {name!r} ({shown(location)}) cannot be read: {problem}")
+def write_query(session: Session, location: str, sql: str, file: Path) -> int:
+    """Write the rows of a query, which the server or file of a location runs, to a Parquet file.
+
+    Return their number. The query can change nothing.
+    """
+    query, kind = sql.strip().rstrip(";") + _END, kind_of("of the query", location)
+    if has_several_statements(sql):
+        raise InvalidInputError(SEVERAL_STATEMENTS)
+    if kind not in _QUERIES:
+        raise InvalidInputError(
+            f"{shown(location)} runs no queries; name a server, such as postgres://host/database, "
+            "or a DuckDB or SQLite file"
+        )
+    if not scheme_of(location) and not Path(location).exists():
+        raise InvalidInputError(f"there is no file {location}; name one that exists")
+    with reading("the query", location):
+        rows = _QUERIES[kind](session, query, location)
+        # A dictionary has one entry for 0.0 and -0.0.
+        options = "FORMAT parquet, COMPRESSION zstd, DICTIONARY_SIZE_LIMIT 0"
+        return int(scalar(session.run(f"COPY (SELECT * FROM {rows}) TO {text(file)} ({options})")))
+
+
+@contextmanager
+def reading(what: str, location: str) -> Iterator[None]:
+    """Raise InvalidInputError, which names what is read, in place of errors of the readers."""
+    try:
+        yield
+    except (duckdb.Error, sqlite3.Error) as error:
+        said = _SERVER_ERROR.search(str(error))
+        problem = headline(error) if isinstance(error, duckdb.Error) else str(error)
+        problem = problem if said is None else said[1]
+        raise InvalidInputError(
+            f"{what} ({shown(location)}) cannot be read: {without_secrets(problem, [location])}"
+        ) from error
 
 
 def _file(function: str) -> _Reader:
@@ -73,23 +118,45 @@ def _file(function: str) -> _Reader:
 
 
 def _duckdb(session: Session, name: str, location: str) -> str:
+    return f"{_attach_duckdb(session, location)}.main.{identifier(name)}"
+
+
+def _attach_duckdb(session: Session, location: str) -> str:
     alias = identifier(f"file {location}")
     session.run(f"ATTACH IF NOT EXISTS {text(location)} AS {alias} (READ_ONLY)")
-    return f"{alias}.main.{identifier(name)}"
+    return alias
+
+
+def _query_duckdb(session: Session, sql: str, location: str) -> str:
+    session.run(f"USE {_attach_duckdb(session, location)}")
+    return f"({sql})"
 
 
 def _postgres(session: Session, name: str, location: str) -> str:
     schema, _, table = table_of(name, location).rpartition(".")
     database = attach_postgres(session, location)
-    return ".".join(map(identifier, filter(None, (database, schema or "public", table))))
+    return ".".join(map(identifier, (database, schema or "public", table)))
 
 
-def _sqlite(session: Session, name: str, location: str) -> str:
+def _query_postgres(session: Session, sql: str, location: str) -> str:
+    return f"postgres_query({text(attach_postgres(session, location))}, {text(sql)})"
+
+
+def _warehouse(session: Session, name: str, location: str) -> str:
+    return stream(session, f"SELECT * FROM {table_of(name, location)}", location)
+
+
+def _query_sqlite(session: Session, sql: str, location: str) -> str:
+    return _sqlite(session, _QUERY, location, f"CREATE TEMP VIEW {_QUERY} AS {sql}")
+
+
+def _sqlite(session: Session, name: str, location: str, before: str = "") -> str:
     # DuckDB's own reader would be a second SQLite library in this process, and closing a file in
     # one library drops the POSIX locks of the other.
     file = session.folder / f"{name}.ndjson"
     address = f"file:{quote(str(Path(location).absolute()))}?mode=ro"
     with closing(sqlite3.connect(address, uri=True)) as database:
+        database.execute(before)
         columns = _columns(database, name)
         longest = _dump(database, name, columns, file)
     table = f"headwater.{identifier(name)}"
@@ -143,4 +210,15 @@ _READERS: dict[str, _Reader] = {
     ".sqlite3": _sqlite,
     ".db": _sqlite,
     POSTGRES: _postgres,
+    SNOWFLAKE: _warehouse,
+    BIGQUERY: _warehouse,
+}
+_QUERIES: dict[str, _Reader] = {
+    ".duckdb": _query_duckdb,
+    ".sqlite": _query_sqlite,
+    ".sqlite3": _query_sqlite,
+    ".db": _query_sqlite,
+    POSTGRES: _query_postgres,
+    SNOWFLAKE: stream,
+    BIGQUERY: stream,
 }

@@ -15,6 +15,7 @@ KINDS = (*TEXTS_AND_PARQUET, ".duckdb", ".sqlite", ".sqlite3", ".db")
 POSTGRES, SNOWFLAKE, BIGQUERY = "postgres", "snowflake", "bigquery"
 _SCHEMES = {POSTGRES: POSTGRES, "postgresql": POSTGRES, SNOWFLAKE: SNOWFLAKE, BIGQUERY: BIGQUERY}
 _FILE_SCHEMES = ("s3", "https", "http")
+_SECRETS = ("s3_access_key_id", "s3_secret_access_key", "s3_session_token")
 NO_ROWS = "the query returns no rows; make it one SELECT"
 HAS_PARAMETERS = "the query has parameters, which are not supported; write values instead"
 SEVERAL_STATEMENTS = (
@@ -52,7 +53,12 @@ def kind_of(name: str, location: str) -> str:
     if scheme in _SCHEMES:
         return _SCHEMES[scheme]
     if scheme in _FILE_SCHEMES:
-        path = location.partition("?")[0]
+        path, _, options = location.partition("?")
+        if secret := next((word for word in _SECRETS if word in options.lower()), None):
+            raise InvalidInputError(
+                f"source {name!r} has the option {secret} in its URL; set the variables "
+                "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN instead"
+            )
     elif scheme:
         raise InvalidInputError(
             f"source {name!r} has a URL that begins with '{scheme}://'; use one of "
@@ -77,6 +83,13 @@ def scheme_of(location: str) -> str:
 def shown(location: str) -> str:
     """Return a location without its secrets."""
     return mask_address(location) if scheme_of(location) else location
+
+
+def without_secrets(message: str, locations: Iterable[str]) -> str:
+    """Return a message in which each location is without its secrets."""
+    for location in locations:
+        message = message.replace(location, shown(location))
+    return message
 
 
 def table_of(name: str, location: str) -> str:

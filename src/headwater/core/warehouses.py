@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from hashlib import sha256
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import duckdb
 
-from headwater.core.duckdb_session import Session, identifier
-from headwater.core.masking import mask_address
+from headwater.core.duckdb_session import Session, glob_literal, identifier
+from headwater.core.masking import mask, mask_address
 from headwater.core.sql_literals import text
+from headwater.core.sql_sources import BIGQUERY, SNOWFLAKE
 from headwater.errors import InvalidInputError, MissingExtraError
 
 # Seconds that a server may take to accept a connection, unless its URL says otherwise.
@@ -45,7 +49,8 @@ def attach_postgres(session: Session, url: str) -> str:
     keywords, password = _keywords(url)
     name = f"postgres {sha256(url.encode()).hexdigest()[:16]}"
     secret = identifier(f"password of {name}")
-    session.run(f"CREATE SECRET IF NOT EXISTS {secret} (TYPE postgres, PASSWORD {text(password)})")
+    given = f", PASSWORD {text(password)}" if password else ""  # else libpq looks for one
+    session.run(f"CREATE SECRET IF NOT EXISTS {secret} (TYPE postgres{given})")
     try:
         session.run(
             f"ATTACH IF NOT EXISTS {text(keywords)} AS {identifier(name)}"
@@ -55,6 +60,68 @@ def attach_postgres(session: Session, url: str) -> str:
         problem = str(error).replace(keywords, mask_address(keywords))
         raise duckdb.OperationalError(problem) from None
     return name
+
+
+class Driver(NamedTuple):
+    """An ADBC driver: its module, its extra, and the arguments of its connections for a URL."""
+
+    module: str
+    extra: str
+    arguments: Callable[[str], Mapping[str, Any]]
+
+
+def stream(session: Session, sql: str, url: str) -> str:
+    """Write the rows of a query to a Parquet file as they arrive; return its SQL expression."""
+    kind = url.partition("://")[0].lower()
+    driver = DRIVERS[kind]
+    try:
+        dbapi, errors = import_module(driver.module), import_module("adbc_driver_manager")
+    except ImportError as error:
+        raise MissingExtraError(f"A {kind}:// URL", driver.extra) from error
+    file = session.folder / f"{sha256(sql.encode()).hexdigest()[:16]}.parquet"
+    try:
+        with dbapi.connect(**driver.arguments(url)) as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            rows = session.connection.from_arrow(cursor.fetch_record_batch())
+            # Snowflake writes names without quotes in capitals, and other servers as they are.
+            named = ", ".join(
+                f"{identifier(name)} AS {identifier(name.lower())}" for name in rows.columns
+            )
+            rows.project(named).to_parquet(str(file))
+    except errors.Error as error:
+        raise duckdb.OperationalError(_without_password(str(error), url)) from None
+    return f"read_parquet({glob_literal(file)})"
+
+
+def _without_password(message: str, url: str) -> str:
+    password = urlsplit(url).netloc.rpartition("@")[0].partition(":")[2]
+    for secret in filter(None, (password, unquote(password))):
+        message = message.replace(secret, mask(secret))
+    return message
+
+
+def _snowflake(url: str) -> dict[str, Any]:
+    """Return the driver's form of a URL, which has no scheme and no ``table``."""
+    place, _, options = url.partition("://")[2].partition("?")
+    pairs = [(name, value) for name, value in parse_qsl(options) if name != "table"]
+    return {"uri": f"{place}?{urlencode(pairs)}" if pairs else place}
+
+
+def _bigquery(url: str) -> dict[str, Any]:
+    """Return the options for ``bigquery://project/dataset``; credentials are Google's default."""
+    parts = urlsplit(url)
+    options = {"project_id": parts.netloc, "dataset_id": parts.path.strip("/")}
+    return {
+        "db_kwargs": {
+            f"adbc.bigquery.sql.{name}": value for name, value in options.items() if value
+        }
+    }
+
+
+DRIVERS = {
+    SNOWFLAKE: Driver("adbc_driver_snowflake.dbapi", SNOWFLAKE, _snowflake),
+    BIGQUERY: Driver("adbc_driver_bigquery.dbapi", BIGQUERY, _bigquery),
+}
 
 
 def _keywords(url: str) -> tuple[str, str]:

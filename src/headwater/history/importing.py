@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.codec import Codec
 from headwater.core.duckdb_session import Session, headline, identifier, scalar, session
 from headwater.core.session_memory import session_memory
+from headwater.core.source_views import write_query
 from headwater.core.sql_literals import text
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.window_options import contribution_fields
@@ -158,6 +160,15 @@ async def import_file(
         if features[0].windows is not None:
             states = await _fold(duck, features[0], backends, clock)
     return ImportReport(total, values, added, missing, erased, states)
+
+
+@asynccontextmanager
+async def queried_file(sql: str, location: str) -> AsyncIterator[Path]:
+    """Yield a Parquet file with the rows of a query that a server or a database file runs."""
+    with TemporaryDirectory(prefix="headwater-") as folder, session(Path(folder)) as duck:
+        file = Path(folder, "rows.parquet")
+        await duck.in_thread(write_query, duck, location, sql, file)
+        yield file
 
 
 def _check_alone(features: Sequence[FeatureDef]) -> None:

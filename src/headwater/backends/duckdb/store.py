@@ -44,6 +44,7 @@ from headwater.core.sql_sources import (
     NO_ROWS,
     SEVERAL_STATEMENTS,
     mentioned,
+    without_secrets,
 )
 from headwater.errors import BackendError, HomeError, InvalidInputError, QueryError
 from headwater.model.events import EventPage
@@ -346,7 +347,8 @@ class DuckdbOfflineStore:
             own = (str(self._folder), str(self._scratch))
             if type(error) is duckdb.Error or any(folder in str(error) for folder in own):
                 raise
-            raise InvalidInputError(f"the query cannot be run: {headline(error)}") from error
+            problem = without_secrets(headline(error), sources.values())
+            raise InvalidInputError(f"the query cannot be run: {problem}") from error
 
     def _read(self, work: Callable[[Session], T]) -> T:
         """Run the work; retry with a new snapshot if a segment was merged meanwhile."""

@@ -21,7 +21,7 @@ from headwater.backends.postgres.migrate import connected
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.core.clock import Clock
 from headwater.core.duckdb_session import Session, identifier, scalar
-from headwater.core.source_views import add_source
+from headwater.core.source_views import add_source, reading
 from headwater.core.sql_literals import text
 from headwater.errors import InvalidInputError
 from headwater.model.problems import OnStep
@@ -206,12 +206,13 @@ def _write(duck: Session, name: str, location: str) -> _Rows:
     )
     quoted = f", FORCE_QUOTE ({texts})" if texts else ""
     selected = ", ".join(f"{value} AS c{n}" for n, value in enumerate(values))
-    number = scalar(
-        duck.run(
-            f"COPY (SELECT {selected} FROM {identifier(name)}) TO {text(file)}"
-            f" (FORMAT csv, HEADER false{quoted})"
+    with reading(f"source {name!r}", location):
+        number = scalar(
+            duck.run(
+                f"COPY (SELECT {selected} FROM {identifier(name)}) TO {text(file)}"
+                f" (FORMAT csv, HEADER false{quoted})"
+            )
         )
-    )
     return _Rows(file, number, columns)
 
 

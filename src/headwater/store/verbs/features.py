@@ -235,6 +235,44 @@ class HistoryVerbs(Verbs):
             time_zone=time_zone,
         )
 
+    async def import_query(
+        self,
+        sql: str,
+        features: Sequence[FeatureRef],
+        *,
+        location: str | Path,
+        id: str | None = None,
+        value: str | None = None,
+        at: str | None = None,
+        written: str | None = None,
+        time_zone: str | None = None,
+        progress: OnStep | None = None,
+    ) -> ImportReport:
+        """Add the rows of a query of a warehouse to history, as `import_file` adds those of a file.
+
+        ``location`` is the URL of a server (``postgres://``, ``snowflake://``, ``bigquery://``), or
+        a DuckDB or SQLite file. The rows are first written to a temporary file of this process, so
+        that memory is bounded and nothing is imported of a query that fails. A client runs the
+        query, and sends that file to its server.
+
+        >>> sql = "SELECT user_id, spent AS total_spend, spent_at AS timestamp FROM totals"
+        >>> await store.history.import_query(sql, ["total_spend"], location="shop.duckdb")
+        <ImportReport rows=2 values=2 added=2 missing=0>
+        """
+        from headwater.history.importing import queried_file  # noqa: PLC0415 - loads DuckDB
+
+        async with queried_file(sql, str(location)) as file:
+            return await self.import_file(
+                file,
+                features,
+                id=id,
+                value=value,
+                at=at,
+                written=written,
+                time_zone=time_zone,
+                progress=progress,
+            )
+
     async def export(self, folder: str | Path) -> ExportReport:
         """Write the history of all features to Parquet files; again, add the rows since then.
 
@@ -253,4 +291,5 @@ class SyncHistoryVerbs(Blocking[HistoryVerbs]):
     """The blocking form of imports and exports."""
 
     import_file = blocking(HistoryVerbs.import_file)
+    import_query = blocking(HistoryVerbs.import_query)
     export = blocking(HistoryVerbs.export)
