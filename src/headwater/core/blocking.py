@@ -7,10 +7,11 @@ import builtins
 import threading
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import msgspec
 
+from headwater.core.tables import Table
 from headwater.core.thread_calls import caller
 from headwater.errors import ClosedError, InvalidInputError
 
@@ -35,7 +36,7 @@ class SyncLoop:
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return its result."""
-        if _in_event_loop() and not _in_notebook():
+        if _in_event_loop() and not in_notebook():
             call.close()
             raise InvalidInputError(
                 f"{self._name} blocks, and this thread runs an event loop, as in async code; "
@@ -94,11 +95,13 @@ class Blocking(Generic[V_co]):
 def blocking(
     verb: Callable[Concatenate[V, P], Coroutine[Any, Any, T]],
     at_once: Callable[Concatenate[V, P], T | msgspec.UnsetType] | None = None,
+    tabled: Callable[..., Any] | None = None,
 ) -> Callable[Concatenate[Blocking[V], P], T]:
     """Return the blocking form of an async verb, with the same signature and docstring.
 
     It runs the verb of that name, which a subclass of the group may have overridden.
     In a sync handler ``at_once`` is tried first: two hops between threads cost more than a read.
+    Elsewhere, a list becomes a `Table`, and any other result what ``tabled`` makes of it.
     """
 
     @wraps(verb)
@@ -109,7 +112,12 @@ def blocking(
             if not isinstance(result, msgspec.UnsetType):
                 return result
         method: Callable[P, Coroutine[Any, Any, T]] = getattr(self._verbs, verb.__name__)
-        return self._loop.run(method(*args, **kwargs))
+        returned = self._loop.run(method(*args, **kwargs))
+        if inside is not None:
+            return returned
+        if tabled is not None:
+            return cast("T", tabled(returned, *args, **kwargs))
+        return cast("T", Table(returned)) if isinstance(returned, list) else returned
 
     return call
 
@@ -122,7 +130,7 @@ def _in_event_loop() -> bool:
     return True
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
     """Return whether this is a cell of IPython, whose kernel runs a loop for top-level await.
 
     Nothing else needs that loop while the cell runs, so a verb may block it.

@@ -69,6 +69,14 @@ class Feature(Generic[T]):
     def __repr__(self) -> str:
         return f"<feature {self.name!r} at {self.definition.location}>"
 
+    def _repr_html_(self) -> str:
+        """Return the feature and its options as HTML, which notebooks show."""
+        from headwater.declarations.declared_html import (  # noqa: PLC0415 - only in notebooks
+            feature_html,
+        )
+
+        return feature_html(self.definition)
+
 
 class FeatureFunction(Feature[T], Generic[T, P, R]):
     """A declared feature that calls its function directly, for a plain unit test."""

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.short_repr import short_repr
+from headwater.core.tables import Tabular
 
 Pointers = Annotated[
     Sequence[str],
@@ -228,11 +229,14 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     __repr__ = short_repr("at", "actor", "action", "target", "outcome")
 
 
-class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
+class AuditPage(msgspec.Struct, Tabular, frozen=True, kw_only=True):
     """Audit entries, the newest first; `next_cursor` is None on the last page."""
 
     entries: Sequence[AuditEntry]
     next_cursor: str | None
+
+    def rows(self) -> Sequence[AuditEntry]:
+        return self.entries
 
     def __repr__(self) -> str:
         more = "the last page" if self.next_cursor is None else "more follow"

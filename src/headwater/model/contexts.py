@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from headwater.core.tables import Tabular
 from headwater.model.features import CauseEvent
 from headwater.model.kinds import ContextName, DurationText
 from headwater.model.lineage import Context, Decision, FreshnessStatus
@@ -78,11 +79,14 @@ LARGEST_PAGE = 1_000
 MOST_BUCKETS = 500
 
 
-class ContextPage(msgspec.Struct, frozen=True, kw_only=True):
+class ContextPage(msgspec.Struct, Tabular, frozen=True, kw_only=True):
     """Recorded contexts, the newest first; `next_cursor` is None on the last page."""
 
     contexts: Sequence[RecordSummary]
     next_cursor: str | None
+
+    def rows(self) -> Sequence[RecordSummary]:
+        return self.contexts
 
     def __repr__(self) -> str:
         more = "the last page" if self.next_cursor is None else "more follow"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from headwater.core.tables import Tabular
 from headwater.model.windows import FamilyListing, MemberListing
 
 Mode = Literal["triggered", "scheduled", "on_demand", "template", "window", "stored"]
@@ -55,11 +56,19 @@ _SHAPES = {
 _ESCAPED = str.maketrans({'"': "'", "#": "#35;", "<": "#lt;"})
 
 
-class Graph(msgspec.Struct, frozen=True):
+class Graph(msgspec.Struct, Tabular, frozen=True):
     """Declarations and their dependencies."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
+
+    def rows(self) -> Sequence[dict[str, str]]:
+        nodes = {node.id: node for node in self.nodes}
+        edges = [(nodes[edge.source], nodes[edge.target]) for edge in self.edges]
+        return [
+            {"from": f"{source.name} ({source.kind})", "to": f"{target.name} ({target.kind})"}
+            for source, target in edges
+        ]
 
     def to_mermaid(self) -> str:
         """Return the graph as Mermaid text.
@@ -216,7 +225,7 @@ class ContextListing(msgspec.Struct, frozen=True, kw_only=True):
     allow_looser: Sequence[str]
 
 
-class StoreListing(msgspec.Struct, frozen=True, kw_only=True):
+class StoreListing(msgspec.Struct, Tabular, frozen=True, kw_only=True):
     """All declarations of a features file."""
 
     entities: Sequence[EntityListing]
@@ -226,3 +235,7 @@ class StoreListing(msgspec.Struct, frozen=True, kw_only=True):
     retrievers: Sequence[RetrieverListing]
     contexts: Sequence[ContextListing]
     graph: Graph
+
+    def rows(self) -> Sequence[dict[str, object]]:
+        shown = ("name", "entity", "type", "mode", "triggers", "description")
+        return [{name: getattr(feature, name) for name in shown} for feature in self.features]

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.short_repr import short_repr
+from headwater.core.tables import Table
 from headwater.model.kinds import EntityId, EntityName, FeatureName
 from headwater.model.lineage import FreshnessViolation
 from headwater.model.problems import Problem
@@ -103,6 +104,30 @@ class ManyFeatures(msgspec.Struct, frozen=True):
 
 FeatureRow = dict[str, FeatureValue]
 """The values of one entity, by feature."""
+
+
+_SUFFIXES = ("", "__as_of", "__source")
+
+
+class ValueTable(Table[FeatureRow]):
+    """Rows of values, which are those of these entities; a data frame has their ids and times."""
+
+    def __init__(self, rows: Sequence[FeatureRow], entity_ids: Sequence[str | int]) -> None:
+        super().__init__(rows)
+        self.entity_ids = entity_ids
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {"entity_id": entity_id}
+            | {
+                f"{name}{suffix}": field
+                for name, read in row.items()
+                for suffix, field in zip(
+                    _SUFFIXES, (read.value, read.as_of, read.source), strict=True
+                )
+            }
+            for entity_id, row in zip(self.entity_ids, self, strict=True)
+        ]
 
 
 class HistoricalValue(msgspec.Struct, frozen=True):

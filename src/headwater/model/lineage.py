@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -318,17 +317,8 @@ class Context(ContextFacts, BoundContext, frozen=True, kw_only=True, dict=True):
         return self.content
 
     def _repr_html_(self) -> str:
-        """Return the context as HTML, which notebooks display."""
-        return context_html(
-            title=self.name,
-            content=self.content,
-            tokens=self.tokens,
-            max_tokens=self.lineage.max_tokens,
-            freshness=f"freshness {self.freshness_status}",
-            violations=[
-                f"{violation.name}: {violation.reason}" for violation in self.freshness_violations
-            ],
-        )
+        """Return the context as HTML, which notebooks show."""
+        return _html(self, self.lineage)
 
 
 class PastContext(RecordFacts, BoundContext, frozen=True, kw_only=True, dict=True):
@@ -339,6 +329,16 @@ class PastContext(RecordFacts, BoundContext, frozen=True, kw_only=True, dict=Tru
 
     def __str__(self) -> str:
         return f"(withheld: {self.content_hash})" if self.content is None else self.content
+
+    def _repr_html_(self) -> str:
+        """Return the context as HTML, which notebooks show."""
+        return _html(self, self.lineage)
+
+
+def _html(context: ContextFacts, lineage: ContextLineage) -> str:
+    from headwater.model.context_html import context_html  # noqa: PLC0415 - only in notebooks
+
+    return context_html(context, lineage)
 
 
 class TextSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -454,30 +454,3 @@ class ContextTrace(RecordFacts, frozen=True, kw_only=True):
     stalest_ms: int | None
     started_at: datetime
     assembly_ms: float
-
-
-_BAR = "display:inline-block;width:12em;height:.7em;background:#ddd;vertical-align:middle"
-
-
-def context_html(
-    *,
-    title: str,
-    content: str,
-    tokens: int,
-    max_tokens: int | None,
-    freshness: str,
-    violations: Sequence[str],
-) -> str:
-    """Return the text of a context with its tokens and its freshness as escaped HTML."""
-    counted = f"{tokens} tokens"
-    if max_tokens:
-        percent = min(100, round(100 * tokens / max_tokens))
-        filled = f"display:block;width:{percent}%;height:100%;background:#4a8"
-        bar = f'<span style="{_BAR}"><span style="{filled}"></span></span>'
-        counted = f"{bar} {tokens} of {max_tokens} tokens"
-    stale = "".join(f"<li>{escape(violation)}</li>" for violation in violations)
-    return (
-        f"<div><b>{escape(title)}</b> · {counted} · {escape(freshness)}"
-        f"{f'<ul>{stale}</ul>' if stale else ''}"
-        f'<pre style="white-space:pre-wrap">{escape(content)}</pre></div>'
-    )

@@ -80,10 +80,20 @@ class FeatureStore(StoreVerbs):
     index_retriever = declared_values.index_retriever
 
     def __repr__(self) -> str:
-        registry, settings = self._runtime.registry, self.settings
-        where = "on Redis and Postgres" if on_servers(settings) else f"in {settings.home!r}"
+        registry = self._runtime.registry
         counts = f"features={len(registry.features)}, contexts={len(registry.contexts)}"
-        return f"<FeatureStore {where}: {counts}>"
+        return f"<FeatureStore {self._place}: {counts}>"
+
+    def _repr_html_(self) -> str:
+        """Return the declarations as HTML, which notebooks show."""
+        from headwater.declarations.declared_html import store_html  # noqa: PLC0415 - only there
+
+        return store_html(f"FeatureStore {self._place}", self._runtime.registry)
+
+    @property
+    def _place(self) -> str:
+        is_on_servers = on_servers(self.settings)
+        return "on Redis and Postgres" if is_on_servers else f"in {self.settings.home!r}"
 
     @property
     def settings(self) -> Settings:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from functools import wraps
 from typing import Any, Self, TypeVar, overload
 
 from headwater.core.blocking import Blocking, SyncLoop, T, blocking
 from headwater.core.durations import Duration
+from headwater.core.tables import EntityTable
 from headwater.declarations.feature_handles import Feature, FeatureRef
 from headwater.model.events import PayloadLike, PublishedEvent
+from headwater.model.features import FeatureRow, ValueTable
 from headwater.model.values import ServiceEvent
 from headwater.store.verbs.admin import AdminVerbs, AuditLogVerbs, SyncAdminVerbs
 from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
@@ -49,6 +51,16 @@ class StoreVerbs(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditLog
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _by_entity(values: dict[Any, dict[str, Any]], *_: object, **__: object) -> EntityTable:
+    return EntityTable(values)
+
+
+def _with_ids(
+    rows: list[FeatureRow], names: object, entity_ids: Sequence[str | int]
+) -> list[FeatureRow]:
+    return ValueTable(rows, entity_ids)
 
 
 S_co = TypeVar("S_co", bound=StoreVerbs, covariant=True)
@@ -117,8 +129,8 @@ class SyncVerbs(Blocking[S_co]):
         return self._publish(*arguments, **named)
 
     _get_feature: Callable[..., Any] = blocking(StoreVerbs.get_feature)
-    get_features = blocking(StoreVerbs.get_features)
-    get_feature_values = blocking(StoreVerbs.get_feature_values)
+    get_features = blocking(StoreVerbs.get_features, tabled=_by_entity)
+    get_feature_values = blocking(StoreVerbs.get_feature_values, tabled=_with_ids)
     get_feature_history = blocking(StoreVerbs.get_feature_history)
     get_feature_windows = blocking(StoreVerbs.get_feature_windows)
     get_historical_features = blocking(StoreVerbs.get_historical_features)
