@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore, Index
-from headwater.cli import output
+from headwater.core import progress
 from headwater.settings.schema import Settings
 from tests.cli.conftest import Run, Start
 
@@ -318,7 +318,7 @@ def test_mistakes_are_explained(run: Run, arguments: tuple[str, ...], problem: s
 def test_progress_is_printed_in_lines(
     docs: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
 
     assert "100% read: 3 documents (" in run("index", "build", "docs", str(docs)).err
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from headwater.cli import operating, output
+from headwater.core import progress
 from headwater.model.admin import ConsumerLag
 from headwater.store.verbs.admin import AdminVerbs
 from tests.cli.conftest import FEATURES_WITH_RARE_TICKS, Run
@@ -204,7 +205,7 @@ def test_progress_is_drawn_on_a_terminal_and_printed_in_lines_elsewhere(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("rebuild").err == ""  # a line every ten seconds
-    monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     with output.progress_bar("Rebuilding") as show:
         show(1_000, 2_000)
     assert capsys.readouterr().err == "Rebuilding: 1,000 of 2,000\n"

@@ -1,38 +1,27 @@
 """Output of commands: JSON, tables, files and notes; colour only on a terminal."""
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
 from headwater.core.codec import encode_custom
 from headwater.core.durations import format_duration
 from headwater.core.json_values import plain
+from headwater.core.progress import ProgressLines as ProgressLines
+from headwater.core.progress import bar as bar
+from headwater.core.progress import progress_bar as progress_bar
 from headwater.core.short_repr import is_printable, printable
 from headwater.errors import InvalidInputError
-from headwater.model.problems import OnStep
 
 EMPTY = "–"
-SECONDS_BETWEEN_LINES = 10.0
 STANDARD_STREAM = Path("-")
 """The file name that means standard input or standard output."""
 
@@ -98,48 +87,6 @@ def print_facts(facts: Mapping[str, object]) -> None:
     width = max(12, *map(len, facts))
     for name, value in facts.items():
         typer.echo(f"{name:<{width}}  {cell_text(value)}")
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[OnStep]:
-    """Show progress, as a bar on a terminal and as lines elsewhere; yield what updates it."""
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    lines = ProgressLines()
-    with bar(*columns) as update:
-
-        def show(done: int, total: int) -> None:
-            if update:
-                update(completed=done, total=total)
-            elif lines.is_due():
-                note(f"{title}: {done:,} of {total:,}")
-
-        yield show
-
-
-@contextmanager
-def bar(*columns: ProgressColumn, **fields: Any) -> Iterator[Callable[..., None] | None]:
-    """Yield the function that updates a bar with these columns, or None without a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield partial(progress.update, progress.add_task("", total=None, **fields))
-
-
-class ProgressLines:
-    """Decides when progress is printed as a line: when its phase changes, and every ten seconds."""
-
-    def __init__(self, phase: str = "") -> None:
-        self._phase = phase
-        self._printed = time.monotonic()
-
-    def is_due(self, phase: str = "") -> bool:
-        """Return whether to print a line now."""
-        now = time.monotonic()
-        if phase == self._phase and now - self._printed < SECONDS_BETWEEN_LINES:
-            return False
-        self._phase, self._printed = phase, now
-        return True
 
 
 def write(content: bytes, file: Path | None, *, force: bool = False) -> None:

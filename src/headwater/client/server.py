@@ -22,6 +22,7 @@ from headwater.core.clock import Clock
 from headwater.core.codec import encode_custom
 from headwater.core.http_urls import without_credentials
 from headwater.core.masking import mask_address
+from headwater.core.progress import with_bar
 from headwater.core.retrying import Pause, backoff, retried, retry_after_seconds
 from headwater.errors import (
     ConfigError,
@@ -366,7 +367,7 @@ def sending(
             given.apply_defaults()
             return send(self, **given.arguments)
 
-        return call
+        return with_bar(call) if "progress" in signature.parameters else call
 
     return mark
 

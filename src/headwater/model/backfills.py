@@ -30,6 +30,11 @@ class BackfillProgress(msgspec.Struct, frozen=True):
     total: int | None = None
     seconds_left: float | None = None
 
+    @property
+    def label(self) -> str:
+        """The phase, beside its numbers."""
+        return self.phase
+
 
 OnProgress = Callable[[BackfillProgress], None]
 

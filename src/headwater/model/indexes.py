@@ -347,6 +347,20 @@ class LoadReport(msgspec.Struct, frozen=True):
             self.unchanged + other.unchanged,
         )
 
+    @property
+    def label(self) -> str:
+        """What the numbers count."""
+        return "documents"
+
+    @property
+    def done(self) -> int:
+        """The documents that were examined."""
+        return self.documents + self.unchanged
+
+    @property
+    def total(self) -> None:
+        """The number of all documents, which is not known."""
+
     __repr__ = short_repr("documents", "chunks", "unchanged")
 
 

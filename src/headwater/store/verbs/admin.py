@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from headwater.core.blocking import Blocking, blocking
 from headwater.core.durations import Duration
+from headwater.core.progress import callback
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import (
     DurationError,
@@ -182,7 +183,7 @@ class AdminVerbs(Verbs):
         raises=(StoreMismatchError, EntityChangedError),
     )
     async def rebuild(
-        self, *, adopt: Adopt = False, progress: OnStep | None = None
+        self, *, adopt: Adopt = False, progress: OnStep | bool | None = None
     ) -> RebuildReport:
         """Restore online values from history; newer ones stay, so workers may be running.
 
@@ -191,7 +192,9 @@ class AdminVerbs(Verbs):
         >>> (await store.admin.rebuild()).values
         3
         """
-        return await (await self._administration()).rebuild(adopt=adopt, progress=progress)
+        return await (await self._administration()).rebuild(
+            adopt=adopt, progress=callback(progress)
+        )
 
     @verb(
         "POST",
@@ -208,7 +211,7 @@ class AdminVerbs(Verbs):
         *,
         limit: Limit = 100,
         records: ComparedRecords = 100,
-        progress: OnStep | None = None,
+        progress: OnStep | bool | None = None,
     ) -> AuditReport:
         """Compare online values with history; return at most ``limit`` differences.
 
@@ -220,7 +223,7 @@ class AdminVerbs(Verbs):
         ([], [])
         """
         administration = await self._administration()
-        return await administration.audit(limit=limit, records=records, progress=progress)
+        return await administration.audit(limit=limit, records=records, progress=callback(progress))
 
     @verb(
         "POST",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from headwater.core.blocking import Blocking, blocking
+from headwater.core.progress import callback
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.errors import UnknownNameError
 from headwater.model.backfills import (
@@ -62,7 +63,7 @@ class BackfillVerbs(Verbs):
         source: StoreSource | None = None,
         runner: Runner | None = None,
         files: int = 1,
-        progress: OnProgress | None = None,
+        progress: OnProgress | bool | None = None,
     ) -> BackfillReport:
         """Compute a new version of a feature from stored events; continue if one is unfinished.
 
@@ -79,6 +80,8 @@ class BackfillVerbs(Verbs):
         >>> (await store.backfills.run("total_spend", switch=True)).version
         2
 
+        ``progress`` is called with each step; with True, a bar is shown.
+
         In the process of a store, ``runner`` and ``source`` let other processes take part, each
         with some of the ``files`` that events are exported to.
         """
@@ -90,7 +93,7 @@ class BackfillVerbs(Verbs):
             source=source,
             runner=runner,
             files=files,
-            progress=progress,
+            progress=callback(progress),
         )
         if switch:
             await self.switch(feature)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, overload
 
 from headwater.core.blocking import Blocking, blocking
+from headwater.core.progress import callback, with_bar
 from headwater.declarations.feature_handles import (
     Feature,
     FeatureRef,
@@ -140,6 +141,7 @@ class FeatureVerbs(Verbs):
             self._runtime.check_limits([name], [entity_id])
         return await (await self._engine()).windows.read(feature_name(name), entity_id)
 
+    @with_bar
     async def get_historical_features(
         self,
         frame: Any,
@@ -150,7 +152,7 @@ class FeatureVerbs(Verbs):
         with_as_of: bool = False,
         output: str | Path | None = None,
         exported: str | Path | None = None,
-        progress: OnStep | None = None,
+        progress: OnStep | bool | None = None,
     ) -> Any:
         """Return a table with the values that features had at the time of each row.
 
@@ -169,6 +171,9 @@ class FeatureVerbs(Verbs):
         are read from the files that ``store.history.export`` wrote to that folder; the store is
         not even opened, unless a feature is computed or ``frame`` is a query.
 
+        ``progress`` is called with the number of rows that are done and of all; with True, a bar
+        is shown on a terminal or in a notebook.
+
         A client sends only the ids and times, which the server limits by ``http.max_upload_bytes``;
         a query and ``exported`` are for the process of a store.
 
@@ -185,13 +190,14 @@ class FeatureVerbs(Verbs):
             with_as_of=with_as_of,
             output=output,
             exported=exported,
-            progress=progress,
+            progress=callback(progress),
         )
 
 
 class HistoryVerbs(Verbs):
     """``store.history``: import feature tables, export history to files."""
 
+    @with_bar
     async def import_file(
         self,
         file: str | Path,
@@ -202,7 +208,7 @@ class HistoryVerbs(Verbs):
         at: str | None = None,
         written: str | None = None,
         time_zone: str | None = None,
-        progress: OnStep | None = None,
+        progress: OnStep | bool | None = None,
     ) -> ImportReport:
         """Add the values of a Parquet or CSV file to history, with the times that they are of.
 
@@ -227,7 +233,7 @@ class HistoryVerbs(Verbs):
         return await self._runtime.tables.import_file(
             Path(file),
             features,
-            progress,
+            callback(progress),
             id=id,
             value=value,
             at=at,

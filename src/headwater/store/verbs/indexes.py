@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 
 from headwater.core.blocking import Blocking, blocking
+from headwater.core.progress import callback, with_bar
 from headwater.declarations.indexes import IndexRef, index_name
 from headwater.declarations.items import Chunk
 from headwater.declarations.retrievers import Rerank, SearchOptions
@@ -262,19 +263,20 @@ class IndexVerbs(Verbs):
         definition = self._runtime.registry.index(index)
         return await (await self._engine()).indexer.document(definition, document_id)
 
+    @with_bar
     async def load(
-        self, index: IndexRef, documents: Documents, *, progress: OnLoaded | None = None
+        self, index: IndexRef, documents: Documents, *, progress: OnLoaded | bool | None = None
     ) -> LoadReport:
         """Index many documents, from an iterable or an async one, in large batches.
 
         A document that has not changed is left as it is, so a load that was interrupted is simply
-        run again. ``progress`` is called with the numbers so far.
+        run again. ``progress`` is called with the numbers so far; with True, they are shown.
 
         >>> await store.indexes.load("docs", [Document("returns", "Returns are free.")])
         <LoadReport documents=1 chunks=1 unchanged=0>
         """
         definition = self._runtime.changed_index(index, "load")
-        return await (await self._engine()).indexer.load(definition, documents, progress)
+        return await (await self._engine()).indexer.load(definition, documents, callback(progress))
 
     async def retain(self, index: IndexRef, document_ids: Collection[str | int]) -> int:
         """Remove all documents but these; return how many were removed.
@@ -316,14 +318,14 @@ class IndexVerbs(Verbs):
         is_long=True,
         at_once=LONG_AT_ONCE,
     )
-    async def reindex(self, index: AnyIndex, *, progress: OnStep | None = None) -> int:
+    async def reindex(self, index: AnyIndex, *, progress: OnStep | bool | None = None) -> int:
         """Split and embed all documents as the index is declared now; return how many were.
 
         Searches read the earlier contents until all documents are done. A call that was interrupted
         is continued by the next one.
 
         Args:
-            progress: called with the number of documents that are done and of all.
+            progress: called with the number of documents that are done and of all; True for a bar.
 
         >>> await store.indexes.reindex("docs")
         0
@@ -331,7 +333,7 @@ class IndexVerbs(Verbs):
         self._runtime.check_not_replaying("load")
         self._runtime.check_not_replaying("retain")
         definition = self._runtime.registry.index(index)
-        return await (await self._engine()).reindexer.reindex(definition, progress)
+        return await (await self._engine()).reindexer.reindex(definition, callback(progress))
 
     @verb(
         "DELETE",

@@ -33,6 +33,7 @@ from typing import (
 import msgspec
 from msgspec import Meta
 
+from headwater.core.progress import with_bar
 from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.errors.hints import nearest
 from headwater.model.callers import AccessScope
@@ -184,8 +185,10 @@ class Verb:
         async def call(group: G, /, *args: P.args, **named: P.kwargs) -> T:
             return cast("T", await run(self, group, self.bound(args, named)))
 
-        _DECLARED[call] = self
-        return call
+        title = self.operation.replace("_", " ").capitalize()
+        shown = with_bar(call, title) if "progress" in self.signature.parameters else call
+        _DECLARED[shown] = self
+        return shown
 
     @property
     def is_cut_off(self) -> bool:
@@ -222,8 +225,8 @@ class Verb:
     @cached_property
     def step(self) -> Any:
         """The type of its progress, `ProgressStep` for two numbers or none."""
-        kind = _without_none(self._hints.get("progress"))
-        shown = get_args(kind)[0] if kind else []
+        kinds = [kind for kind in get_args(self._hints.get("progress")) if get_args(kind)]
+        shown = get_args(kinds[0])[0] if kinds else []
         return shown[0] if len(shown) == 1 else ProgressStep
 
     @cached_property
