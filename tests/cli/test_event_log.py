@@ -58,3 +58,16 @@ def test_a_schedule_is_run_now(run: Run) -> None:
     assert run("lag", "--json").json["waiting"] == 0
     assert "feature 'visits' has no schedule" in run("refresh", "visits").err
     assert "did you mean 'orders'?" in run("refresh", "ordres").err
+
+
+def test_publish_with_wait_says_whether_the_event_is_visible_or_why_not(run: Run) -> None:
+    waiting = run("events", "publish", "purchase", "ada", "amount=2", "--wait", "20ms")
+    assert waiting.code == 3
+    assert "no worker is running" in waiting.out
+    drain()
+    given = ("nothing", "ada", "--wait", "20ms", "--file", "features.py")
+    assert run("events", "publish", *given, "--json").json["visible"] is True
+    assert "yes" in run("events", "publish", *given).out
+    assert "visible" not in run("events", "publish", "nothing", "ada").out
+    refused = run("events", "publish", "purchase", "ada", "--wait", "2m")
+    assert (refused.code, "longer than the maximum of 60s" in refused.err) == (1, True)

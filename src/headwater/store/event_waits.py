@@ -138,10 +138,13 @@ class EventWaits:
     def _groups(self, running: EventTypes, event_type: str) -> Sequence[str]:
         """Return the consumer groups whose workers run what an event triggers.
 
-        That is the group of this store if it has no workers, and none if nothing is triggered.
+        That is the group of this store if it has no workers, and none if nothing is triggered. A
+        store without declarations, such as that of a command, asks the workers alone.
         """
         groups = [group for group, types in running.items() if event_type in types]
-        if groups or event_type not in self._runtime.registry.event_types:
+        registry = self._runtime.registry
+        is_known = bool(registry.features) or any(running.values())
+        if groups or (is_known and event_type not in registry.event_types):
             return groups
         self._known = _Known(0.0, {})  # a worker that starts now counts at once
         own = self._runtime.settings.worker.consumer_group
