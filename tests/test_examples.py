@@ -1,5 +1,6 @@
 """The examples run as they say they do."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,15 +43,25 @@ def test_an_example_is_a_features_file(name: str) -> None:
     assert runtime_of(load_store(EXAMPLES / f"{name}.py")).registry.features
 
 
-def test_the_example_of_tests_passes_under_pytest() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, str(EXAMPLES / "testing_features.py")],
-        cwd=EXAMPLES.parent,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+@pytest.mark.parametrize(
+    ("tests", "passed"), [("testing_features.py", "3 passed"), ("bank", "7 passed")]
+)
+def test_the_tests_of_an_example_pass_under_pytest(tests: str, passed: str) -> None:
+    done = _run("pytest", "-q", "-p", "no:cacheprovider", f"examples/{tests}", cwd=EXAMPLES.parent)
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert passed in done.stdout
+
+
+def test_the_bank_passes_mypy_strict_and_has_no_makeshifts() -> None:
+    files = sorted(file.name for file in (EXAMPLES / "bank").glob("*.py"))
+    done = _run("mypy", "--strict", *files, cwd=EXAMPLES / "bank")
+    assert done.returncode == 0, done.stdout
+    code = "\n".join((EXAMPLES / "bank" / name).read_text(encoding="utf-8") for name in files)
+    assert not re.search(r"type: ignore|\bsleep\(|\bwhile\b", code)
+
+
+def _run(module: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False
+    )

@@ -75,10 +75,12 @@ async def overview(customer_id: str) -> Overview:
     return Overview(profile=await profile.get(customer_id), overdraft_risk=risk)
 
 
-async def publish(event_type: str, entity_id: str, payload: object) -> None:
+async def publish(
+    event_type: str, entity_id: str, payload: ChatMessage | Payment | TicketOpened
+) -> None:
     """Publish an event, and return when its features are visible."""
     try:
-        published = await store.publish(event_type, entity_id, payload, wait="2s")
+        published = await store.publish(event_type, entity_id, payload, wait="10s")
     except EventError as error:
         raise HTTPException(422, str(error)) from error
     if not published.visible:

@@ -43,6 +43,7 @@ def full_name(customer_id: str, event: Event[CustomerJoined]) -> str:
     trigger=["deposit", "payment"],
     default=0.0,
     freshness="caught_up",
+    freshness_sla="5m",
     owner="accounts",
     unit="EUR",
 )
@@ -58,7 +59,6 @@ async def balance(customer_id: str, event: Event[Deposit | Payment]) -> float:
     trigger="payment",
     window=["24h", "30d"],
     aggregate=["sum", "count"],
-    freshness="caught_up",
     owner="accounts",
     unit="EUR",
 )
@@ -72,7 +72,6 @@ def spending(customer_id: str, event: Event[Payment]) -> float:
     trigger="payment",
     window="24h",
     aggregate="distinct",
-    freshness="caught_up",
     owner="fraud",
 )
 def merchants(customer_id: str, event: Event[Payment]) -> str:
@@ -85,7 +84,6 @@ def merchants(customer_id: str, event: Event[Payment]) -> str:
     trigger="chat_message",
     window="1h",
     aggregate="last(6)",
-    freshness="caught_up",
     owner="copilot",
     tags="personal",
 )
@@ -215,7 +213,7 @@ ticket_line = store.template_feature(
 search_pages = store.index_retriever("search_pages", index=pages, top_k=3)
 
 
-@context(store, max_tokens=700, freshness_sla="5m", model="gpt-4o-mini")
+@context(store, max_tokens=700, model="gpt-4o-mini")
 async def copilot(customer_id: str, question: str) -> list[ContextItem]:
     """What a model is given to answer a customer."""
     rules = "You are the copilot of a bank. Answer from the pages below, briefly and kindly."

@@ -26,6 +26,7 @@ async def train() -> float:
 
 async def main() -> None:
     async with store:
+        await store.drain()  # events that wait, such as those that were loaded just now
         print(f"trained: {await train():.0%} of the past reviews are right")
 
 
