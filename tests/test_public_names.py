@@ -68,6 +68,7 @@ def test_the_public_names_are_these() -> None:
         "FeatureLineage",
         "FeatureRow",
         "FeatureStore",
+        "FeatureTrial",
         "FeatureValue",
         "ForgetReport",
         "FreshnessSLAError",

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from headwater.model.events import PublishedEvent as PublishedEvent
     from headwater.model.events import PublishResult as PublishResult
     from headwater.model.features import FeatureRow as FeatureRow
+    from headwater.model.features import FeatureTrial as FeatureTrial
     from headwater.model.features import HistoricalValue as HistoricalValue
     from headwater.model.health import Health as Health
     from headwater.model.history import ImportReport as ImportReport
@@ -152,7 +153,7 @@ _PUBLIC = {
         "PublishResult",
         "PublishedEvent",
     ),
-    "model.features": ("FeatureRow", "HistoricalValue"),
+    "model.features": ("FeatureRow", "FeatureTrial", "HistoricalValue"),
     "model.health": ("Health",),
     "model.history": ("ImportReport",),
     "model.indexes": ("Document", "IndexStatus", "LoadReport", "StoredDocument"),

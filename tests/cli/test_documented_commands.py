@@ -1,10 +1,12 @@
 """The commands of the reference run as they are shown."""
 
 import asyncio
+import gzip
 from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
+import msgspec
 import pytest
 
 from headwater import FeatureStore
@@ -90,6 +92,10 @@ def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with duckdb.connect(folder / "warehouse.duckdb") as warehouse:
         warehouse.execute(f"CREATE TABLE driver_stats AS {stats}")
     (folder / "scores.csv").write_text("customer,score,day\nada,0.25,2026-01-15\n")
+    row = "2026-01-15T09:00:00Z,ada,5"
+    (folder / "past.csv").write_text(f"at,customer,amount\n{row}\n")
+    event = {"event_type": "visit", "entity_id": "ada", "timestamp": "2026-01-15T09:00:00Z"}
+    (folder / "events.jsonl.gz").write_bytes(gzip.compress(msgspec.json.encode(event)))
     (folder / "langfuse.json").write_text('{"data": [], "meta": {"totalItems": 0}}')
     asyncio.run(_publish(load_store(folder / "features.py")))
     # Of after the switch: what version 1 was known to be is gone when it has been dropped.

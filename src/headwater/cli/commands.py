@@ -434,6 +434,11 @@ def _check_home(store: FeatureStore) -> None:
         )
 
 
+def is_missing(store: FeatureStore) -> bool:
+    """Return whether this is an embedded store whose folder does not exist."""
+    return _missing_home(store.settings) is not None
+
+
 def _missing_home(settings: Settings) -> Path | None:
     """Return the folder of an embedded store that does not exist, or None."""
     if on_servers(settings):

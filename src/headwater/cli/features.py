@@ -11,8 +11,18 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from headwater.cli.commands import DECLARED, AnyStore, CommandCall, Commands, Yes, features_file
+from headwater.cli.commands import (
+    DECLARED,
+    AnyStore,
+    CommandCall,
+    Commands,
+    Yes,
+    features_file,
+    option_names,
+    parse_time,
+)
 from headwater.cli.declarations_page import facts_of, recomputed
+from headwater.cli.feature_trials import Trial, failure_of, print_trial, read_payload
 from headwater.cli.output import (
     cell_text,
     check_terminal,
@@ -26,7 +36,7 @@ from headwater.core.durations import format_duration
 from headwater.core.short_repr import printable_lines
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import FeatureValueError, UnknownNameError
+from headwater.errors import FeatureFailedError, FeatureValueError, UnknownNameError
 from headwater.history.one_value import MOST_ROWS
 from headwater.model.catalog import Dropped
 from headwater.model.dead_letters import MOST_LETTERS
@@ -145,6 +155,51 @@ def windows(call: CommandCall, name: str, entity_id: str) -> None:
         rows,
         f"As of {cell_text(read.as_of)}; last contribution: {folded}.",
     )
+
+
+@features.command("test")
+def try_feature(
+    call: CommandCall,
+    name: str,
+    entity_id: str,
+    *,
+    event: str | None = None,
+    event_id: str | None = None,
+    type: str | None = None,
+    at: str | None = None,
+) -> None:
+    """Run the function of a feature once on the present values; store and publish nothing.
+
+    It prints the value, and what the function would write and publish. If the function fails, it
+    prints the traceback, and exits with 1.
+
+    Args:
+        name: Name of the feature.
+        entity_id: Id of the entity.
+        event PAYLOAD: Payload of the event of a triggered feature: one JSON object, or @FILE.
+        event_id: Take a stored event of the entity, by its id.
+        type: Type of the event, if the feature has several triggers.
+        at TIME: Time of the event, with a time zone. Default: now.
+    """
+    if call.url is not None:
+        raise typer.BadParameter("--url: it runs the functions of a features file here; drop it")
+    if event is not None and event_id is not None:
+        raise typer.BadParameter("pass --event or --event-id, not both")
+    call.check_name(lambda registry: registry.feature(name))
+    given = {
+        "payload": read_payload(event),
+        "event_type": type,
+        "timestamp": None if at is None else parse_time(at),
+    }
+    try:
+        with option_names():
+            trial = Trial(name, entity_id, given, event_id).run(call)
+    except FeatureFailedError as error:
+        failure = failure_of(name, error)
+        shown = f"{name} of {entity_id} failed: {failure['error']}"
+        call.show(failure, lambda: note(printable_lines(f"{failure['traceback']}\n\n{shown}")))
+        raise typer.Exit(1) from None
+    call.show(trial, lambda: print_trial(trial))
 
 
 @features.command("list")

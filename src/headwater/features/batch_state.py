@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ClosedError
 from headwater.features.cells import make_cell
-from headwater.model.values import Cell, Cells, EntityKey
+from headwater.model.values import Cell, Cells, EntityKey, ServiceEvent
 from headwater.ports import Change, Delivery, DocumentWrite, EntityState, Ledger, Tombstone
 from headwater.windows.state import covers, decode_state, encode_state, fold, new_state
 
@@ -158,6 +158,8 @@ class HandlerTransaction:
 
     is_past = False
     """Whether it is of a moment of the past, which functions then see as the time."""
+    published: list[ServiceEvent] | None = None
+    """Where events are collected that the run publishes; None if they are published at once."""
     has_provenance = True
     """Whether it matters what values are computed from, and not only as of when they are."""
 

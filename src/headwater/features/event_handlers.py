@@ -34,7 +34,7 @@ from headwater.features.services import Services
 from headwater.features.user_calls import FailureTexts, own_error
 from headwater.features.window_states import WindowStates
 from headwater.model.dead_letters import DeadLetter
-from headwater.model.values import with_own_payload
+from headwater.model.values import ServiceEvent, with_own_payload
 from headwater.ports import Delivery, Failure, Handled
 
 _FIRST_PAUSE_SECONDS = 0.1
@@ -160,8 +160,6 @@ class EventHandlers:
 
         Return the changes that count from now on, or the handler's error.
         """
-        # In the handler of another version than the one served, the name means its own values.
-        variant = None if self._registry.features.get(feature.name) is feature else feature
         if state.finished:
             repeated = await state.repeat(delivery, feature.series)
             if repeated is not None:
@@ -171,17 +169,8 @@ class EventHandlers:
         try:
             while True:
                 transaction = state.begin(delivery, moment, self._clock.micros())
-                scope = CallScope(transaction, variant=variant)
                 try:
-                    # Handlers may change the payload, also of a run that fails.
-                    given = feature.event_as_taken(with_own_payload(event))
-                    value = await self._calls.call(slot, scope, feature, event.entity_id, given)
-                    if feature.windows is not None:
-                        await self._contribute(transaction, feature, event.entity_id, value)
-                    elif feature.codec.kind != "none" and not (
-                        feature.is_implied and value is None
-                    ):
-                        transaction.stage(feature, event.entity_id, value)
+                    await self.run(transaction, feature, event, slot)
                 except HeadwaterError as error:
                     return _handler_error(feature, error)
                 finally:
@@ -197,6 +186,22 @@ class EventHandlers:
         finally:
             if turn is not None:
                 turn.release()
+
+    async def run(
+        self, transaction: HandlerTransaction, feature: FeatureDef, event: ServiceEvent, slot: Slot
+    ) -> object:
+        """Run the handler of a feature in a transaction; return what the handler returns."""
+        # In the handler of another version than the one served, the name means its own values.
+        variant = None if self._registry.features.get(feature.name) is feature else feature
+        scope = CallScope(transaction, variant=variant)
+        # Handlers may change the payload, also of a run that fails.
+        given = feature.event_as_taken(with_own_payload(event))
+        value = await self._calls.call(slot, scope, feature, event.entity_id, given)
+        if feature.windows is not None:
+            await self._contribute(transaction, feature, event.entity_id, value)
+        elif feature.codec.kind != "none" and not (feature.is_implied and value is None):
+            transaction.stage(feature, event.entity_id, value)
+        return value
 
     async def _contribute(
         self, transaction: HandlerTransaction, feature: FeatureDef, entity_id: str, value: object

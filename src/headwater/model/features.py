@@ -14,7 +14,7 @@ from headwater.core.tables import Table
 from headwater.model.kinds import EntityId, EntityName, FeatureName
 from headwater.model.lineage import FreshnessViolation
 from headwater.model.problems import Problem
-from headwater.model.values import FeatureValue, FreshnessRule, Source
+from headwater.model.values import FeatureValue, FreshnessRule, ServiceEvent, Source
 
 
 class OneFeature(msgspec.Struct, frozen=True):
@@ -152,3 +152,41 @@ class CauseEvent(msgspec.Struct, frozen=True):
     event_type: str
     timestamp: datetime
     received_at: datetime
+
+
+class TrialWrite(msgspec.Struct, frozen=True):
+    """A value that a function would write: to history alone, unless it is ``online``."""
+
+    feature: str
+    entity_id: str
+    value: Any
+    as_of: datetime
+    online: bool
+
+
+class TrialDocument(msgspec.Struct, frozen=True):
+    """A document that a function would write to an index, or remove if it has no text."""
+
+    index: str
+    document: str
+    text: str | None
+
+
+class FeatureTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a feature's function, of which nothing was stored or published.
+
+    ``value`` is what it returned. A family of windows writes what the event contributes, and
+    ``windows`` has the values of its features after that.
+    """
+
+    feature: str
+    entity_id: str
+    value: Any
+    event: ServiceEvent | None = None
+    writes: Sequence[TrialWrite] = ()
+    windows: dict[str, Any] = {}
+    documents: Sequence[TrialDocument] = ()
+    published: Sequence[ServiceEvent] = ()
+    took_ms: float = 0.0
+
+    __repr__ = short_repr("feature", "entity_id", "value")

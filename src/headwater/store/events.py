@@ -16,7 +16,7 @@ from headwater.core.durations import Duration
 from headwater.core.logging import log
 from headwater.declarations.events import EventDef
 from headwater.errors import EventConflict, EventConflictError, EventError
-from headwater.features.call_scope import check_not_replaying
+from headwater.features.call_scope import check_not_replaying, current_scope
 from headwater.features.caller_limits import limited_caller
 from headwater.model.events import EventPage, PublishResult
 from headwater.model.values import INTERNAL, REDRIVE, ServiceEvent
@@ -59,12 +59,15 @@ class EventPublisher:
     async def _publish(
         self, events: Sequence[ServiceEvent], *, dedup: bool, positions: bool = False
     ) -> list[PublishResult]:
-        ingest, clock = self._runtime.settings.ingest, self._runtime.clock
+        ingest = self._runtime.settings.ingest
         limited = limited_caller()
         if limited is not None:
             limited.check_events(self._runtime.registry, events)
-        latest = clock.now() + ingest.future_tolerance
-        _check_events(events, latest, ingest.max_event_bytes, self._runtime.registry.events)
+        self.check(events)
+        transaction = current_scope().transaction
+        if transaction is not None and transaction.published is not None:
+            transaction.published += events
+            return [PublishResult(event.event_id, duplicate=False) for event in events]
         engine = self._runtime.current() or await self._runtime.open()
         window = ingest.dedup_window if dedup else None
         results = await engine.backends.bus.publish(
@@ -76,6 +79,12 @@ class EventPublisher:
         _raise_conflicts(events, results)
         self._warn_of_unknown(events)
         return results
+
+    def check(self, events: Sequence[ServiceEvent]) -> None:
+        """Raise EventError for an event that is invalid, in the future, too large or misfits."""
+        ingest, registry = self._runtime.settings.ingest, self._runtime.registry
+        latest = self._runtime.clock.now() + ingest.future_tolerance
+        _check_events(events, latest, ingest.max_event_bytes, registry.events)
 
     def _warn_of_unknown(self, events: Sequence[ServiceEvent]) -> None:
         """Log each event type once that is probably a misspelled trigger."""

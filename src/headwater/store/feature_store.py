@@ -24,6 +24,8 @@ from headwater.declarations.runtime import runtime_of
 from headwater.features.call_scope import check_not_replaying, loaded_value
 from headwater.model.callers import current_caller
 from headwater.model.declarations import Graph
+from headwater.model.events import PayloadLike, new_event
+from headwater.model.features import FeatureTrial
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings, on_servers
 from headwater.store.events import EventBus, SyncEventBus
@@ -33,7 +35,7 @@ from headwater.store.verbs.features import FeatureVerbs, HistoryVerbs
 from headwater.store.verbs.indexes import IndexVerbs
 from headwater.store.verbs.records import RecordVerbs
 from headwater.store.verbs.store import StoreVerbs, SyncVerbs
-from headwater.store.writing import set_value
+from headwater.store.writing import set_value, trigger_of
 
 
 class FeatureStore(StoreVerbs):
@@ -177,6 +179,39 @@ class FeatureStore(StoreVerbs):
 
         await Worker(self).drain()
 
+    async def test_feature(
+        self,
+        name: FeatureRef,
+        entity_id: str | int,
+        payload: PayloadLike | None = None,
+        *,
+        event_type: str | None = None,
+        timestamp: datetime | None = None,
+        event_id: str | None = None,
+    ) -> FeatureTrial:
+        """Run a feature's function once on the present values; store and publish nothing.
+
+        A triggered feature takes the payload of an event, which is of the type ``event_type`` if
+        the feature has several triggers. The errors of the function are raised.
+
+        >>> event = {"amount": 5.0, "item": "pen"}
+        >>> trial = await store.test_feature("total_spend", "ada", event)
+        >>> trial.value, await store.get_feature("total_spend", "ada")
+        (30.0, 25.0)
+        """
+        check_not_replaying("test_feature")
+        runtime = self._runtime
+        feature = runtime.registry.feature(feature_name(name))
+        event = None
+        if trial_type := trigger_of(feature, payload, event_type):
+            text_id = feature.entity.text_id(entity_id)
+            event = new_event(runtime.clock, trial_type, text_id, payload, timestamp, event_id)
+            runtime.publisher.check([event])
+        from headwater.engine.trials import Trials  # noqa: PLC0415 - loaded with the engine
+
+        trials = Trials(await runtime.open())
+        return await trials.run(feature, feature.entity.text_id(entity_id), event)
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -225,4 +260,5 @@ class SyncStore(SyncVerbs[FeatureStore]):
     _get_feature = blocking(FeatureStore.get_feature, _loaded_value)
     set_feature = blocking(FeatureStore.set_feature)
     drain = blocking(FeatureStore.drain)
+    test_feature = blocking(FeatureStore.test_feature)
     open = blocking(FeatureStore.open)

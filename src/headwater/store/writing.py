@@ -57,6 +57,37 @@ def _versions(
     return runtime.registry.versions(feature.name)
 
 
+def trigger_of(feature: FeatureDef, payload: object, event_type: str | None) -> str | None:
+    """Return the type of the event that runs a feature's function; None if it takes no event.
+
+    Raise InvalidInputError if there is no function, or if the event does not fit it.
+    """
+    triggers, name = feature.triggers, feature.name
+    if not triggers:
+        if payload is not None or event_type is not None:
+            raise InvalidInputError(f"feature {name!r} has no trigger; test it without an event")
+        if feature.mode == "stored":
+            raise InvalidInputError(
+                f"feature {name!r} has no function: other handlers and set_feature write it"
+            )
+        return None
+    if event_type is None and len(triggers) > 1:
+        raise InvalidInputError(
+            f"feature {name!r} is triggered by {', '.join(triggers)}; choose one of these types "
+            "with event_type or --type"
+        )
+    if event_type is not None and event_type not in triggers:
+        raise InvalidInputError(
+            f"feature {name!r} is not triggered by {event_type!r}, but by {', '.join(triggers)}"
+        )
+    if payload is None:
+        raise InvalidInputError(
+            f"feature {name!r} is triggered by {event_type or triggers[0]}; give an event: "
+            "its payload, or --event or --event-id"
+        )
+    return event_type or triggers[0]
+
+
 def check_stored(feature: FeatureDef) -> None:
     """Raise InvalidInputError if values of a feature are not stored, or are contributions."""
     if feature.windows is not None or feature.window is not None:
