@@ -70,7 +70,7 @@ REFERENCE = str((DOCS / "reference" / "cli.md").relative_to(ROOT))
 OUTCOME_ID = "01a1de13-6731-767b-b9ee-76ce545fa0f0"
 RECORD_HASH = "sha256:76f754e21eb349382fad06c8dfc87210476e3b06ea1e4a02653d3b39084404d8"
 EXIT_STATUS_IS_A_RESULT = {"doctor"}
-RUNNING_UNTIL_CTRL_C = {"serve", "worker", "demo", "mcp", "ui"}
+RUNNING_UNTIL_CTRL_C = {"dev", "serve", "worker", "demo", "mcp", "ui"}
 
 
 @pytest.fixture

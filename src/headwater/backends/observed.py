@@ -13,6 +13,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from headwater.core.logging import LogRecord, log, timestamp
 from headwater.core.metrics import BatchHistogram, TallyCounter
+from headwater.core.tracebacks import last_line
 from headwater.declarations.interceptors import Call, Commit, Interceptor, Step
 from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.model.lineage import Context, FreshnessViolation
@@ -214,6 +215,7 @@ async def _commit(inner: Commit, outcome: Outcome) -> None:
             event_id=letter.event.event_id,
             attempts=letter.attempts,
             error=letter.error,
+            raised_at=last_line(letter.traceback),
         )
     log.flush()
 

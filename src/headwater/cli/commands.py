@@ -51,6 +51,7 @@ LOCAL_ONLY = {
     "demo": "it makes a store of its own",
     "init": "it writes files here",
     "check": "it reads a features file here",
+    "dev": "it is the server",
     "serve": "it is the server",
     "worker": "it runs the functions of a features file here",
     "mcp": "it runs the functions of a features file here, for the program that starts it",

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from shlex import quote
@@ -80,7 +80,12 @@ def serve(
     path = features_file(call.file)
     if reload:
         given = {"--host": host, "--port": port, "--workers": workers, "--processes": processes}
-        raise typer.Exit(_serve_with_reload(call, given))
+        # `graph` loads the file and checks its references, and `serve` accepts more than `check`.
+        graph, command = ([sys.executable, "-m", "headwater", verb, str(path)]
+                          for verb in ("graph", "serve"))  # fmt: skip
+        command += [f"{name}={value}" for name, value in given.items() if value is not None]
+        command += ["--json"] if call.as_json else []
+        raise typer.Exit(serve_with_reload(graph, command, locate(path).root))
     store, http = call.local, call.local.settings.http
     address = (http.host if host is None else host, http.port if port is None else port)
     mounts = [mcp_mount(store)] if store.settings.mcp.enabled else []
@@ -272,25 +277,22 @@ def _mcp_transports() -> ModuleType:
     return transports
 
 
-def _serve_with_reload(call: CommandCall, options: Mapping[str, object]) -> int:
-    """Serve a features file until a signal arrives, and return the exit code.
+def serve_with_reload(
+    load: Sequence[str], serve: Sequence[str], folder: Path, *, pass_fds: Sequence[int] = ()
+) -> int:
+    """Run a server until a signal arrives, and return its exit code.
 
-    A server that runs is replaced only if the changed file can be loaded.
+    A server that runs is replaced when a Python file of the folder has changed and the command
+    ``load`` succeeds.
     """
-    file = features_file(call.file)
-    # `graph` loads the file and checks its references, and `serve` accepts more than `check` does.
-    load, serve = ([sys.executable, "-m", "headwater", verb, str(file)]
-                   for verb in ("graph", "serve"))  # fmt: skip
-    serve += [f"{name}={value}" for name, value in options.items() if value is not None]
-    command = serve = [*serve, "--json"] if call.as_json else serve
+    command = serve
     received: list[int] = []
     for number in stop_signals():
         signal.signal(number, lambda number, _: received.append(number))
-    folder = locate(file).root
     while True:
         seen = _modified_times(folder)
         # In its own session, so that a signal reaches it only through this process.
-        child = subprocess.Popen(command, start_new_session=True)
+        child = subprocess.Popen(command, start_new_session=True, pass_fds=pass_fds)
         has_ended = is_replaceable = False
         while not received and not is_replaceable:
             time.sleep(_POLL_SECONDS)

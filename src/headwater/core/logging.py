@@ -158,8 +158,12 @@ class Log:
 
     def configure(self, level: Level, style: Format, stream: TextIO | None = None) -> None:
         """Write records to a stream, or to standard error, instead of to ``logging``."""
+        self.use(StreamSink(level, style, stream))
+
+    def use(self, sink: Sink) -> None:
+        """Write records to a sink."""
         self.flush()
-        self._sink = StreamSink(level, style, stream)
+        self._sink = sink
 
     def use_logging(self) -> None:
         """Pass records to ``logging.getLogger("headwater")``, which is the default."""

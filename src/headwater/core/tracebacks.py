@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import traceback
 from collections.abc import Iterator
 from types import FrameType
+
+_PLACE = re.compile(r'^  File "(.+)", line (\d+), in .+(?:\n    (.+))?$', re.MULTILINE)
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
@@ -65,3 +68,13 @@ def _frame_of(thread: int) -> FrameType | None:
     finally:
         if is_collecting:
             gc.enable()
+
+
+def last_line(text: str) -> str:
+    """Return the last place in a traceback, not of a library, with its code; empty if none."""
+    places = _PLACE.findall(text)
+    if not places:
+        return ""
+    own = [place for place in places if "site-packages" not in place[0]]
+    file, number, code = (own or places)[-1]
+    return f"{file}:{number}: {code.strip()}" if code else f"{file}:{number}"
