@@ -1,6 +1,9 @@
 """The features of the shop that the tests of the web UI serve; loaded by the server's process."""
 
 import shutil
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from headwater import (
     Chunk,
@@ -10,6 +13,7 @@ from headwater import (
     ServiceEvent,
     context,
     entity,
+    event,
     feature,
     retriever,
 )
@@ -31,6 +35,17 @@ class User:
 @entity(store)
 class Product:
     sku: str
+
+
+@event(store, "review")
+class Review:
+    """What a customer says about a product."""
+
+    stars: Annotated[int, Meta(ge=1, le=5, description="From 1 to 5.")]
+    channel: Literal["web", "shop"]
+    text: str = ""
+    verified: bool = False
+    tags: list[str] | None = None
 
 
 @feature(entity=User, trigger=["purchase", "refund"], default=0.0)

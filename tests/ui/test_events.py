@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -125,6 +127,38 @@ def test_an_event_is_published_from_a_form(own_site: Site, open_tab: OpenTab) ->
     rows(page).click()
     page.get_by_role("link", name="User ada").click()
     expect(page).to_have_url(f"{own_site.url}/ui/lookup?entity=User&id=ada&feature=total_spend")
+
+
+def test_the_form_asks_for_each_field_of_a_declared_type(own_site: Site, open_tab: OpenTab) -> None:
+    tab = open_tab(own_site)
+    tab.expected.append("422")
+    page = tail_of(tab.open("/ui/events"))
+    page.get_by_role("button", name="Publish").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Entity id").fill("ada")
+    dialog.get_by_label("Event type").fill("review")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog.get_by_text("This one is required.")).to_have_count(2)
+    expect(dialog).to_contain_text("From 1 to 5.")
+    dialog.get_by_label("stars").fill("9")
+    dialog.get_by_label("channel").select_option("shop")
+    dialog.get_by_label("verified").check()
+    dialog.get_by_label("tags").fill('["fast"]')
+    check_sizes(page, "events-publish-declared")
+    axe(page)
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog).to_contain_text("payload.stars does not fit Review")
+    dialog.get_by_role("button", name="Edit as JSON").click()
+    payload = dialog.get_by_label("Payload")
+    expect(payload).to_have_value(re.compile('"stars": 9,\\s+"channel": "shop"'))
+    payload.fill('{"stars": 4, "channel": "web", "more": 1}')
+    dialog.get_by_role("button", name="Edit the fields").click()
+    expect(dialog.get_by_label("stars")).to_have_value("4")
+    dialog.get_by_label("text").fill("Good.")
+    dialog.get_by_role("button", name="Publish").click()
+    expect(dialog).to_contain_text("Accepted")
+    page.keyboard.press("Escape")
+    expect(rows(page)).to_contain_text('{"more":1,"stars":4,"channel":"web","text":"Good."}')
 
 
 def test_past_events_are_listed_by_time(site: Site, open_tab: OpenTab) -> None:

@@ -263,3 +263,16 @@ def test_thirty_six_windows_of_a_function_are_one_node_and_one_row(
     expect(rows).to_have_count(42)
     page.goto(f"{STORE}?card=feature:spend_sum_7d")
     expect(node(page, "feature:spend")).to_have_attribute("aria-pressed", "true")
+
+
+def test_an_event_type_shows_the_fields_of_its_payload(site: Site, open_tab: OpenTab) -> None:
+    page = open_tab(site).open("/ui/store?view=list&kind=event")
+    expect(page.get_by_role("row", name="review")).to_contain_text("What a customer says")
+    page = open_tab(site).open("/ui/store?card=event:review")
+    panel = page.get_by_role("region", name="event type review")
+    expect(panel).to_contain_text("What a customer says about a product.")
+    expect(panel).to_contain_text("stars: int From 1 to 5.")
+    expect(panel).to_contain_text('channel: "shop" | "web"')
+    expect(panel).to_contain_text("tags: list[str] | None = null")
+    check_sizes(page, "store-event")
+    axe(page)

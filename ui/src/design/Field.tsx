@@ -101,19 +101,17 @@ export function TextArea({
   );
 }
 
-type ChoiceProps = {
-  label: string;
-  quiet?: boolean;
+type ChoiceProps = LabelProps & {
   value: string;
   onChange: (value: string) => void;
   options: readonly (readonly [value: string, label: string])[];
 };
 
 /** A choice of one among few: the browser's own select, which keyboards and phones know best. */
-export function Choice({ label, quiet, value, onChange, options }: ChoiceProps) {
+export function Choice({ label, quiet, problem, aside, value, onChange, options }: ChoiceProps) {
   return (
     <Labelled
-      {...{ label, quiet }}
+      {...{ label, quiet, problem, aside }}
       control={(attributes) => (
         <select
           {...attributes}

@@ -3,14 +3,16 @@ import { useId, type ChangeEvent, type KeyboardEvent, type ReactNode } from "rea
 
 import type { Schema } from "~/api/client";
 import { declarations } from "~/api/queries";
-import { Field, TextArea } from "~/design";
+import { Choice, Field, TextArea } from "~/design";
+import { inline } from "~/design/format";
 
 import { IdField } from "./IdField";
 import css from "./ParameterFields.module.css";
 import { isOptional, kindOf, textOf, type Parameter, type Texts } from "./parameters";
+import type { FormParameter } from "./schemas";
 
 type Props = {
-  parameters: readonly Parameter[];
+  parameters: readonly FormParameter[];
   texts: Texts;
   onChange: (texts: Texts) => void;
   /** What is wrong with a field, by name; shown when the form was sent. */
@@ -42,7 +44,7 @@ function isIdOf({ id_field }: Schema<"EntityListing">, { name, type }: Parameter
 }
 
 type FieldProps = {
-  parameter: Parameter;
+  parameter: FormParameter;
   /** The entity whose ids are named like the parameter. */
   entity: string | undefined;
   text: string | undefined;
@@ -51,22 +53,21 @@ type FieldProps = {
 };
 
 function ParameterField({ parameter, entity, text, problem, onChange }: FieldProps) {
-  const { name, type, required, default: initial } = parameter;
+  const { name, type, required, default: initial, choices } = parameter;
   const kind = kindOf(type);
-  const note = required ? "required" : isOptional(type) ? "optional" : "has a default";
-  const aside = (
-    <span className={css.note}>
-      <code>{type ?? "any"}</code> {note}
-    </span>
-  );
-  const placeholder = required || initial === null ? "" : textOf(type, initial);
+  const aside = <Note of={parameter} />;
+  const values = kind === "boolean" && required ? [true, false] : choices;
+  if (values !== undefined) {
+    const options = [noneOf(parameter), ...values.map(optionOf)];
+    return <Choice {...{ label: name, aside, problem, onChange, options }} value={text ?? ""} />;
+  }
   if (kind === "boolean") {
     return <Checkbox {...{ name, aside, text, onChange }} initial={initial === true} />;
   }
   const field = {
     label: name,
     aside,
-    placeholder,
+    placeholder: placeholderOf(parameter),
     problem,
     value: text ?? "",
     onChange: (event: ChangeEvent<HTMLInputElement | HTMLTextAreaElement>) =>
@@ -77,6 +78,37 @@ function ParameterField({ parameter, entity, text, problem, onChange }: FieldPro
     return <TextArea {...field} mono={kind === "json"} onKeyDown={sendByEnter} />;
   }
   return <Field {...field} inputMode={kind === "integer" ? "numeric" : "decimal"} />;
+}
+
+function placeholderOf({ type, required, default: initial }: Parameter): string {
+  return required || initial === null ? "" : textOf(type, initial);
+}
+
+/** What may be entered, whether it must be, and what it means. */
+function Note({ of: { type, required, choices, description } }: { of: FormParameter }) {
+  const note = required ? "required" : isOptional(type) ? "optional" : "has a default";
+  return (
+    <span className={css.note}>
+      {choices === undefined && <code>{type ?? "any"}</code>} {note}
+      {description !== undefined && (
+        <>
+          {" · "}
+          <bdi>{description}</bdi>
+        </>
+      )}
+    </span>
+  );
+}
+
+/** Return the option that stands for no value. */
+function noneOf({ required, default: initial }: Parameter): readonly [string, string] {
+  return ["", required ? "Choose one" : `Default: ${inline(initial)}`];
+}
+
+/** Return a value as an option: its JSON, which is read back, and the words for it. */
+function optionOf(value: unknown): readonly [string, string] {
+  const json = JSON.stringify(value);
+  return [json, typeof value === "string" ? value : json];
 }
 
 /** Send the form by Enter; Shift Enter begins a line. */

@@ -4,30 +4,17 @@ import { useId, useState, type SubmitEvent } from "react";
 
 import { api, body, type Schema } from "~/api/client";
 import { declarations } from "~/api/queries";
-import { Button, CopyAs, explained, Field, Id, StateWord, TextArea } from "~/design";
+import { Button, CopyAs, explained, Field, Id, StateWord } from "~/design";
 import { pythonValue } from "~/design/calls";
 import { plural } from "~/design/format";
 import { IdField } from "~/parameters/IdField";
 
+import { Payload, PayloadSwap, usePayload } from "./Payload";
 import css from "./Events.module.css";
 
 export type Draft = { eventType: string; entityId: string; payload: string };
 
 export const EMPTY_DRAFT: Draft = { eventType: "", entityId: "", payload: "{}" };
-
-/** Return the object in a text, or what is wrong with it. */
-export function parsedPayload(text: string): Record<string, unknown> | string {
-  let value: unknown;
-  try {
-    value = JSON.parse(text.trim() === "" ? "{}" : text);
-  } catch (error) {
-    return `This is not JSON: ${error instanceof Error ? error.message : String(error)}`;
-  }
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    return 'A payload is an object, such as {"amount": 40}.';
-  }
-  return value as Record<string, unknown>;
-}
 
 type Props = { draft: Draft | null; onChange: (draft: Draft) => void; onClose: () => void };
 
@@ -44,7 +31,6 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
   const types = useId();
   const { data } = useQuery(declarations);
   const [isTouched, setTouched] = useState(false);
-  const payload = parsedPayload(draft.payload);
   const missing = (text: string, what: string) =>
     isTouched && text.trim() === "" ? `Enter ${what}.` : null;
   const publish = useMutation({
@@ -56,17 +42,25 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
         }),
       ),
   });
-  const submit = (event: SubmitEvent) => {
-    event.preventDefault();
-    setTouched(true);
-    if (typeof payload === "string" || !draft.eventType.trim() || !draft.entityId.trim()) return;
-    publish.mutate(payload);
-  };
   const change = (part: Partial<Draft>) => {
     publish.reset();
     onChange({ ...draft, ...part });
   };
-  const known = [...new Set(data?.features.flatMap(({ triggers }) => triggers))].sort();
+  const schema = data?.events.find(({ name }) => name === draft.eventType)?.schema ?? null;
+  const form = usePayload(schema, draft.payload, (payload) => change({ payload }));
+  const { payload } = form;
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    setTouched(true);
+    if (typeof payload === "string" || !draft.eventType.trim() || !draft.entityId.trim()) return;
+    if (Object.keys(form.problems).length === 0) publish.mutate(payload);
+  };
+  const changeType = (eventType: string) => {
+    // What was entered into fields is of the type that had them.
+    change(form.isEdited ? { eventType, payload: "{}" } : { eventType });
+    form.clear();
+  };
+  const known = [...new Set(data?.events.map(({ name }) => name))].sort();
   const triggered = data?.features.filter(({ triggers }) => triggers.includes(draft.eventType));
   return (
     <form className={css.form} onSubmit={submit} noValidate>
@@ -78,7 +72,7 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
           data-autofocus
           required
           problem={missing(draft.eventType, "the type of the event")}
-          onChange={(event) => change({ eventType: event.target.value })}
+          onChange={(event) => changeType(event.target.value)}
         />
         <datalist id={types}>
           {known.map((each) => (
@@ -99,18 +93,12 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
           triggered?.map(({ name }) => name),
         )}
       </p>
-      <TextArea
-        label="Payload, a JSON object"
-        mono
-        rows={8}
-        value={draft.payload}
-        problem={typeof payload === "string" ? payload : null}
-        onChange={(event) => change({ payload: event.target.value })}
-      />
+      <Payload form={form} isTouched={isTouched} />
       <div className={css.submit}>
         <Button type="submit" look="primary" busy={publish.isPending}>
           Publish
         </Button>
+        <PayloadSwap form={form} />
         {typeof payload !== "string" && (
           <CopyAs
             call={{

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 
-import { parsedPayload } from "./Publish";
+import { parsedPayload } from "./Payload";
 
 it("reads a payload, which is an object", () => {
   expect(parsedPayload('{"amount": 40}')).toEqual({ amount: 40 });

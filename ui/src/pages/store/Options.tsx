@@ -1,8 +1,9 @@
 import type { ReactNode } from "react";
 
 import type { Schema } from "~/api/client";
-import { Card, Code, KeyValues, Mono, UserText } from "~/design";
+import { Card, Code, Dim, KeyValues, Mono, UserText } from "~/design";
 import { count, duration, inline, plural, wallTime } from "~/design/format";
+import { fieldsOf, type FormParameter } from "~/parameters/schemas";
 import { accuracyWords, coverageWords, windowWords } from "~/windows";
 
 type CardData = Schema<"DeclarationCard">;
@@ -24,8 +25,14 @@ function rowsOf(card: CardData): Rows {
   if (card.context) return contextRows(card.context);
   if (card.retriever) return retrieverRows(card.retriever);
   if (card.index) return indexRows(card.index);
+  if (card.event) return eventRows(card.event);
   if (card.entity) return [["Id", typed(card.entity.id_field, card.entity.id_type)]];
   return [];
+}
+
+function eventRows({ schema }: Schema<"EventListing">): Rows {
+  if (schema === null) return [["Payload", "any object"]];
+  return [["Payload", <Parameters key="payload" of={fieldsOf(schema)} />]];
 }
 
 function featureRows(feature: Schema<"FeatureListing">): Rows {
@@ -112,12 +119,18 @@ function indexRows(index: Schema<"IndexListing">): Rows {
   ];
 }
 
-function Parameters({ of }: { of: readonly Schema<"ParameterListing">[] }) {
+function Parameters({ of }: { of: readonly FormParameter[] }) {
   if (of.length === 0) return "none";
-  return of.map(({ name, type, required, default: value }) => (
+  return of.map(({ name, type, required, default: value, description }) => (
     <div key={name}>
       {typed(name, type)}
-      {!required && mono(` = ${inline(value)}`)}
+      {!required && mono(` = ${value === "" ? '""' : inline(value)}`)}
+      {description !== undefined && (
+        <Dim>
+          {" "}
+          <UserText>{description}</UserText>
+        </Dim>
+      )}
     </div>
   ));
 }

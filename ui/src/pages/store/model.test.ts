@@ -45,6 +45,7 @@ const feature = (name: string, entity: string) => ({
 
 const listing = {
   entities: [{ name: "User", id_field: "user_id", id_type: "str", belongs_to: {} }],
+  events: [],
   features: [feature("spend", "User"), feature("stock", "Product")],
   indexes: [],
   retrievers: [],

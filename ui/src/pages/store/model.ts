@@ -42,6 +42,7 @@ export function itemsOf(listing: Listing): Item[] {
   const features = new Map(listing.features.map((each) => [each.name, each]));
   const described = new Map<string, string>([
     ...listing.features.map((each) => [`feature:${each.name}`, descriptionOf(each)] as const),
+    ...listing.events.map((each) => [`event:${each.name}`, each.description] as const),
     ...listing.retrievers.map((each) => [`retriever:${each.name}`, each.description] as const),
     ...listing.contexts.map((each) => [`context:${each.name}`, each.description] as const),
   ]);
