@@ -223,3 +223,28 @@ async def test_a_weak_redis_and_missing_tables_are_errors(new_production: Settin
     for name, remedy in expected.items():
         assert name in problems(found), (name, found[name])
         assert remedy in found[name].remedy
+
+
+@pytest.mark.both_environments
+async def test_a_source_that_queries_cannot_read_names_its_remedy(
+    settings: Settings, tmp_path: Path
+) -> None:
+    store = FeatureStore(settings=settings)
+    store.source("orders", tmp_path / "orders.csv")
+    store.source("unread", tmp_path / "unread.csv")
+    user = store.entity(type("User", (), {"__annotations__": {"user_id": str}}))
+
+    @feature(entity=user, refresh="1h", sql="SELECT user_id, n AS value FROM orders")
+    def ordered(user_id: str) -> int: ...  # type: ignore[empty-body]
+
+    async with store:
+        found = await findings_of(store, [])
+        missing = found["sources: orders"]
+        assert missing.severity == "error"
+        assert missing.found.endswith(", which ordered read")
+        assert found["sources: unread"].severity == "warning"
+        is_direct = "create it" in missing.remedy
+        assert is_direct or missing.remedy == "run `headwater sources load orders`"
+        (tmp_path / "orders.csv").write_text("user_id,n\nada,1\n")
+        await store.sources.load("orders")
+        assert (await findings_of(store, []))["sources: orders"].severity == "ok"

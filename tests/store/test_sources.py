@@ -15,15 +15,18 @@ from uuid import UUID
 
 import asyncpg
 import duckdb
+import httpx
 import pytest
 
-from headwater import FeatureStore, entity, feature
+from headwater import FeatureStore, create_app, entity, feature
 from headwater.backends.postgres.pool import Connection
+from headwater.client import AsyncClient
 from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.model.sources import LoadedSource, SourceColumn
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 
+KEY = "a key of the tests"
 _ORDERS = "SELECT * FROM (VALUES ('ada', 12.5), ('bob', 4.0)) AS t (user_id, amount)"
 
 
@@ -68,7 +71,9 @@ async def test_sources_load_brings_the_files_of_sql_sources_into_postgres_tables
     store: FeatureStore, database: Connection, home: Path, name: str
 ) -> None:
     store.source("orders", write(home / name, _ORDERS))
-    loaded = await store.sources.load("orders")
+    seen: list[tuple[int, int]] = []
+    loaded = await store.sources.load("orders", progress=lambda *step: seen.append(step))
+    assert seen == [(2, 2)]
     schema = store.settings.postgres.schema
     assert (loaded.table, loaded.rows) == (f"{schema}.orders", 2)
     assert [column.name for column in loaded.columns] == ["user_id", "amount"]
@@ -332,3 +337,49 @@ async def test_the_embedded_store_reads_files_directly(home: Path) -> None:
     [source] = await store.sources.list()
     assert source.is_read_directly
     await store.close()
+
+
+async def test_an_admin_loads_a_source_over_http_and_names_no_path(
+    production: Settings, home: Path
+) -> None:
+    settings = production.replace(home=home, api_key=KEY)
+    store = FeatureStore(settings=settings)
+    store.source("orders", write(home / "orders.parquet", _ORDERS))
+    transport = httpx.ASGITransport(create_app(store))
+    client = AsyncClient("http://localhost", key=KEY, settings=Settings(), transport=transport)
+    async with store, client:
+        loaded = await client.sources.load("orders")
+        assert loaded.rows == 2
+        assert [column.name for column in loaded.columns] == ["user_id", "amount"]
+        [source] = await client.sources.list()
+        assert source.table is not None
+        assert source.table.rows == 2
+        with pytest.raises(UnknownNameError):
+            await client.sources.load(str(home / "orders.parquet"))
+
+
+async def test_a_person_stays_in_a_loaded_table_and_the_report_says_so(
+    store: FeatureStore, home: Path
+) -> None:
+    store.source("orders", write(home / "orders.parquet", _ORDERS))
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(
+        entity=User,
+        refresh="1h",
+        materialize=True,
+        sql="SELECT user_id, sum(amount)::float AS value FROM orders GROUP BY user_id",
+    )
+    def ordered(user_id: str) -> float: ...  # type: ignore[empty-body]
+
+    await store.sources.load("orders")
+    await store.drain()
+    report = await store.admin.forget("User", "ada", reason="request 12")
+    assert report.sources == ("ordered",)
+    assert await store.get_feature("ordered", "ada") is None
+    write(home / "orders.parquet", "SELECT 'bob' AS user_id, 4.0 AS amount")
+    await store.sources.load("orders")
+    assert (await store.admin.forget("User", "ada", reason="request 12")).sources == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ from headwater.core.sql_sources import (
     POSTGRES,
     SEVERAL_STATEMENTS,
     SNOWFLAKE,
+    has_files,
     has_several_statements,
     kind_of,
     scheme_of,
@@ -58,7 +58,7 @@ _Reader = Callable[[Session, str, str], str]
 def add_source(session: Session, name: str, location: str) -> None:
     """Create a view of a declared source under its name."""
     kind = kind_of(name, location)
-    if not scheme_of(location) and not Path(location).exists() and not glob.glob(location):
+    if not has_files(location):
         raise InvalidInputError(
             f"source {name!r} has no file at {str(Path(location).absolute())!r}; create it, or "
             "correct the path where the source is declared"
@@ -81,7 +81,7 @@ def write_query(session: Session, location: str, sql: str, file: Path) -> int:
             f"{shown(location)} runs no queries; name a server, such as postgres://host/database, "
             "or a DuckDB or SQLite file"
         )
-    if not scheme_of(location) and not Path(location).exists():
+    if not has_files(location):
         raise InvalidInputError(f"there is no file {location}; name one that exists")
     with reading("the query", location):
         rows = _QUERIES[kind](session, query, location)

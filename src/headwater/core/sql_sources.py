@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from glob import glob
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -78,6 +79,11 @@ def kind_of(name: str, location: str) -> str:
 def scheme_of(location: str) -> str:
     """Return the scheme of a URL in small letters; empty for a path."""
     return location.partition("://")[0].lower() if "://" in location else ""
+
+
+def has_files(location: str) -> bool:
+    """Return whether a path or a pattern names a file; that of a URL is not looked for."""
+    return bool(scheme_of(location)) or Path(location).exists() or bool(glob(location))
 
 
 def shown(location: str) -> str:

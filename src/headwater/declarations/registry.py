@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headwater.core.sql_sources import check_name, shown
+from headwater.core.sql_sources import check_name, kind_of, shown
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.definitions import definition_of
 from headwater.declarations.events import EventDef
@@ -319,6 +319,7 @@ class Registry:
 
     def add_source(self, name: str, location: str) -> None:
         check_name(name)
+        kind_of(name, location)
         if self.sources.get(name, location) != location:
             raise DeclarationError(
                 f"source {name!r} is already declared as {shown(self.sources[name])!r}; rename one "

@@ -19,6 +19,7 @@ from headwater.access.local_requests import is_loopback
 from headwater.backends.connect import inspect
 from headwater.contexts.recorded.verification import check_signing
 from headwater.core.encodings import library
+from headwater.core.sql_sources import has_files
 from headwater.core.tokens import tokenizer_for
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.declarations.registry import Registry
@@ -66,7 +67,26 @@ async def examine(
     if not any(finding.check in _NEEDED and finding.severity != "ok" for finding in backends):
         findings += await workload.findings(store, open_breakers)
         findings += await models.measured(store)
+        findings += await _sources(store)
     return Examination(worst(findings), findings)
+
+
+async def _sources(store: FeatureStore) -> list[Finding]:
+    """Return whether queries of features find each source: its file, or in production its table."""
+    report = Findings("sources", "sources of SQL features")
+    for source in await store.sources.list():
+        add = report.error if source.features else report.warning
+        readers = f", which {', '.join(source.features)} read" if source.features else ""
+        if source.table is None and not source.is_read_directly:
+            remedy = f"run `headwater sources load {source.name}`"
+            add(source.name, f"Postgres has no such table{readers}", remedy, source.location)
+        elif source.is_read_directly and not has_files(source.location):
+            remedy = "create it, or correct the path where the source is declared"
+            add(source.name, f"there is no such file{readers}", remedy, source.location)
+        else:
+            table = source.table.name if source.table else "read directly"
+            report.ok(source.name, table, source.location)
+    return report.all
 
 
 def worst(findings: Sequence[Finding]) -> Severity:
