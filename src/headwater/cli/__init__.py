@@ -21,7 +21,7 @@ VERBS = {
     "demo": ("demo", "Show a short tour of Headwater on a real server."),
     "init": ("projects", "Write a small project: features, settings and a test that runs."),
     "check": ("projects", "Check a features file without touching its store."),
-    "dev": ("development", "Serve a features file while you write it, with reload and the UI."),
+    "dev": ("development", "Serve a features file while you write it; open the web UI."),
     "serve": ("serving", "Serve a features file: API, worker and scheduler."),
     "ui": ("serving", "Serve a features file and open its web UI in the browser."),
     "worker": ("serving", "Run one more worker process for a features file."),
