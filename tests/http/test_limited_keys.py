@@ -531,6 +531,18 @@ async def test_a_route_that_does_not_apply_limits_refuses_limited_keys(store: Fe
             assert is_refused(response, "this route"), route.path
 
 
+async def test_a_tenant_loads_its_own_documents_in_bulk(store: FeatureStore) -> None:
+    path, own = "/v1/indexes/manuals/documents", {"id": "acme-1", "text": "Ours."}
+    async with with_key(store, tenant="acme-", indexes=frozenset({"manuals"})) as client:
+        assert (await client.post(path, json={"documents": [own]})).status_code == 200
+        both = {"documents": [{**own, "text": "New."}, {"id": "bell-1", "text": "Theirs."}]}
+        assert is_refused(await client.post(path, json=both))
+        assert is_refused(await client.post(path.replace("manuals", "letters"), json=both))
+    stored = await store.indexes.get_document("manuals", "acme-1")
+    assert stored is not None
+    assert stored.text == "Ours."
+
+
 async def test_limits_hold_below_http(store: FeatureStore) -> None:
     limits = CallerLimits(tenant="acme-", contexts=frozenset({"greeting"}))
     set_caller(Caller("limited", frozenset(DATA), limits))

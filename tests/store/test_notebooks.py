@@ -64,6 +64,7 @@ class Shop:
         async def page(user_id: str) -> str:
             return f"{(await store.get_feature('words', user_id))['last']}"
 
+        self.user = User
         self.total_spend, self.words, self.chat, self.page = total_spend, words, chat, page
 
     def fill(self) -> None:
@@ -145,6 +146,7 @@ def test_verbs_of_store_sync_return_frames_where_tables_make_sense(shop: Shop) -
     assert frame_of(sync.indexes.list())["name"].tolist() == ["docs"]
     sync.run(shop.page("ada"))
     assert frame_of(sync.list_contexts())["name"].tolist() == ["page"]
+    assert frame_of(sync.dead_letters.groups()).empty
     sync.admin.rebuild()
     assert "admin.rebuild" in frame_of(sync.audit_log())["action"].tolist()
 
@@ -232,6 +234,12 @@ def test_the_html_of_features_shows_what_they_are(shop: Shop) -> None:
     for part in ("total_spend", "triggered feature of User", "float", "EUR", "payments & co"):
         assert part in page
     assert "All that a user has spent, <b>ever</b>." in page
+
+    @feature(entity=shop.user, refresh="cron: 0 6 * * mon-fri Europe/Berlin")
+    def morning(user_id: str) -> int:
+        return 1
+
+    assert "0 6 * * mon-fri Europe/Berlin" in shown(morning).text
     declared = shown(shop.store).text
     for part in ("FeatureStore in", "total_spend", "words", "purchase", "docs", "chat, page"):
         assert part in declared

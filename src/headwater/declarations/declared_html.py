@@ -28,7 +28,7 @@ def feature_html(feature: FeatureDef) -> str:
                 "unit": feature.unit,
                 "triggers": ", ".join(feature.triggers),
                 "window": window and f"{window.aggregate.text} of {window.window.name}",
-                "refresh": _span(feature.refresh),
+                "refresh": feature.refresh and feature.refresh.text,
                 "template": feature.template and feature.template.text,
                 "sql": feature.sql,
                 "default": feature.default,
@@ -78,7 +78,5 @@ def _names(declared: Iterable[str]) -> str:
     return ", ".join(sorted(declared))
 
 
-def _span(span: object) -> str | None:
-    if isinstance(span, timedelta):
-        return format_duration(span // timedelta(milliseconds=1))
-    return None if span is None else str(span)
+def _span(span: timedelta | None) -> str | None:
+    return None if span is None else format_duration(span // timedelta(milliseconds=1))

@@ -160,7 +160,7 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
     __repr__ = short_repr("kind", "name", "entity_id", "pointers")
 
 
-class MentionPage(msgspec.Struct, frozen=True, kw_only=True):
+class MentionPage(msgspec.Struct, Tabular, frozen=True, kw_only=True):
     """Mentions of an entity; ``next_cursor`` is None on the last page.
 
     A page may have fewer than asked for, also none, and be followed by another one.
@@ -168,6 +168,9 @@ class MentionPage(msgspec.Struct, frozen=True, kw_only=True):
 
     mentions: Sequence[Mention]
     next_cursor: str | None
+
+    def rows(self) -> Sequence[Mention]:
+        return self.mentions
 
     __repr__ = short_repr("mentions", "next_cursor")
 

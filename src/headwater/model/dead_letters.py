@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.short_repr import short_repr
+from headwater.core.tables import Tabular
 from headwater.model.values import ServiceEvent
 
 
@@ -53,7 +54,7 @@ class LetterGroup(msgspec.Struct, frozen=True):
     ids: Sequence[str]
 
 
-class LetterGroups(msgspec.Struct, frozen=True):
+class LetterGroups(msgspec.Struct, Tabular, frozen=True):
     """The groups of the newest dead letters, those with the most letters first.
 
     ``letters`` is the number of all dead letters and ``grouped`` of those that were examined;
@@ -64,6 +65,9 @@ class LetterGroups(msgspec.Struct, frozen=True):
     letters: int
     grouped: int
     others: int
+
+    def rows(self) -> Sequence[LetterGroup]:
+        return self.groups
 
 
 MOST_LETTERS = 10_000

@@ -237,5 +237,5 @@ class StoreListing(msgspec.Struct, Tabular, frozen=True, kw_only=True):
     graph: Graph
 
     def rows(self) -> Sequence[dict[str, object]]:
-        shown = ("name", "entity", "type", "mode", "triggers", "description")
+        shown = ("name", "entity", "type", "mode", "triggers", "unit", "owner", "description")
         return [{name: getattr(feature, name) for name in shown} for feature in self.features]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headwater.core.short_repr import short_repr
+from headwater.core.tables import Tabular
 from headwater.model.kinds import EntityId, EntityName, FeatureName
 from headwater.model.values import Source
 
@@ -76,7 +77,7 @@ class WindowLevel(msgspec.Struct, frozen=True, kw_only=True):
     tiles: Sequence[WindowTile]
 
 
-class EntityWindows(msgspec.Struct, frozen=True, kw_only=True):
+class EntityWindows(msgspec.Struct, Tabular, frozen=True, kw_only=True):
     """All windows of a family for one entity at one moment, and their tiles.
 
     ``last_fold`` is when the last contribution was added; null if there was none.
@@ -89,5 +90,8 @@ class EntityWindows(msgspec.Struct, frozen=True, kw_only=True):
     last_fold: datetime | None
     values: Sequence[WindowValue]
     levels: Sequence[WindowLevel]
+
+    def rows(self) -> Sequence[WindowValue]:
+        return self.values
 
     __repr__ = short_repr("family", "entity_id", "as_of", "last_fold")
