@@ -102,9 +102,10 @@ function windowFacts(
   ];
 }
 
-function keptUpBy({ triggers, schedule, template, needs }: Feature): string {
+function keptUpBy({ triggers, schedule, template, needs, mode }: Feature): string {
   if (triggers.length > 0) return `events of type ${triggers.join(", ")}`;
   if (schedule !== null) return `a run ${schedule}`;
+  if (mode === "stored") return "handlers of other features and set_feature";
   if (template !== null) return `its template of ${needs.join(", ")}`;
   return "its function, when it is read";
 }

@@ -83,12 +83,15 @@ describe("whyNoHistory", () => {
       ...more,
     }) as unknown as Parameters<typeof whyNoHistory>[0];
 
-  it.each([{ triggers: ["purchase"] }, { refresh: "5m" }, { ttl_ms: 5 }, { log: true }])(
-    "finds a history of %o",
-    (more) => {
-      expect(whyNoHistory(listing(more))).toBeNull();
-    },
-  );
+  it.each([
+    { triggers: ["purchase"] },
+    { refresh: "5m" },
+    { mode: "stored" },
+    { ttl_ms: 5 },
+    { log: true },
+  ])("finds a history of %o", (more) => {
+    expect(whyNoHistory(listing(more))).toBeNull();
+  });
 
   it("names the features to look at instead", () => {
     expect(whyNoHistory(listing({ template: "{tier}", needs: ["tier"] }))).toContain("of tier");

@@ -72,7 +72,7 @@ export function hasNothingStored(values: readonly EntityValue[]): boolean {
 
 /** Return why no past values of a feature are stored; null if they are. */
 export function whyNoHistory(feature: Schema<"FeatureListing">): string | null {
-  const { template, needs, derived, triggers, refresh, ttl_ms, log, window } = feature;
+  const { template, needs, derived, triggers, refresh, ttl_ms, log, window, mode } = feature;
   if (template !== null) {
     return `A template is composed at every read and never stored. Look at the history of ${needs.join(", ")}.`;
   }
@@ -80,7 +80,7 @@ export function whyNoHistory(feature: Schema<"FeatureListing">): string | null {
     return "A derived feature is computed at every read and never stored. Look at the features that it reads.";
   }
   // That of a window is computed from what events contributed to it.
-  if (window !== null) return null;
+  if (window !== null || mode === "stored") return null;
   if (triggers.length > 0 || refresh !== null || ttl_ms !== null || log) return null;
   return "It is computed at every read and not stored. Declare it with log=True to keep the values that are served.";
 }
