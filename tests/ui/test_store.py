@@ -183,7 +183,7 @@ def test_filters_are_in_the_address(tab: Tab) -> None:
     page.get_by_label("Filter by name or words").fill("nothing at all")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
     page.get_by_role("button", name="Show all").click()
-    expect(rows).to_have_count(23)
+    expect(rows).to_have_count(24)
 
 
 def test_the_list_is_walked_by_keyboard(site: Site, open_tab: OpenTab) -> None:
