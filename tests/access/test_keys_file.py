@@ -21,6 +21,7 @@ FULL = ApiKey(
     contexts=frozenset({"support"}),
     indexes=frozenset({"manuals"}),
     tenant="acme\t-é",
+    ids=frozenset({"acme\t-é7"}),
     created=datetime(2026, 1, 31, tzinfo=UTC),
     expires=datetime(2027, 1, 31, 12, 30, tzinfo=UTC),
     rate_limit=2.5,

@@ -27,6 +27,7 @@ def test_a_key_is_shown_once_and_stored_as_its_hash(folder: Path, run: Run) -> N
 def test_keys_are_listed_with_scopes_limits_and_expiry(folder: Path, run: Run) -> None:
     run("keys", "create", "plain", "--scope", "admin")
     limits = ["--entity", "User", "--context", "support", "--index", "manuals", "--tenant", "acme-"]
+    limits += ["--id", "acme-7", "--id", "acme-8"]
     run(
         "keys",
         "create",
@@ -47,6 +48,7 @@ def test_keys_are_listed_with_scopes_limits_and_expiry(folder: Path, run: Run) -
         ["manuals"],
     )
     assert (full["tenant"], full["rate_limit"]) == ("acme-", 5.0)
+    assert full["ids"] == ["acme-7", "acme-8"]
     assert "hash" not in full
     shown = run("keys", "list").out
     assert "contexts support" in shown
@@ -88,12 +90,14 @@ def test_a_name_is_used_once(folder: Path, run: Run) -> None:
 
 
 def test_changes_of_keys_are_in_the_audit_log(folder: Path, run: Run) -> None:
-    key = run("keys", "create", "shop", "--scope", "read", "--tenant", "acme-").out.strip()
+    limits = ["--tenant", "acme-", "--id", "acme-ada"]
+    key = run("keys", "create", "shop", "--scope", "read", *limits).out.strip()
     run("keys", "revoke", "shop")
     run("keys", "revoke", "unknown")
     logged = run("audit-log", "--json")
     entries = [(each["action"], each["target"], each["outcome"]) for each in logged.json["entries"]]
     assert entries == [("keys.revoke", "shop", "done"), ("keys.create", "shop", "done")]
     assert logged.json["entries"][1]["parameters"]["tenant"] == "acme-"
+    assert "ada" not in logged.out
     assert key not in logged.out
     assert hash_of(key) not in logged.out

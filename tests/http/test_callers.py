@@ -63,7 +63,13 @@ async def test_limits_are_reported(make_store: MakeStore, tmp_path: Path) -> Non
     key = add_key(path, "acme", "read", entities=NAMES, tenant="acme-")
     async with client_of(make_store(keys_file=str(path)), key=key) as client:
         limits = (await client.get("/v1/me")).json()["limits"]
-    assert limits == {"entities": ["User"], "contexts": None, "indexes": None, "tenant": "acme-"}
+    assert limits == {
+        "entities": ["User"],
+        "contexts": None,
+        "indexes": None,
+        "tenant": "acme-",
+        "ids": None,
+    }
 
 
 def test_admin_allows_every_route(make_store: MakeStore) -> None:

@@ -399,6 +399,9 @@ async def test_keys_come_from_a_file_too(make_store: MakeStore, tmp_path: Path) 
         ({"org": "u"}, {"tenant_claim": "org"}, 200),
         ({"org": "v"}, {"tenant_claim": "org"}, 403),
         ({}, {"tenant_claim": "org"}, 401),
+        ({"customer": "u1"}, {"id_claim": "customer"}, 200),
+        ({"customer": "u"}, {"id_claim": "customer"}, 403),
+        ({"customer": ""}, {"id_claim": "customer"}, 401),
     ],
 )
 async def test_claims_say_who_may_do_what(

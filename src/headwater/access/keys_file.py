@@ -38,6 +38,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     contexts: Names | None = None
     indexes: Names | None = None
     tenant: Annotated[str, Meta(min_length=1)] | None = None
+    ids: Names | None = None
     created: Moment | None = None
     expires: Moment | None = None
     rate_limit: Annotated[float, Meta(ge=0)] | None = None
@@ -55,6 +56,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             contexts=self.contexts,
             indexes=self.indexes,
             tenant=self.tenant or "",
+            ids=self.ids,
         )
         return None if limits == CallerLimits() else limits
 
@@ -64,11 +66,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def check(self) -> None:
         """Raise InvalidInputError if scopes and limits contradict each other, or limit nothing."""
-        names = (self.entities, self.contexts, self.indexes)
+        names = (self.entities, self.contexts, self.indexes, self.ids)
         if self.tenant == "" or any("" in name for name in names if name is not None):
             raise InvalidInputError(
-                "a limit is empty; give the prefix of a tenant and the names of entities, contexts "
-                "or indexes, or leave the limit out"
+                "a limit is empty; give the prefix of a tenant, ids, and the names of entities, "
+                "contexts or indexes, or leave the limit out"
             )
         if "admin" in self.scopes and self.limits is not None:
             raise InvalidInputError(

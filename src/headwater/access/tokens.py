@@ -280,14 +280,20 @@ class Tokens:
             if isinstance(word, str) and word.startswith(prefix)
         }
         allowed = frozenset(scope for scope in ALL_SCOPES if scope in scopes)
-        limits = None
-        if settings.tenant_claim:
-            tenant = claims.get(settings.tenant_claim)
-            if not isinstance(tenant, str) or not tenant:
-                raise _refused(f"the claim {settings.tenant_claim!r} has no tenant")
-            limits = CallerLimits(tenant=tenant)
+        limits = CallerLimits(
+            tenant=_claimed(claims, settings.tenant_claim, "tenant"),
+            ids=frozenset({_claimed(claims, settings.id_claim, "id")}) - {""} or None,
+        )
         # Users of an issuer may choose their names, and none may have the name of a key.
-        return Caller(f"token {name}", allowed, limits)
+        return Caller(f"token {name}", allowed, None if limits == CallerLimits() else limits)
+
+
+def _claimed(claims: Mapping[str, Any], claim: str, limit: str) -> str:
+    """Return the text of a claim that limits a token, or an empty one if none is configured."""
+    text = claims.get(claim) if claim else ""
+    if not isinstance(text, str) or (claim and not text):
+        raise _refused(f"the claim {claim!r} has no {limit}")
+    return text
 
 
 def _refused(reason: str) -> KeyRequiredError:

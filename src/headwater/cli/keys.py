@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,7 @@ def create(
     context: list[str] | None = None,
     index: list[str] | None = None,
     tenant: str | None = None,
+    entity_id: Annotated[list[str] | None, typer.Option("--id")] = None,
     expires: str | None = None,
     rate_limit: Annotated[float | None, typer.Option(min=0)] = None,
 ) -> None:
@@ -50,6 +52,7 @@ def create(
         context: Only this context. Repeat it for several.
         index: Only this index. Repeat it for several.
         tenant PREFIX: Only entity ids with this prefix.
+        entity_id: Only this entity id, and what belongs to it. Repeat it for several.
         expires DURATION: Valid for this long, such as 90d; by default the key does not expire.
         rate_limit: Requests per second, in place of `http.rate_limit`.
     """
@@ -65,6 +68,7 @@ def create(
         contexts=frozenset(context) if context else None,
         indexes=frozenset(index) if index else None,
         tenant=tenant,
+        ids=frozenset(entity_id) if entity_id else None,
         created=now,
         expires=expiry,
         rate_limit=rate_limit,
@@ -81,7 +85,9 @@ def create(
             )
         keys[name] = row
 
-    _change(call.local, add, "keys.create", name, **_facts(row))
+    # The log cannot be redacted, so it has hashes in place of ids.
+    hashed = row.ids and sorted(sha256(each.encode()).hexdigest() for each in row.ids)
+    _change(call.local, add, "keys.create", name, **(_facts(row) | {"ids": hashed}))
     notes = [f"This key is secret and is not shown again. {path} stores only its hash."]
     if is_first:
         notes += [
@@ -162,6 +168,7 @@ def _facts(key: ApiKey) -> dict[str, object]:
         "contexts": key.contexts and sorted(key.contexts),
         "indexes": key.indexes and sorted(key.indexes),
         "tenant": key.tenant,
+        "ids": key.ids and sorted(key.ids),
         "created": key.created,
         "expires": key.expires,
         "rate_limit": key.rate_limit,
@@ -169,7 +176,12 @@ def _facts(key: ApiKey) -> dict[str, object]:
 
 
 def _limits(key: ApiKey) -> str:
-    names = {"entities": key.entities, "contexts": key.contexts, "indexes": key.indexes}
+    names = {
+        "entities": key.entities,
+        "contexts": key.contexts,
+        "indexes": key.indexes,
+        "ids": key.ids,
+    }
     parts = [f"{name} {', '.join(sorted(of))}" for name, of in names.items() if of]
     if key.tenant:
         parts.append(f"tenant {key.tenant}")

@@ -36,6 +36,7 @@ from headwater.errors import (
 )
 from headwater.features.call_scope import calling, current_reads, current_scope, tracking
 from headwater.features.caller_limits import LimitedCaller, limited_caller
+from headwater.features.ownership import Ownership
 from headwater.features.read_tracking import HeldRecord, OnFailure, Reads, TrackedContext
 from headwater.features.reader import Reader, ReferenceOwner, References
 from headwater.features.running_calls import UserCall, bind, recordable
@@ -71,6 +72,7 @@ class Assembler:
         self._references = References(services.registry, reader)
         self.recorder = Recorder(services)
         self._erasures = services.backends.erasures
+        self._ownership = Ownership(services)
         self._fitter = ItemFitter(counters, services.interceptors)
         self.run = services.interceptors.assemble(self._run)
         self._calls = services.context_calls
@@ -104,13 +106,14 @@ class Assembler:
         reads = Reads(holds=True) if limited else Reads(current_scope().reads)
         if limited is not None:
             entities = self._registry.entities.values()
-            limited.check_context(request.definition.name, entities, request.inputs)
+            name = request.definition.name
+            await limited.check_context(self._ownership, name, entities, request.inputs)
         with OnFailure(lambda: current_reads().track_all(reads)):
             try:
                 result = await self._assemble(bound, request, reads, limited)
             finally:
                 if limited is not None:
-                    await _release(reads, limited)
+                    await _release(reads, limited, self._ownership)
             context_id = new_context_id(to_micros(result.created_at) // 1_000)
             core = build_core(result, context_id, self._settings.env, caller_name())
             if core.freshness.status == "refused":
@@ -209,7 +212,7 @@ class Assembler:
         reads.close()
         if limited is not None:
             # Nothing that the function has read reaches the caller, also not by an error below.
-            limited.check_provenance(reads.provenance)
+            await limited.check_provenance(self._ownership, reads.provenance)
         items = with_called_tools(items)
         kept = await self._fitter.fit(items, request.policy, definition)
         fitted = kept.fitted.without(missing)
@@ -295,14 +298,14 @@ class Assembler:
                 reads.provenance |= held.provenance if held else await stored(source.context_id)
 
 
-async def _release(reads: Reads, limited: LimitedCaller) -> None:
+async def _release(reads: Reads, limited: LimitedCaller, ownership: Ownership) -> None:
     """Store the records of contexts inside, unless the caller may not have what was read.
 
     A function may have used them for something else before it failed.
     """
     held = reads.release()
     try:
-        limited.check_provenance(reads.provenance)
+        await limited.check_provenance(ownership, reads.provenance)
     except CallerLimitError:
         return
     for record in held:

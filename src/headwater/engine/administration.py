@@ -97,7 +97,7 @@ class Administration:
         text_id = definition.event_id_text(entity_id)
         limited = limited_caller()
         if limited is not None:
-            limited.check_entity(entity, text_id)
+            await limited.check_entity(engine.ownership, entity, text_id)
             for owned in await engine.ownership.belonging(definition, text_id):
                 limited.check_class(owned.name)
         if not reason.strip():

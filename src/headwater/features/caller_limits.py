@@ -7,7 +7,7 @@ choose their parameters: everything that an assembly has read is checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from headwater.declarations.features import EntityDef
@@ -16,8 +16,9 @@ from headwater.declarations.registry import Registry
 from headwater.errors import CallerLimitError, InvalidInputError
 from headwater.errors.hints import quoted
 from headwater.features.call_scope import current_scope
+from headwater.features.ownership import Ownership
 from headwater.model.callers import Caller, CallerLimits, current_caller
-from headwater.model.values import Part, ServiceEvent
+from headwater.model.values import EntityKey, Part, ServiceEvent
 
 
 class LimitedCaller:
@@ -30,12 +31,32 @@ class LimitedCaller:
     @property
     def is_limited_to_entities(self) -> bool:
         """Whether the caller may use only some entities."""
-        return self.limits.entities is not None or bool(self.limits.tenant)
+        return self.limits.entities is not None or self.limits.are_of_ids
 
-    def check_entity(self, entity: str, entity_id: str) -> None:
+    async def check_entity(self, ownership: Ownership, entity: str, entity_id: str) -> None:
         """Check an entity by the name of its class and its id."""
-        self.check_class(entity)
-        self.check_id(entity_id)
+        await self.check_entities(ownership, [(entity, entity_id)])
+
+    async def check_entities(
+        self, ownership: Ownership, keys: Collection[EntityKey], *, are_named: bool = True
+    ) -> None:
+        """Check entities by the names of their classes and their ids.
+
+        Allowed are, with ids that the limits do not allow, entities that belong to one that they
+        allow now. An error names those that the request has named, and not what was read.
+        """
+        for entity, _ in keys:
+            self.check_class(entity, "" if are_named else "an entity that the function reads")
+        outside = [key for key in keys if not self.limits.allow_id(key[1])]
+        belonging = await ownership.owned_by(outside, self.limits) if outside else set()
+        for key in outside:
+            if key not in belonging:
+                is_owned = ownership.has_owners(key[0])
+                self.check_id(
+                    key[1],
+                    "" if are_named else "the id of an entity that the function reads",
+                    ", and belongs to none that the key may use" if is_owned else "",
+                )
 
     def check_class(self, entity: str, subject: str = "") -> None:
         """Check the name of the class of an entity."""
@@ -43,33 +64,48 @@ class LimitedCaller:
         if entities is not None and entity not in entities:
             raise self._error(f"{subject} is not among {_listed(entities)}")
 
-    def check_id(self, entity_id: str, subject: str = "") -> None:
-        """Check that an entity or a document belongs to the tenant."""
-        tenant = self.limits.tenant
-        if not entity_id.startswith(tenant):
-            subject = subject or f"the id {quoted(entity_id)}"
-            raise self._error(f"{subject} does not begin with {tenant!r}")
+    def check_id(self, entity_id: str, subject: str = "", reason: str = "") -> None:
+        """Check that the limits allow the id of an entity or a document."""
+        if not self.limits.allow_id(entity_id):
+            subject, tenant = subject or f"the id {quoted(entity_id)}", self.limits.tenant
+            problem = f"does not begin with {tenant!r}"
+            if entity_id.startswith(tenant):
+                problem = "is not among those of the key"
+            raise self._error(f"{subject} {problem}{reason}")
 
-    def check_features(
-        self, registry: Registry, names: Iterable[str], entity_ids: Sequence[str | int]
+    async def check_features(
+        self,
+        ownership: Ownership,
+        registry: Registry,
+        names: Iterable[str],
+        entity_ids: Sequence[str | int],
     ) -> None:
         """Check the entities whose features are read or written."""
-        for entity in {registry.feature(name).entity for name in names}:
-            for entity_id in entity_ids:
-                self.check_entity(entity.name, entity.text_id(entity_id))
+        entities = {registry.feature(name).entity for name in names}
+        keys = [
+            (each.name, each.text_id(entity_id)) for each in entities for entity_id in entity_ids
+        ]
+        await self.check_entities(ownership, keys)
 
-    def check_events(self, registry: Registry, events: Sequence[ServiceEvent]) -> None:
-        """Check the ids of events, and the entities whose features they trigger."""
-        entities = self.limits.entities
+    async def check_events(
+        self, ownership: Ownership, registry: Registry, events: Sequence[ServiceEvent]
+    ) -> None:
+        """Check the ids of events, the entities whose features they trigger, and their owners."""
+        entities, subjects = self.limits.entities, EventSubjects(self, registry)
+        if self.limits.are_of_ids:
+            await subjects.load(ownership, events)
         for index, event in enumerate(events):
             try:
-                self.check_id(event.entity_id)
                 triggered = registry.triggered_entities(event.event_type)
+                if not triggered:
+                    self.check_id(event.entity_id)
                 if entities is not None and (not triggered or not triggered <= entities):
                     raise self._error(
                         f"events of the type {quoted(event.event_type)} do not only trigger "
                         f"features of {_listed(entities)}"
                     )
+                for entity in triggered if self.limits.are_of_ids else ():
+                    subjects.check(registry.entity(entity), event)
             except CallerLimitError as error:
                 error.index = index if len(events) > 1 else None
                 raise
@@ -77,7 +113,7 @@ class LimitedCaller:
     def check_index(self, index: str, subject: str = "") -> None:
         """Check an index; a tenant may use only indexes that its key names."""
         indexes, subject = self.limits.indexes, subject or f"the index {quoted(index)}"
-        if indexes is None and self.limits.tenant:
+        if indexes is None and self.limits.are_of_ids:
             raise self._error(
                 f"{subject} may hold documents of other tenants, and the key does not name it"
             )
@@ -92,40 +128,47 @@ class LimitedCaller:
             return False
         return True
 
-    def check_context(
-        self, name: str, entities: Iterable[EntityDef], inputs: Mapping[str, Any]
+    async def check_context(
+        self,
+        ownership: Ownership,
+        name: str,
+        entities: Iterable[EntityDef],
+        inputs: Mapping[str, Any],
     ) -> None:
         """Check the name of a context, and the entity ids among its parameters."""
         contexts = self.limits.contexts
         if contexts is not None and name not in contexts:
             raise self._error(f"the context {quoted(name)} is not among {_listed(contexts)}")
-        self.check_parameters(entities, inputs)
+        await self.check_parameters(ownership, entities, inputs)
 
-    def check_parameters(self, entities: Iterable[EntityDef], inputs: Mapping[str, Any]) -> None:
+    async def check_parameters(
+        self, ownership: Ownership, entities: Iterable[EntityDef], inputs: Mapping[str, Any]
+    ) -> None:
         """Check the entity ids among the parameters of a context or a retriever."""
-        for entity, entity_id in named_entities(entities, inputs):
-            self.check_entity(entity, entity_id)
+        await self.check_entities(ownership, named_entities(entities, inputs))
 
-    def check_retrieval(self, retriever: str, provenance: Set[Part]) -> None:
+    async def check_retrieval(
+        self, ownership: Ownership, retriever: str, provenance: Set[Part]
+    ) -> None:
         """Check everything that a retriever has read; a source that it does not name is refused."""
         if not provenance:
             raise self._error(
                 f"limits do not apply to the retriever {quoted(retriever)}, whose results name no "
                 "index and no entity"
             )
-        self.check_provenance(provenance)
+        await self.check_provenance(ownership, provenance)
 
-    def check_provenance(self, provenance: Iterable[Part]) -> None:
+    async def check_provenance(self, ownership: Ownership, provenance: Iterable[Part]) -> None:
         """Check everything that an assembly has read.
 
         An error names the limit, and not what was read: the caller may not know of it.
         """
+        keys: list[EntityKey] = []
         # The name of a source first: it tells more than what the source is about.
         for part in sorted(provenance, key=lambda part: part[0] != "other"):
             match part:
                 case ("feature", entity, _, entity_id) | ("entity", entity, entity_id):
-                    self.check_class(entity, "an entity that the function reads")
-                    self.check_id(entity_id, "the id of an entity that the function reads")
+                    keys.append((entity, entity_id))
                 case ("index", index, _) | ("document", index, _):
                     if index:
                         self.check_index(index, "an index that the function reads")
@@ -135,6 +178,14 @@ class LimitedCaller:
                     pass  # its index is another part
                 case _:
                     raise self._error("limits do not apply to something that the function reads")
+        await self.check_entities(ownership, keys, are_named=False)
+
+    def refuse_owner(self, owner: EntityKey) -> CallerLimitError:
+        """Return the error of an event that would make something belong to another."""
+        entity, entity_id = owner
+        return self._error(
+            f"the event names {entity} {quoted(entity_id)} as the owner, which the key may not use"
+        )
 
     def refuse(self, verb: str) -> CallerLimitError:
         """Return the error of a verb that does not apply limits."""
@@ -142,6 +193,52 @@ class LimitedCaller:
 
     def _error(self, problem: str) -> CallerLimitError:
         return CallerLimitError(self.name, problem)
+
+
+class EventSubjects:
+    """The entities that events of a limited caller are about, with the owners that they have."""
+
+    def __init__(self, caller: LimitedCaller, registry: Registry) -> None:
+        self._caller = caller
+        self._limits = caller.limits
+        self._registry = registry
+        self._owners: dict[EntityKey, list[EntityKey]] = {}
+        self._belonging: set[EntityKey] = set()
+
+    async def load(self, ownership: Ownership, events: Sequence[ServiceEvent]) -> None:
+        """Read the owners of what events are about, and of the owners that they name."""
+        named: set[EntityKey] = set()
+        ids: dict[str, dict[str, None]] = {}
+        for event in events:
+            for entity in self._registry.triggered_entities(event.event_type):
+                ids.setdefault(entity, {})[event.entity_id] = None
+                named |= {*self._registry.named_owners(self._registry.entity(entity), event)}
+        for entity, some in ids.items():
+            rows = await ownership.owners(self._registry.entity(entity), [*some], expected=True)
+            self._owners |= {(entity, i): of for i, of in zip(some, rows, strict=True)}
+        owners = {owner for of_one in self._owners.values() for owner in of_one}
+        self._belonging = await ownership.owned_by(named | owners, self._limits)
+
+    def check(self, entity: EntityDef, event: ServiceEvent) -> None:
+        """Check an event of an entity: nothing of others, and nothing becomes another's.
+
+        The owners that it names must be allowed, unless they are already the owners. What has no
+        owner yet gets one by such an event.
+        """
+        key = (entity.name, event.entity_id)
+        owners, named = self._owners[key], [*self._registry.named_owners(entity, event)]
+        for owner in named:
+            if owner not in owners and not self._may_use(owner):
+                raise self._caller.refuse_owner(owner)
+        if self._limits.allow(*key) or any(map(self._may_use, owners)):
+            return
+        if owners or not named:
+            reason = ", and belongs to none that the key may use" if entity.belongs_to else ""
+            self._caller.check_id(event.entity_id, reason=reason)
+        self._owners[key] = named  # for the next events of the batch
+
+    def _may_use(self, owner: EntityKey) -> bool:
+        return owner in self._belonging or self._limits.allow(*owner)
 
 
 def limited_caller() -> LimitedCaller | None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
 from headwater.core.batching import batched
+from headwater.core.clock import from_micros
 from headwater.core.sql_literals import text, texts
 from headwater.declarations.features import EntityDef, FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.features.services import Services
-from headwater.model.values import Cells, EntityKey
+from headwater.model.callers import CallerLimits
+from headwater.model.values import Cells, EntityKey, ServiceEvent
 
 _PAGE = 500
+_TOLERANCE_US = 60_000_000
+"""How much earlier a server may have received an event than another says that it waits."""
 
 
 class Ownership:
@@ -26,12 +31,69 @@ class Ownership:
         self._online = services.backends.online
         self._offline = services.backends.offline
 
-    async def owners(self, entity: EntityDef, entity_ids: Sequence[str]) -> list[list[EntityKey]]:
-        """Return the owners that each entity has now, by its current values."""
+    def has_owners(self, entity: str) -> bool:
+        """Return whether entities of a class may belong to others."""
+        declared = self._registry.entities.get(entity)
+        return declared is not None and bool(declared.belongs_to)
+
+    async def owners(
+        self, entity: EntityDef, entity_ids: Sequence[str], *, expected: bool = False
+    ) -> list[list[EntityKey]]:
+        """Return the owners that each entity has now, by its current values.
+
+        With ``expected`` these are, of one without, the owners that waiting events name.
+        """
         if not entity.belongs_to:
             return [[] for _ in entity_ids]
-        rows = await self._online.get(entity.name, entity_ids)
-        return [list(_named(self._registry, entity, cells)) for cells in rows]
+        if not expected:
+            rows = await self._online.get(entity.name, entity_ids)
+            return [list(_named(self._registry, entity, cells)) for cells in rows]
+        owners = []
+        for entity_id, standing in zip(
+            entity_ids, await self._online.get_with_waiting(entity.name, entity_ids), strict=True
+        ):
+            own = list(_named(self._registry, entity, standing.cells))
+            if not own and standing.waiting_since is not None:
+                own = await self._waiting_owners(entity, entity_id, standing.waiting_since)
+            owners.append(own)
+        return owners
+
+    async def _waiting_owners(
+        self, entity: EntityDef, entity_id: str, since: int
+    ) -> list[EntityKey]:
+        """Return the owners that events of an entity name, of those accepted since a moment."""
+        moment = from_micros(since - _TOLERANCE_US).isoformat(sep=" ", timespec="microseconds")
+        rows = await self._offline.query(
+            'SELECT event_type, CAST(payload AS VARCHAR), "timestamp" FROM events'
+            f" WHERE entity_id = {text(entity_id)} AND received_at >= TIMESTAMPTZ {text(moment)}"
+            f" ORDER BY received_at LIMIT {_PAGE}",
+            {},
+        )
+        named: dict[EntityKey, None] = {}
+        for event_type, payload, at in rows.rows:
+            if entity.name in self._registry.triggered_entities(event_type):
+                content = msgspec.json.decode(payload, type=dict[str, Any])
+                event = ServiceEvent(event_type, entity_id, content, at)
+                named |= dict.fromkeys(self._registry.named_owners(entity, event))
+        return [*named]
+
+    async def owned_by(self, keys: Collection[EntityKey], limits: CallerLimits) -> set[EntityKey]:
+        """Return those of some entities that belong now to one that limits allow."""
+        belonging: set[EntityKey] = set()
+        waiting = {key: {key} for key in keys if key[1]}
+        while waiting:
+            following: dict[EntityKey, set[EntityKey]] = {}
+            for name in {name for name, _ in waiting if self.has_owners(name)}:
+                ids = [entity_id for entity, entity_id in waiting if entity == name]
+                owners = await self.owners(self._registry.entity(name), ids)
+                for entity_id, of_one in zip(ids, owners, strict=True):
+                    for owner in of_one:
+                        if limits.allow(*owner):
+                            belonging |= waiting[name, entity_id]
+                        following.setdefault(owner, set()).update(waiting[name, entity_id])
+            waiting = {owner: owned - belonging for owner, owned in following.items()}
+            waiting = {owner: owned for owner, owned in waiting.items() if owned}
+        return belonging
 
     async def belonging(
         self, entity: EntityDef, entity_id: str

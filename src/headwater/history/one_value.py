@@ -12,6 +12,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import track_source
 from headwater.features.caller_limits import limited_caller
+from headwater.features.ownership import Ownership
 from headwater.features.services import Services
 from headwater.history.window_curve import PASSED, curve_page
 from headwater.model.features import CauseEvent, HistoricalValue
@@ -44,6 +45,7 @@ class ValueHistory:
     def __init__(self, services: Services) -> None:
         self._registry = services.registry
         self._offline = services.backends.offline
+        self._ownership = Ownership(services)
         self._catalog = services.catalog
         self._clock = services.clock
 
@@ -62,7 +64,7 @@ class ValueHistory:
         Values of the moment at which a page ends may be repeated on the next one. A window has a
         value at each contribution, and where it falls because contributions have left it.
         """
-        feature, text_id = self._checked(name, entity_id)
+        feature, text_id = await self._checked(name, entity_id)
         declared = self._registry.features.values() if events else ()
         types = {event_type for other in declared for event_type in other.triggers}
         _check_range(feature, start, end, limit, MOST_CAUSES if types else MOST_ROWS)
@@ -117,14 +119,14 @@ class ValueHistory:
         earliest = (await self._catalog.follow()).pruned.history
         return await curve_page(self._offline, feature, entity_id, start, until, limit, earliest)
 
-    def _checked(self, name: str, entity_id: str | int) -> tuple[FeatureDef, str]:
+    async def _checked(self, name: str, entity_id: str | int) -> tuple[FeatureDef, str]:
         """Return a feature and an id whose history the caller may read, and track the read."""
         feature = self._registry.feature(name)
         feature.check_stored()
         text_id = feature.entity.text_id(entity_id)
         limited = limited_caller()
         if limited is not None:
-            limited.check_entity(feature.entity.name, text_id)
+            await limited.check_entity(self._ownership, feature.entity.name, text_id)
         track_source("feature", feature.entity.name, feature.name, text_id)
         if not feature.stored and feature.window is None:
             # History does not say what a value was computed from.

@@ -22,16 +22,35 @@ ALL_SCOPES: frozenset[AccessScope] = frozenset(get_args(AccessScope))
 
 
 class CallerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of the store that a caller may use; None and an empty tenant do not limit."""
+    """The part of the store that a caller may use; None and an empty tenant do not limit.
+
+    What belongs to an entity that the caller may use has another id, and may be used as well.
+    """
 
     entities: frozenset[str] | None = None
     """Names of entities."""
     contexts: frozenset[str] | None = None
     """Names of contexts."""
     indexes: frozenset[str] | None = None
-    """Names of indexes. A caller with a tenant may use only indexes that are named here."""
+    """Names of indexes. A caller with a tenant or ids may use only indexes that are named here."""
     tenant: str = ""
     """The prefix of all entity ids that the caller may use."""
+    ids: frozenset[str] | None = None
+    """The entity ids that the caller may use."""
+
+    @property
+    def are_of_ids(self) -> bool:
+        """Whether they allow only some ids."""
+        return bool(self.tenant) or self.ids is not None
+
+    def allow(self, entity: str, entity_id: str) -> bool:
+        """Return whether they allow an entity by its class and its id."""
+        is_in_class = self.entities is None or entity in self.entities
+        return is_in_class and self.allow_id(entity_id)
+
+    def allow_id(self, entity_id: str) -> bool:
+        """Return whether they allow an id."""
+        return entity_id.startswith(self.tenant) and (self.ids is None or entity_id in self.ids)
 
 
 class ScopeError(RequestError):

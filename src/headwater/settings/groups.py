@@ -344,6 +344,9 @@ class OidcSettings(SettingsGroup, frozen=True):
     tenant_claim: Annotated[
         str, "claim with the prefix of the entity ids that a token is limited to; empty for none"
     ] = ""
+    id_claim: Annotated[
+        str, "claim with the entity id that a token is limited to; empty for none"
+    ] = ""
     leeway: Annotated[Seconds, "seconds by which clocks may differ when a token expires"] = 30.0
 
 

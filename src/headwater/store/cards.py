@@ -19,7 +19,7 @@ from headwater.engine.engine import Engine
 from headwater.errors import UnknownNameError
 from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.schedule import last_due, next_due
-from headwater.model.callers import Caller
+from headwater.model.callers import Caller, CallerLimits
 from headwater.model.declarations import (
     ContextListing,
     EntityListing,
@@ -229,7 +229,7 @@ async def _of_feature(engine: Engine, feature: FeatureDef, caller: Caller | None
     now, limits = engine.clock.now(), None if caller is None else caller.limits
     values = failure = letters = schedule = None
     if feature.kept:
-        values = await _sample(engine, feature, now, limits.tenant if limits else "")
+        values = await _sample(engine, feature, now, limits or CallerLimits())
     if feature.triggers and limits is None:
         letters = await _letters(engine, feature.series)
     if feature.refresh is not None:
@@ -253,10 +253,12 @@ async def _refresh_failure(engine: Engine, name: str, *, has_error: bool) -> Ref
     return RefreshFailure(since=outcome.failing_since, error=outcome.error if has_error else None)
 
 
-async def _sample(engine: Engine, feature: FeatureDef, now: datetime, tenant: str) -> ValueSample:
+async def _sample(
+    engine: Engine, feature: FeatureDef, now: datetime, limits: CallerLimits
+) -> ValueSample:
     online, entity = engine.backends.online, feature.entity.name
-    ids = await online.entity_ids(entity, after=tenant, limit=SAMPLED_ENTITIES)
-    ids = [entity_id for entity_id in ids if entity_id.startswith(tenant)]
+    ids = await online.entity_ids(entity, after=limits.tenant, limit=SAMPLED_ENTITIES)
+    ids = [entity_id for entity_id in ids if limits.allow_id(entity_id)]
     rows = await online.get(entity, ids) if ids else []
     cells, micros = [row[feature.series] for row in rows if feature.series in row], to_micros(now)
     valid = [cell for cell in cells if not cell.expired(micros)]

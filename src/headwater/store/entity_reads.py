@@ -36,7 +36,7 @@ async def read_entity(
     text_id = definition.text_id(entity_id)
     limited = limited_caller()
     if limited is not None:
-        limited.check_entity(definition.name, text_id)
+        await limited.check_entity((await runtime.open()).ownership, definition.name, text_id)
     features = [
         feature
         for feature in runtime.registry.features.values()

@@ -62,7 +62,8 @@ class EventPublisher:
         ingest = self._runtime.settings.ingest
         limited = limited_caller()
         if limited is not None:
-            limited.check_events(self._runtime.registry, events)
+            ownership = (await self._runtime.open()).ownership
+            await limited.check_events(ownership, self._runtime.registry, events)
         self.check(events)
         transaction = current_scope().transaction
         if transaction is not None and transaction.published is not None:

@@ -235,7 +235,7 @@ class FeatureStore(StoreVerbs):
         """
         check_not_replaying("set_feature")
         if current_caller() is not None:
-            self._runtime.check_limits([name], [entity_id])
+            await self._runtime.check_limits([name], [entity_id])
         feature = self._runtime.registry.feature(feature_name(name))
         await set_value(self._runtime, feature, entity_id, value, as_of)
 

@@ -138,19 +138,24 @@ def _declaration(registry: Registry, kind: DeclarationKind, name: str, match: Ma
 
 async def _entity_ids(runtime: Runtime, text: str, names: VisibleNames) -> list[Found]:
     """Return entities that have values, with this id or with one that begins like it."""
-    online = (await runtime.open()).backends.online
+    engine = await runtime.open()
+    online = engine.backends.online
     limited = limited_caller()
 
     async def of(name: str) -> list[Found]:
         try:
             text_id = runtime.registry.entity(name).text_id(text)
             if limited is not None:
-                limited.check_entity(name, text_id)
+                await limited.check_entity(engine.ownership, name, text_id)
         except (InvalidInputError, CallerLimitError):
             return []
         # They are in order: those that begin like it come next.
         following = await online.entity_ids(name, after=text_id, limit=_MOST_IDS)
         ids = [text_id, *(after for after in following if after.startswith(text_id))]
+        if limited is not None:
+            keys = {(name, each) for each in ids if not limited.limits.allow_id(each)}
+            hidden = keys - await engine.ownership.owned_by(keys, limited.limits)
+            ids = [each for each in ids if (name, each) not in hidden]
         return [
             Found(
                 kind="entity_id",

@@ -69,7 +69,7 @@ def visible_names(registry: Registry, caller: Caller | None) -> VisibleNames:
     Without a caller these are all.
     """
     limits = _EVERYTHING if caller is None else caller.limits or _EVERYTHING
-    indexes = () if limits.tenant and limits.indexes is None else limits.indexes
+    indexes = () if limits.are_of_ids and limits.indexes is None else limits.indexes
     features = [f for f in registry.features.values() if _is_in(f.entity.name, limits.entities)]
     events = [event_type for feature in features for event_type in feature.triggers]
     # Limits on entities allow only types that trigger their features.

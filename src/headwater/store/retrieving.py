@@ -23,13 +23,14 @@ async def run_retriever(runtime: Runtime, name: str, params: Mapping[str, Any]) 
     definition = runtime.registry.retriever(name)
     limited = limited_caller()
     if limited is not None:
-        limited.check_parameters(runtime.registry.entities.values(), params)
+        entities, ownership = runtime.registry.entities.values(), (await runtime.open()).ownership
+        await limited.check_parameters(ownership, entities, params)
     bound = bind_named("retriever", definition, params)
     reads = Reads()
     with tracking(reads):
         await runtime.retrieve(definition, bound.args, bound.kwargs)
     reads.close()
     if limited is not None:
-        limited.check_retrieval(definition.name, reads.provenance)
+        await limited.check_retrieval(ownership, definition.name, reads.provenance)
     # The searches that its function made come before it.
     return [each for each in reads.retrievals if each.retriever == definition.name][-1]

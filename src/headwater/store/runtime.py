@@ -106,11 +106,14 @@ class Runtime:
         """Whether this is a handler, whose effects are those of its event."""
         return current_scope().transaction is not None
 
-    def check_limits(self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]) -> None:
+    async def check_limits(
+        self, names: Sequence[FeatureRef], entity_ids: Sequence[str | int]
+    ) -> None:
         """Raise CallerLimitError if the caller of the request may not use these entities."""
         limited = limited_caller()
         if limited is not None:
-            limited.check_features(self.registry, map(feature_name, names), entity_ids)
+            ownership, features = (await self.open()).ownership, map(feature_name, names)
+            await limited.check_features(ownership, self.registry, features, entity_ids)
 
     @cached_property
     def tables(self) -> Tables:

@@ -2074,12 +2074,16 @@ export interface components {
         /**
          * CallerLimits
          * @description The part of the store that a caller may use; None and an empty tenant do not limit.
+         *
+         *         What belongs to an entity that the caller may use has another id, and may be used as well.
          */
         CallerLimits: {
             /** @default null */
             contexts: string[] | null;
             /** @default null */
             entities: string[] | null;
+            /** @default null */
+            ids: string[] | null;
             /** @default null */
             indexes: string[] | null;
             /** @default  */

@@ -18,7 +18,6 @@ from headwater.contexts.recorded.verification import load_record
 from headwater.contexts.recorder import ProvenanceIndex, index_of, inherited
 from headwater.core.clock import MICROSECOND
 from headwater.declarations.feature_handles import FeatureRef, feature_name
-from headwater.declarations.registry import Registry
 from headwater.errors import (
     AmbiguousRefError,
     BackendError,
@@ -31,6 +30,8 @@ from headwater.errors import (
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import track_source, track_sources
 from headwater.features.caller_limits import LimitedCaller, limited_caller, named_entities
+from headwater.features.ownership import Ownership
+from headwater.features.services import Services
 from headwater.model.callers import CallerLimits
 from headwater.model.contexts import LARGEST_PAGE, ContextPage, RecordSummary
 from headwater.model.lineage import FreshnessStatus
@@ -498,9 +499,10 @@ class Visibility:
     as that of another tenant.
     """
 
-    def __init__(self, records: RecordLog, registry: Registry) -> None:
+    def __init__(self, records: RecordLog, services: Services) -> None:
         self._records = records
-        self._registry = registry
+        self._registry = services.registry
+        self._ownership = Ownership(services)
 
     async def is_listed(self, caller: LimitedCaller, summary: RecordSummary) -> bool:
         """Return whether a caller may read a record of a list."""
@@ -517,7 +519,7 @@ class Visibility:
             return True
         try:
             async for core in self._cores(stored):
-                self._check(caller, core)
+                await self._check(caller, core)
         except (CallerLimitError, DamagedRecordError, UnknownContextError):
             return False
         return True
@@ -536,7 +538,7 @@ class Visibility:
                         raise UnknownContextError(inner.context_id, None)
                     waiting.append(record)
 
-    def _check(self, caller: LimitedCaller, core: Core) -> None:
+    async def _check(self, caller: LimitedCaller, core: Core) -> None:
         """Raise CallerLimitError if a core names something that the limits do not allow."""
         inputs = {
             name: _WITHHELD if type(value) is Commitment else value
@@ -552,8 +554,7 @@ class Visibility:
         ]
         if not (entities or core.contexts) and caller.is_limited_to_entities:
             raise caller.refuse("a record without entities")
-        for entity, entity_id in entities:
-            caller.check_entity(entity, entity_id)
+        await caller.check_entities(self._ownership, entities)
         for search in core.retrievals:
             if search.index is not None:
                 caller.check_index(search.index.name)
@@ -562,7 +563,8 @@ class Visibility:
                 raise caller.refuse("a record of a retriever function")
         for source in core.sources:
             if source.kind == "entity":
-                caller.check_entity(source.name, disclosed(source.entity_id) or _WITHHELD)
+                entity_id = disclosed(source.entity_id) or _WITHHELD
+                await caller.check_entity(self._ownership, source.name, entity_id)
             elif source.kind == "index":
                 caller.check_index(source.name)
             else:

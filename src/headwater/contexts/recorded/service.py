@@ -87,7 +87,7 @@ class RecordedContexts:
         self._replayer = Replayer(services, reader, assembler.counters)
         search = ContextSearch(
             *(self._records, services.backends.catalog, self._settings),
-            Visibility(self._records, services.registry),
+            Visibility(self._records, services),
         )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
         self.outcomes = Outcomes(services, assembler.recorder, self._stored, assembler.counters)

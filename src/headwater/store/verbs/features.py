@@ -53,14 +53,13 @@ class FeatureVerbs(Verbs):
         # The verb that handlers call most: an open store returns the reader's coroutine itself.
         if name.__class__ is not str:
             name = feature_name(name)
-        if current_caller() is not None:
-            self._runtime.check_limits([name], [entity_id])
         engine = self._runtime.current()
-        if engine is None:
+        if engine is None or current_caller() is not None:
             return self._open_and_get(name, entity_id)
         return engine.reader.value(name, entity_id)
 
     async def _open_and_get(self, name: str, entity_id: str | int) -> Any:
+        await self._runtime.check_limits([name], [entity_id])
         engine = await self._runtime.open()
         return await engine.reader.value(name, entity_id)
 
@@ -74,7 +73,7 @@ class FeatureVerbs(Verbs):
         """
         check_sequences(names, entity_ids)
         if current_caller() is not None:
-            self._runtime.check_limits(names, entity_ids)
+            await self._runtime.check_limits(names, entity_ids)
         engine = self._runtime.current() or await self._runtime.open()
         rows = await engine.reader.values(names, entity_ids)
         return dict(zip(entity_ids, rows, strict=True))
@@ -90,7 +89,7 @@ class FeatureVerbs(Verbs):
         """
         check_sequences(names, entity_ids)
         if current_caller() is not None:
-            self._runtime.check_limits(names, entity_ids)
+            await self._runtime.check_limits(names, entity_ids)
         engine = self._runtime.current() or await self._runtime.open()
         return await engine.reader.read(names, entity_ids)
 
@@ -138,7 +137,7 @@ class FeatureVerbs(Verbs):
         [('sum', '1h', 25.0), ('sum', '7d', 25.0)]
         """
         if current_caller() is not None:
-            self._runtime.check_limits([name], [entity_id])
+            await self._runtime.check_limits([name], [entity_id])
         return await (await self._engine()).windows.read(feature_name(name), entity_id)
 
     @with_bar
