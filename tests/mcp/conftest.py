@@ -28,7 +28,10 @@ Index(store, "help")
 class User:
     user_id: str
 
-@feature(entity=User, trigger="purchase", freshness_sla="5m")
+@feature(
+    entity=User, trigger="purchase", freshness_sla="5m",
+    description="What a user spends.", owner="shop", tags=["money"], unit="EUR",
+)
 async def total_spend(user_id: str, event: ServiceEvent) -> float:
     before = await store.get_feature("total_spend", user_id) or 0.0
     return before + event.payload["amount"]

@@ -96,6 +96,22 @@ async def test_features_carry_their_time_and_the_verdict_of_their_sla(shop: Feat
     assert mixed["freshness"] == "degraded"
 
 
+async def test_a_model_learns_what_a_value_means_and_what_it_is_counted_in(
+    shop: FeatureStore,
+) -> None:
+    async with as_caller(shop) as client:
+        listed, _ = await call(client, "list_declarations", kind="features")
+        one, _ = await call(client, "get_feature", feature="total_spend", entity_id="ada")
+        many, _ = await call(
+            client, "get_features", features=["total_spend", "shout"], entity_ids=["ada"]
+        )
+    spend = {each["name"]: each for each in listed["features"]}["total_spend"]
+    assert spend["description"] == "What a user spends."
+    assert (spend["owner"], spend["tags"], spend["unit"]) == ("shop", ["money"], "EUR")
+    assert one["unit"] == "EUR"
+    assert many["units"] == {"total_spend": "EUR"}
+
+
 @pytest.mark.both_environments
 async def test_a_context_is_text_for_the_model_with_a_record_that_verifies(
     shop: FeatureStore,

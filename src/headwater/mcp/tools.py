@@ -146,6 +146,18 @@ class LineageOfContext(msgspec.Struct, frozen=True, kw_only=True):
     lineage: ContextLineage
 
 
+class FeatureOfEntity(OneFeature, frozen=True, kw_only=True):
+    """A feature's value for one entity; ``unit`` is what it is counted in, empty if not known."""
+
+    unit: str
+
+
+class FeaturesOfEntities(ManyFeatures, frozen=True, kw_only=True):
+    """The values of several entities; ``units`` are those of the features that have one."""
+
+    units: dict[str, str]
+
+
 class Declarations(msgspec.Struct, frozen=True, kw_only=True):
     """The declarations of a features file."""
 
@@ -167,8 +179,8 @@ class StoreTools:
     def tools(self) -> list[StoreTool]:
         """Return the tools in the order in which they are listed."""
         return [
-            _tool("Read a feature", "read", self.get_feature, OneFeature),
-            _tool("Read features", "read", self.get_features, ManyFeatures),
+            _tool("Read a feature", "read", self.get_feature, FeatureOfEntity),
+            _tool("Read features", "read", self.get_features, FeaturesOfEntities),
             _tool("Read windows", "read", self.get_windows, EntityWindows),
             _tool("List declarations", "read", self.list_declarations, Declarations),
             verb_tool(
@@ -200,7 +212,8 @@ class StoreTools:
         """
         (row,), facts, now = await self._read([given.feature], [given.entity_id])
         value = row[given.feature]
-        feature = OneFeature(given.feature, given.entity_id, *_shown(value, now))
+        unit = runtime_of(self._store).registry.feature(given.feature).unit
+        feature = FeatureOfEntity(given.feature, given.entity_id, *_shown(value, now), unit=unit)
         return ToolResult(value=feature, facts=facts)
 
     async def get_features(self, given: FeaturesArguments) -> ToolResult:
@@ -208,7 +221,8 @@ class StoreTools:
 
         All features must belong to the same kind of entity.
         """
-        entity = runtime_of(self._store).registry.one_entity(given.features)
+        registry = runtime_of(self._store).registry
+        entity = registry.one_entity(given.features)
         count, limit = len(given.features) * len(given.entity_ids), self._largest_read
         if count > limit:
             raise InvalidInputError(
@@ -220,7 +234,8 @@ class StoreTools:
             EntityRow(entity_id, {name: Value(*_shown(row[name], now)) for name in given.features})
             for entity_id, row in zip(given.entity_ids, rows, strict=True)
         ]
-        return ToolResult(value=ManyFeatures(entity.name, features), facts=facts)
+        units = {name: unit for name in given.features if (unit := registry.feature(name).unit)}
+        return ToolResult(value=FeaturesOfEntities(entity.name, features, units=units), facts=facts)
 
     async def get_windows(self, given: FeatureArguments) -> ToolResult:
         """Read all windows of one feature for one entity, such as the sums of an hour and a week.
@@ -247,7 +262,8 @@ class StoreTools:
     async def list_declarations(self, given: DeclarationsArguments) -> ToolResult:
         """List what is declared here: entities, events, features, indexes, retrievers, contexts.
 
-        Call this first to learn the names, types and parameters that the other tools take.
+        Call this first to learn the names, types and parameters that the other tools take, and
+        what a value means: its description, its unit, its tags, and the owner to ask about it.
         """
         listing = declarations_of(self._store, current_caller())
         kinds = [given.kind] if given.kind else Declarations.__struct_fields__

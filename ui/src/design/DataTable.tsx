@@ -9,6 +9,10 @@ export type Column<Row> = {
   number?: boolean;
   /** Hidden on a phone. */
   secondary?: boolean;
+  /** Hidden unless the window is wide. */
+  extra?: boolean;
+  /** Not broken into lines. */
+  whole?: boolean;
   width?: string;
 };
 
@@ -25,8 +29,10 @@ type Props<Row> = {
 
 /** A table of up to some hundred rows. Longer lists are virtual. */
 export function DataTable<Row>({ label, columns, rows, rowKey, onOpen, isSelected }: Props<Row>) {
-  const style = ({ number, secondary }: Column<Row>) =>
-    [number && css.number, secondary && css.secondary].filter(Boolean).join(" ");
+  const style = ({ number, secondary, extra, whole }: Column<Row>) =>
+    [number && css.number, secondary && css.secondary, extra && css.extra, whole && css.whole]
+      .filter(Boolean)
+      .join(" ");
   return (
     // A region that scrolls must be reachable by keyboard; rows that open are.
     <div

@@ -19,6 +19,19 @@ export function Dim({ children }: { children: ReactNode }) {
   return <span className={css.dim}>{children}</span>;
 }
 
+/** What a value is counted in, after a space; nothing if that is not declared. */
+export function Unit({ children }: { children: string | undefined }) {
+  if (!children) return null;
+  return (
+    <>
+      {" "}
+      <bdi dir="auto" className={css.unit}>
+        {children}
+      </bdi>
+    </>
+  );
+}
+
 /** A number in tabular figures. */
 export function Amount({ children }: { children: ReactNode }) {
   return <span className={css.number}>{children}</span>;

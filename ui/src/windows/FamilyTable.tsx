@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 
-import { UserText } from "~/design";
+import { Unit, UserText } from "~/design";
 
 import css from "./FamilyTable.module.css";
 import type { FamilyGrid } from "./model";
@@ -14,12 +14,14 @@ type Props = {
   label: string;
   /** The content of the cell of a member. */
   cell: (member: string) => ReactNode;
+  /** What a member is counted in; all of a row are counted in the same. */
+  unit?: (member: string) => string | undefined;
   selected?: string | null | undefined;
   below?: (aggregate: string) => readonly SubRow[];
 };
 
 /** The members of a family: one row for each aggregate, one column for each window. */
-export function FamilyTable({ grid, label, cell, selected, below }: Props) {
+export function FamilyTable({ grid, label, cell, unit, selected, below }: Props) {
   const { windows, aggregates } = grid.family;
   return (
     <div className={css.scroll} role="region" aria-label={label} tabIndex={0}>
@@ -39,7 +41,10 @@ export function FamilyTable({ grid, label, cell, selected, below }: Props) {
         {aggregates.map((aggregate) => (
           <tbody key={aggregate}>
             <tr>
-              <th scope="row">{aggregate}</th>
+              <th scope="row">
+                {aggregate}
+                <Unit>{unit?.(grid.memberAt(aggregate, windows[0]?.window ?? "") ?? "")}</Unit>
+              </th>
               {windows.map(({ window }) => {
                 const member = grid.memberAt(aggregate, window);
                 return (

@@ -79,6 +79,7 @@ describe("charts", () => {
 describe("values", () => {
   it("are short in a cell", () => {
     expect(cellText(1234.567891)).toBe("1,234.57");
+    expect([cellText(0), cellText(0.0000578704)]).toEqual(["0", "5.79e-5"]);
     expect(cellText([1, 2])).toBe("[1,2]");
     expect([cellText(undefined), cellText(null)]).toEqual(["–", "–"]);
     expect(cellText("a\nvery long text that goes on", 10)).toBe("a very lon…");

@@ -84,10 +84,14 @@ export function drawn(value: unknown, aggregate: string): number | null {
 }
 
 const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
+const SMALL = 0.001;
 
 /** Return a value as short as a cell of a table needs it. */
 export function cellText(value: unknown, most = 20): string {
-  if (typeof value === "number") return NUMBER.format(value);
+  if (typeof value === "number") {
+    const isSmall = value !== 0 && Math.abs(value) < SMALL;
+    return isSmall ? value.toExponential(2) : NUMBER.format(value);
+  }
   // A tile has no last values, and one contribution has no deviation.
   if (value === undefined || value === null) return "–";
   const text = inline(value).replaceAll(/\s+/g, " ");

@@ -8,7 +8,7 @@ import { shown } from "~/testing/page";
 
 import { EntityForm } from "./EntityForm";
 
-const USER = { name: "User", id_field: "user_id", id_type: "str", belongs_to: {} };
+const USER = { name: "User", id_field: "user_id", id_type: "str", belongs_to: {}, description: "" };
 
 /** The page: entities arrive late, and the address keeps what was looked up. */
 function Page() {

@@ -44,12 +44,14 @@ it("shows all windows of a family, with a link to each", async () => {
     value("spend_max_1h", null, "missing"),
     value("spend_max_7d", 99.9),
   ];
-  shown(<FamilyCard grid={family(["sum", "max"], null)} values={values} selected={null} />, {});
+  const grid = family(["sum", "max"], null);
+  const units = new Map([["spend_sum_1h", "EUR"]]);
+  shown(<FamilyCard grid={grid} units={units} values={values} selected={null} />, {});
   const table = await screen.findByRole("table", { name: "Windows of spend" });
   const rows = within(table).getAllByRole("row");
   expect(rows.map((row) => row.textContent)).toEqual([
     "Aggregate1h7d",
-    "sum0 spend_sum_1h1,234.5 spend_sum_7d",
+    "sum EUR0 spend_sum_1h1,234.5 spend_sum_7d",
     "max— spend_max_1h99.9 spend_max_7d",
   ]);
   const link = within(table).getByRole("link", { name: "1,234.5 spend_sum_7d" });
@@ -62,7 +64,8 @@ it("shows the keys of a keyed family below each aggregate, the rest as a number"
     value("spend_sum_1h", { "key 3": 1 }),
     value("spend_sum_7d", { ...many, other: 70 }),
   ];
-  shown(<FamilyCard grid={family(["sum"], "category")} values={values} selected={null} />, {});
+  const grid = family(["sum"], "category");
+  shown(<FamilyCard grid={grid} units={new Map()} values={values} selected={null} />, {});
   const table = await screen.findByRole("table", { name: "Windows of spend" });
   const rows = within(table)
     .getAllByRole("row")

@@ -4,20 +4,25 @@ import { Card, Dim, FeatureName, StateBadge, useNow } from "~/design";
 import { plural } from "~/design/format";
 import { cellText, FamilyTable, keyed, OTHER, type FamilyGrid, type SubRow } from "~/windows";
 
+import css from "./Lookup.module.css";
 import type { EntityValue } from "./queries";
 import { worst } from "./values";
 
 type Props = {
   grid: FamilyGrid;
+  /** What its members are counted in, by name. */
+  units: ReadonlyMap<string, string>;
   /** The values of its members. */
   values: readonly EntityValue[];
   selected: string | null;
 };
 
 const MOST_KEYS = 6;
+/** The most windows for which a card has room beside another. */
+const BESIDE = 4;
 
 /** All windows of one family: a small table of aggregates and windows. */
-export function FamilyCard({ grid, values, selected }: Props) {
+export function FamilyCard({ grid, units, values, selected }: Props) {
   const now = useNow();
   const byName = new Map(values.map((value) => [value.feature, value]));
   const { family, name } = grid;
@@ -30,12 +35,14 @@ export function FamilyCard({ grid, values, selected }: Props) {
         </>
       }
       aside={<StateBadge state={state}>{word}</StateBadge>}
+      className={family.windows.length > BESIDE ? css.whole : undefined}
       flush
     >
       <FamilyTable
         grid={grid}
         label={`Windows of ${name}`}
         selected={selected}
+        unit={(member) => units.get(member)}
         cell={(member) => (
           <MemberLink name={member} value={byName.get(member)} isKeyed={family.by !== null} />
         )}

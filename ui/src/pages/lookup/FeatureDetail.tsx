@@ -14,6 +14,7 @@ import {
   KeyValues,
   StateBadge,
   Time,
+  Unit,
   UserText,
   useNow,
 } from "~/design";
@@ -83,7 +84,7 @@ function ValueCard({ entity, id, value, features, onClose, children }: CardProps
       <div className={css.stack}>
         {listing?.description && <p className={css.description}>{listing.description}</p>}
         {children}
-        <WholeValue value={value} isKeyed={isKeyed(features, listing)} />
+        <WholeValue value={value} unit={listing?.unit} isKeyed={isKeyed(features, listing)} />
         <KeyValues rows={factsOf(value, listing, features, now)} />
         <Violations value={value} entity={entity} />
         <div className={css.actions}>
@@ -119,7 +120,9 @@ function Recorded({ at, step }: { at: number; step: Step | null }) {
   );
 }
 
-function WholeValue({ value, isKeyed }: { value: EntityValue; isKeyed: boolean }) {
+type WholeProps = { value: EntityValue; unit: string | undefined; isKeyed: boolean };
+
+function WholeValue({ value, unit, isKeyed }: WholeProps) {
   if (value.problem !== null) {
     return (
       <div role="alert" className={css.problem}>
@@ -139,6 +142,7 @@ function WholeValue({ value, isKeyed }: { value: EntityValue; isKeyed: boolean }
   return (
     <p dir="auto" className={text.length <= 24 ? `${css.value} ${css.large}` : css.value}>
       <UserText mono>{text === "" ? "“”" : text}</UserText>
+      <Unit>{unit}</Unit>
     </p>
   );
 }

@@ -177,12 +177,19 @@ function Lists({ entity, values, selected, onSelect, wide }: ListsProps) {
   const { data: declared } = useQuery(declarations);
   const features = declared?.features.filter((feature) => feature.entity === entity) ?? [];
   const windows = new Map(features.map(({ name, window }) => [name, window?.family]));
+  const units = new Map(features.map(({ name, unit }) => [name, unit]));
   const plain = values.filter(({ feature }) => !windows.get(feature));
   return (
     <div className={css.stack}>
       {plain.length > 0 && (
         <Card title="Values" aside={<Dim>choose one for its history</Dim>} flush>
-          <ValuesTable values={plain} selected={selected} onSelect={onSelect} wide={wide} />
+          <ValuesTable
+            values={plain}
+            units={units}
+            selected={selected}
+            onSelect={onSelect}
+            wide={wide}
+          />
         </Card>
       )}
       <div className={wide ? css.families : css.stack}>
@@ -190,6 +197,7 @@ function Lists({ entity, values, selected, onSelect, wide }: ListsProps) {
           <FamilyCard
             key={grid.name}
             grid={grid}
+            units={units}
             values={values.filter(({ feature }) => windows.get(feature) === grid.name)}
             selected={selected}
           />

@@ -4,6 +4,7 @@ import {
   FeatureName,
   StateWord,
   Time,
+  Unit,
   UserText,
   useNow,
   type Column,
@@ -18,6 +19,8 @@ import { judged } from "./values";
 
 type Props = {
   values: readonly EntityValue[];
+  /** What the values are counted in, by feature. */
+  units: ReadonlyMap<string, string>;
   selected: string | null;
   onSelect: (feature: string) => void;
   /** Whether there is room for SLA and source. */
@@ -35,7 +38,7 @@ const DETAILS: readonly Column<EntityValue>[] = [
 ];
 
 /** One row for each feature of an entity. */
-export function ValuesTable({ values, selected, onSelect, wide }: Props) {
+export function ValuesTable({ values, units, selected, onSelect, wide }: Props) {
   const now = useNow();
   const columns: Column<EntityValue>[] = [
     {
@@ -46,7 +49,7 @@ export function ValuesTable({ values, selected, onSelect, wide }: Props) {
     {
       head: "Value",
       width: wide ? "45%" : "33%",
-      cell: (value) => <ShortValue value={value} wide={wide} />,
+      cell: (value) => <ShortValue value={value} unit={units.get(value.feature)} wide={wide} />,
     },
     { head: "As of", number: true, cell: ({ as_of }) => <Time at={as_of} />, secondary: true },
     ...(wide ? DETAILS : []),
@@ -70,13 +73,16 @@ export function ValuesTable({ values, selected, onSelect, wide }: Props) {
   );
 }
 
+type ShortProps = { value: EntityValue; unit: string | undefined; wide: boolean };
+
 /** The beginning of a value: as much as a glance takes in, or two lines beside its card. */
-function ShortValue({ value, wide }: { value: EntityValue; wide: boolean }) {
+function ShortValue({ value, unit, wide }: ShortProps) {
   if (value.problem !== null) return <Dim>{value.problem.title}</Dim>;
   if (value.source === "missing") return <Dim>—</Dim>;
   return (
     <span className={wide ? `${css.short} ${css.long}` : css.short}>
       <UserText mono>{brief(value.value, wide ? 600 : 120)}</UserText>
+      <Unit>{unit}</Unit>
     </span>
   );
 }

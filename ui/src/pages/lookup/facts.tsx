@@ -1,7 +1,7 @@
 /** What is known about a value, in names and values. */
 import type { ReactNode } from "react";
 
-import { Dim, Time } from "~/design";
+import { Dim, Time, UserText } from "~/design";
 import { duration } from "~/design/format";
 import {
   accuracyWords,
@@ -62,6 +62,7 @@ function plainFacts(value: EntityValue, listing: Feature | undefined, now: numbe
     ["Freshness", sla_ms === null ? null : <AgeBar ageMs={ageOf(value, now)} slaMs={sla_ms} />],
     ["Rule", rule && RULES[rule]],
     ["Type", listing && <code>{listing.type}</code>],
+    ["Owner", listing && ownerOf(listing)],
     ["Kept up by", listing && keptUpBy(listing)],
   ];
 }
@@ -98,8 +99,13 @@ function windowFacts(
     ["Freshness", sla_ms === null ? null : <AgeBar ageMs={ageOf(value, now)} slaMs={sla_ms} />],
     ["Rule", rule && RULES[rule]],
     ["Type", <code key="type">{listing.type}</code>],
+    ["Owner", ownerOf(listing)],
     ["Kept up by", family && keptUpBy(family)],
   ];
+}
+
+function ownerOf({ owner }: Feature): ReactNode {
+  return owner === "" ? null : <UserText>{owner}</UserText>;
 }
 
 function keptUpBy({ triggers, schedule, template, needs, mode }: Feature): string {

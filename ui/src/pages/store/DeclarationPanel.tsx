@@ -101,7 +101,7 @@ function tagOf(kind: Kind, mode: string | null, windows: number): string {
 
 function Sections({ card, onOpen }: { card: CardData; onOpen: (id: string) => void }) {
   const id = `${card.kind}:${card.name}`;
-  const about = card.feature ?? card.retriever ?? card.context ?? card.event;
+  const about = card.feature ?? card.retriever ?? card.context ?? card.event ?? card.entity;
   return (
     <div className={css.sections}>
       {about?.description && (

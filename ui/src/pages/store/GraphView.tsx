@@ -247,6 +247,12 @@ function edgesOf(
   );
 }
 
+/** Return what the pointer shows: the name, what it is for, its unit, its owner and its tags. */
+function titleOf({ name, description, unit, owner, tags }: Item): string {
+  const facts = [unit, owner, tags.join(", ")].filter(Boolean).join(" · ");
+  return [name, description.split("\n", 1)[0], facts].filter(Boolean).join("\n");
+}
+
 function DeclarationNode({ id, data }: NodeProps<FlowNode<Data>>) {
   const { item, isDim, isSelected, isStop } = data;
   const look = [css.node, isDim ? css.dim : "", isSelected ? css.selected : ""];
@@ -259,7 +265,7 @@ function DeclarationNode({ id, data }: NodeProps<FlowNode<Data>>) {
         data-node={id}
         tabIndex={isStop ? 0 : -1}
         aria-pressed={isSelected}
-        title={item.name}
+        title={titleOf(item)}
       >
         <span className={css.icon}>
           <KindIcon kind={item.kind} mode={item.members > 0 ? "window" : item.mode} size={16} />

@@ -1,12 +1,36 @@
 import { IconChevronDown, IconChevronRight } from "@tabler/icons-react";
 import { useState, type KeyboardEvent } from "react";
 
-import { DataTable, Dim, FeatureName, IconButton, Mono, type Column } from "~/design";
+import {
+  DataTable,
+  Dim,
+  FeatureName,
+  IconButton,
+  Mono,
+  Unit,
+  UserText,
+  type Column,
+} from "~/design";
 import { plural } from "~/design/format";
 
 import { KindIcon, kindWord, modeWord } from "./kinds";
 import { rowsOf, type Item } from "./model";
 import css from "./StorePage.module.css";
+
+const OWNED: readonly Column<Item>[] = [
+  {
+    head: "Owner",
+    cell: ({ owner }) => (owner === "" ? <Dim>—</Dim> : <UserText>{owner}</UserText>),
+    secondary: true,
+    width: "6rem",
+  },
+  {
+    head: "Tags",
+    cell: ({ tags }) => (tags.length === 0 ? <Dim>—</Dim> : <UserText>{tags.join(", ")}</UserText>),
+    secondary: true,
+    width: "7rem",
+  },
+];
 
 const COLUMNS: readonly Column<Item>[] = [
   {
@@ -16,6 +40,7 @@ const COLUMNS: readonly Column<Item>[] = [
       return item.kind === "feature" ? modeWord(item.mode) : kindWord(item.kind);
     },
     width: "7rem",
+    whole: true,
   },
   {
     head: "Entity",
@@ -25,7 +50,12 @@ const COLUMNS: readonly Column<Item>[] = [
   },
   {
     head: "Type",
-    cell: (item) => (item.type === null ? <Dim>—</Dim> : <Mono>{item.type}</Mono>),
+    cell: ({ type, unit }) => (
+      <>
+        {type === null ? <Dim>—</Dim> : <Mono>{type}</Mono>}
+        <Unit>{unit}</Unit>
+      </>
+    ),
     secondary: true,
     width: "8rem",
   },
@@ -49,6 +79,7 @@ const COLUMNS: readonly Column<Item>[] = [
     head: "Needed by",
     cell: ({ neededBy }) => neededBy || <Dim>—</Dim>,
     number: true,
+    secondary: true,
     width: "6rem",
   },
 ];
@@ -71,16 +102,23 @@ export function ListView({ items, selected, onOpen, isNarrow }: Props) {
     if (!others.delete(id)) others.add(id);
     setOpened(others);
   };
+  const isOwned = items.some(({ owner, tags }) => owner !== "" || tags.length > 0);
+  const columns = isOwned
+    ? COLUMNS.flatMap((each) => {
+        if (each.head === "Description") return [...OWNED, each];
+        return { ...each, extra: each.number ?? false };
+      })
+    : COLUMNS;
   const name: Column<Item> = {
     head: "Name",
     cell: (item) => <Named item={item} isOpened={shown.has(item.id)} onToggle={toggle} />,
-    width: "16rem",
+    width: isOwned ? "13rem" : "16rem",
   };
   return (
     <div onKeyDown={moveInRows}>
       <DataTable
         label="Declarations"
-        columns={[name, ...(isNarrow ? COLUMNS.slice(0, 1) : COLUMNS)]}
+        columns={[name, ...(isNarrow ? COLUMNS.slice(0, 1) : columns)]}
         rows={rowsOf(items, shown)}
         rowKey={({ id }) => id}
         onOpen={({ id }) => onOpen(id)}

@@ -1,4 +1,5 @@
-import type { ReactNode } from "react";
+import { Fragment, type ReactNode } from "react";
+import { Link } from "wouter";
 
 import type { Schema } from "~/api/client";
 import { Card, Code, Dim, KeyValues, Mono, UserText } from "~/design";
@@ -38,6 +39,7 @@ function eventRows({ schema }: Schema<"EventListing">): Rows {
 function featureRows(feature: Schema<"FeatureListing">): Rows {
   return [
     ["Type", mono(feature.type)],
+    ...aboutRows(feature),
     ...(feature.window ? memberRows(feature.window) : []),
     ...(feature.windows ? familyRows(feature.windows) : []),
     ["Triggers", feature.triggers.length > 0 ? mono(feature.triggers.join(", ")) : null],
@@ -56,6 +58,34 @@ function featureRows(feature: Schema<"FeatureListing">): Rows {
 /** The next runs in the time zone of the schedule, whose offset each of them has. */
 function NextRuns({ of }: { of: readonly string[] }) {
   return of.map((run) => <div key={run}>{wallTime(run)}</div>);
+}
+
+/** What a feature is counted in, who answers for it, and what it is found by. */
+function aboutRows({ unit, owner, tags }: Schema<"FeatureListing">): Rows {
+  return [
+    ["Unit", unit === "" ? null : <UserText key="unit">{unit}</UserText>],
+    ["Owner", owner === "" ? null : <Filtered key="owner" by="owner" as={owner} />],
+    [
+      "Tags",
+      tags.length === 0
+        ? null
+        : tags.map((tag, index) => (
+            <Fragment key={tag}>
+              {index > 0 && ", "}
+              <Filtered by="tag" as={tag} />
+            </Fragment>
+          )),
+    ],
+  ];
+}
+
+/** A link to everything with the same owner or tag. */
+function Filtered({ by, as }: { by: "owner" | "tag"; as: string }) {
+  return (
+    <Link href={`/store?${new URLSearchParams({ view: "list", [by]: as }).toString()}`}>
+      <UserText>{as}</UserText>
+    </Link>
+  );
 }
 
 function memberRows(window: Schema<"MemberListing">): Rows {

@@ -19,6 +19,8 @@ import {
   folded,
   itemsOf,
   matches,
+  NO_OWNER,
+  ownersAndTags,
   touchedBy,
   withNeighbours,
   type Item,
@@ -65,7 +67,8 @@ const VIEWS = [
   ["graph", "Graph", IconAffiliate],
   ["list", "List", IconList],
 ] as const;
-type Changes = Partial<Record<"q" | "kind" | "entity" | "view" | "card", string | null>>;
+const FILTERS = ["q", "kind", "entity", "owner", "tag"] as const;
+type Changes = Partial<Record<(typeof FILTERS)[number] | "view" | "card", string | null>>;
 
 /** What the address says: filters, view and the opened card. */
 function useAddress() {
@@ -94,6 +97,8 @@ function useAddress() {
     selected: search.get("card"),
     kind: search.get("kind") ?? "",
     entity: search.get("entity") ?? "",
+    owner: search.get("owner") ?? "",
+    tag: search.get("tag") ?? "",
     text: search.get("q") ?? "",
   };
 }
@@ -117,7 +122,7 @@ function Store({ listing }: { listing: Schema<"StoreListing"> }) {
         </Empty>
       ) : (
         <>
-          <Filters listing={listing} address={address} />
+          <Filters listing={listing} items={items} address={address} />
           <div className={selected === null ? css.main : `${css.main} ${css.open}`}>
             <Declarations listing={listing} items={items} address={address} onOpen={open} />
             {selected !== null && (
@@ -130,8 +135,16 @@ function Store({ listing }: { listing: Schema<"StoreListing"> }) {
   );
 }
 
-function Filters({ listing, address }: { listing: Schema<"StoreListing">; address: Address }) {
-  const { kind, entity, text, view, selected, set } = address;
+type FiltersProps = {
+  listing: Schema<"StoreListing">;
+  items: readonly Item[];
+  address: Address;
+};
+
+function Filters({ listing, items, address }: FiltersProps) {
+  const { kind, entity, owner, tag, text, view, selected, set } = address;
+  const { owners, tags, someUnowned } = useMemo(() => ownersAndTags(items), [items]);
+  const named = (names: readonly string[]) => names.map((name) => [name, name] as const);
   return (
     <div
       className={selected === null ? css.filters : `${css.filters} ${css.covered}`}
@@ -157,11 +170,30 @@ function Filters({ listing, address }: { listing: Schema<"StoreListing">; addres
         quiet
         value={entity}
         onChange={(value) => set({ entity: value })}
-        options={[
-          ["", "All entities"],
-          ...listing.entities.map(({ name }) => [name, name] as const),
-        ]}
+        options={[["", "All entities"], ...named(listing.entities.map(({ name }) => name))]}
       />
+      {(owners.length > 0 || owner !== "") && (
+        <Choice
+          label="Owner"
+          quiet
+          value={owner}
+          onChange={(value) => set({ owner: value })}
+          options={[
+            ["", "All owners"],
+            ...named(owners),
+            ...(someUnowned ? [[NO_OWNER, "No owner"] as const] : []),
+          ]}
+        />
+      )}
+      {(tags.length > 0 || tag !== "") && (
+        <Choice
+          label="Tag"
+          quiet
+          value={tag}
+          onChange={(value) => set({ tag: value })}
+          options={[["", "All tags"], ...named(tags)]}
+        />
+      )}
       <div className={css.views}>
         <Views views={VIEWS} view={view} onChange={(value) => set({ view: value })} />
       </div>
@@ -177,13 +209,14 @@ type DeclarationsProps = {
 };
 
 function Declarations({ listing, items, address, onOpen }: DeclarationsProps) {
-  const { kind, entity, view, selected, set } = address;
+  const { kind, entity, owner, tag, view, selected, set } = address;
   // Drawing hundreds of nodes again must not delay the typing of a filter.
   const text = useDeferredValue(address.text);
   const found = useMemo(() => {
     const touched = entity === "" ? new Set<string>() : touchedBy(items, listing.graph, entity);
-    return items.filter((item) => matches(item, { kind, entity, text }, touched));
-  }, [items, listing.graph, kind, entity, text]);
+    const filter = { kind, entity, owner, tag, text };
+    return items.filter((item) => matches(item, filter, touched));
+  }, [items, listing.graph, kind, entity, owner, tag, text]);
   // The picture has one node for a family, however many windows it has.
   const matching = useMemo(() => new Set(found.map(({ id, family }) => family ?? id)), [found]);
   const graph = useMemo(() => folded(listing.graph), [listing.graph]);
@@ -200,7 +233,7 @@ function Declarations({ listing, items, address, onOpen }: DeclarationsProps) {
         <button
           type="button"
           className={css.clear}
-          onClick={() => set({ q: null, kind: null, entity: null })}
+          onClick={() => set(Object.fromEntries(FILTERS.map((name) => [name, null])))}
         >
           Show all
         </button>

@@ -55,11 +55,11 @@ export function KindIcon({
   return <Icon size={size} stroke={1.7} aria-hidden />;
 }
 
-/** Return what something is, in words: `triggered · User`, `12 windows · User`, `event type`. */
-export function wordsOf({ kind, mode, entity, members }: Item): string {
-  if (members > 0) return `${plural(members, "window")} · ${entity ?? ""}`;
-  if (kind === "feature") return `${modeWord(mode)} · ${entity ?? ""}`;
-  return kindWord(kind);
+/** Return what something is, in words: `triggered · User · EUR`, `12 windows · User`. */
+export function wordsOf({ kind, mode, entity, members, unit }: Item): string {
+  if (kind !== "feature") return kindWord(kind);
+  const word = members > 0 ? plural(members, "window") : modeWord(mode);
+  return [word, entity, unit].filter(Boolean).join(" · ");
 }
 
 export function kindWord(kind: Kind): string {

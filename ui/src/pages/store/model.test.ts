@@ -5,11 +5,14 @@ import {
   folded,
   itemsOf,
   matches,
+  NO_OWNER,
+  ownersAndTags,
   relatedTo,
   rowsOf,
   touchedBy,
   withNeighbours,
   type Edge,
+  type Filter,
 } from "./model";
 
 const edge = (source: string, target: string): Edge => ({
@@ -41,21 +44,44 @@ const feature = (name: string, entity: string) => ({
   windows: null,
   window: null,
   belongs_to: null,
+  owner: name === "spend" ? "risk" : "",
+  tags: name === "spend" ? ["money"] : [],
+  unit: name === "spend" ? "EUR" : "",
+});
+
+const node = <Kind extends string>(
+  kind: Kind,
+  id: string,
+  entity: string | null = null,
+  owner = "",
+  tags: string[] = [],
+  unit = "",
+) => ({
+  id,
+  name: id.slice(id.indexOf(":") + 1),
+  kind,
+  entity,
+  description: "",
+  owner,
+  tags,
+  unit,
 });
 
 const listing = {
-  entities: [{ name: "User", id_field: "user_id", id_type: "str", belongs_to: {} }],
-  events: [],
+  entities: [
+    { name: "User", id_field: "user_id", id_type: "str", belongs_to: {}, description: "" },
+  ],
   features: [feature("spend", "User"), feature("stock", "Product")],
+  events: [],
   indexes: [],
   retrievers: [],
   contexts: [],
   graph: {
     nodes: [
-      { id: "event:purchase", name: "purchase", kind: "event" as const, entity: null },
-      { id: "feature:spend", name: "spend", kind: "triggered" as const, entity: "User" },
-      { id: "feature:stock", name: "stock", kind: "triggered" as const, entity: "Product" },
-      { id: "context:support", name: "support", kind: "context" as const, entity: null },
+      node("event", "event:purchase"),
+      node("triggered", "feature:spend", "User", "risk", ["money"], "EUR"),
+      node("triggered", "feature:stock", "Product"),
+      node("context", "context:support"),
     ],
     edges: [edge("event:purchase", "feature:spend"), edge("feature:spend", "context:support")],
   },
@@ -77,8 +103,8 @@ describe("items", () => {
 
   it("match by kind, by words, and by the entity that they touch", () => {
     const items = itemsOf(listing);
-    const found = (filter: { kind?: string; entity?: string; text?: string }) => {
-      const whole = { kind: "", entity: "", text: "", ...filter };
+    const found = (filter: Partial<Filter>) => {
+      const whole = { kind: "", entity: "", owner: "", tag: "", text: "", ...filter };
       const touched = touchedBy(items, listing.graph, whole.entity);
       return items.filter((item) => matches(item, whole, touched)).map(({ name }) => name);
     };
@@ -86,6 +112,11 @@ describe("items", () => {
     expect(found({ text: "SPE trigg" })).toEqual(["spend"]);
     expect(found({ entity: "User" })).toEqual(["User", "spend", "support", "purchase"]);
     expect(found({ entity: "Product" })).toEqual(["stock"]);
+    expect(found({ owner: "risk" })).toEqual(["spend"]);
+    expect(found({ owner: NO_OWNER })).toEqual(["stock"]);
+    expect(found({ tag: "money" })).toEqual(["spend"]);
+    expect(found({ text: "risk eur money" })).toEqual(["spend"]);
+    expect(ownersAndTags(items)).toEqual({ owners: ["risk"], tags: ["money"], someUnowned: true });
   });
 });
 
@@ -97,12 +128,7 @@ describe("families", () => {
     graph: {
       nodes: [
         ...listing.graph.nodes,
-        ...windows.map((name) => ({
-          id: `feature:${name}`,
-          name,
-          kind: "window" as const,
-          entity: "User",
-        })),
+        ...windows.map((name) => node("window", `feature:${name}`, "User")),
       ],
       edges: [
         edge("event:purchase", "feature:spend"),

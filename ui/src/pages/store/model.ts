@@ -17,6 +17,10 @@ export type Item = {
   entity: string | null;
   type: string | null;
   description: string;
+  /** Only features have an owner, tags and a unit. */
+  owner: string;
+  tags: readonly string[];
+  unit: string;
   needs: number;
   neededBy: number;
   /** The id of the family that a window is a member of. */
@@ -25,7 +29,10 @@ export type Item = {
   members: number;
 };
 
-export type Filter = { kind: string; entity: string; text: string };
+export type Filter = { kind: string; entity: string; owner: string; tag: string; text: string };
+
+/** The owner in a filter that stands for features without one. */
+export const NO_OWNER = "-";
 
 const ORDER: readonly Kind[] = [
   "entity",
@@ -57,7 +64,7 @@ export function itemsOf(listing: Listing): Item[] {
       .filter((source) => members.has(source)),
   ]);
   const declared = listing.graph.nodes.filter(({ kind }) => kind !== "entity");
-  const nodes = declared.map(({ id, name, kind, entity }): Item => {
+  const nodes = declared.map(({ id, name, kind, entity, owner, tags, unit }): Item => {
     const own = kindOf(id);
     return {
       id,
@@ -67,13 +74,17 @@ export function itemsOf(listing: Listing): Item[] {
       entity: entity ?? null,
       type: own === "feature" ? (features.get(name)?.type ?? null) : null,
       description: described.get(id) ?? "",
+      owner,
+      tags,
+      unit,
       needs: needs.get(id) ?? 0,
       neededBy: neededBy.get(id) ?? 0,
       family: families.get(id) ?? null,
       members: members.get(id) ?? 0,
     };
   });
-  const entities = listing.entities.map(({ name, id_field, id_type, belongs_to }): Item => {
+  const entities = listing.entities.map((each): Item => {
+    const { name, id_field, id_type, belongs_to, description } = each;
     const owners = Object.values(belongs_to).join(" and ");
     const own = nodes.filter((node) => node.entity === name && node.members === 0).length;
     return {
@@ -83,7 +94,10 @@ export function itemsOf(listing: Listing): Item[] {
       mode: null,
       entity: name,
       type: id_type,
-      description: `Identified by ${id_field}${owners && `, belongs to ${owners}`}`,
+      description: description || `Identified by ${id_field}${owners && `, belongs to ${owners}`}`,
+      owner: "",
+      tags: [],
+      unit: "",
       needs: 0,
       neededBy: own,
       family: null,
@@ -160,9 +174,28 @@ export function nameOf(id: string): string {
 export function matches(item: Item, filter: Filter, touched: ReadonlySet<string>): boolean {
   if (filter.kind !== "" && item.kind !== filter.kind) return false;
   if (filter.entity !== "" && item.entity !== filter.entity && !touched.has(item.id)) return false;
+  if (filter.owner !== "" && !isOwned(item, filter.owner)) return false;
+  if (filter.tag !== "" && !item.tags.includes(filter.tag)) return false;
   const words = filter.text.toLowerCase().split(/\s+/);
-  const text = `${item.name} ${item.mode ?? ""} ${item.kind} ${item.description}`.toLowerCase();
+  const { name, mode, kind, owner, tags, unit, description } = item;
+  const text = [name, mode, kind, owner, ...tags, unit, description].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
+}
+
+function isOwned({ kind, owner }: Item, by: string): boolean {
+  return by === NO_OWNER ? kind === "feature" && owner === "" : owner === by;
+}
+
+/** Return the owners and the tags of all features, in their order, and whether some have no owner. */
+export function ownersAndTags(items: readonly Item[]) {
+  const features = items.filter(({ kind }) => kind === "feature");
+  const sorted = (texts: readonly string[]) =>
+    [...new Set(texts)].filter(Boolean).sort((one, two) => one.localeCompare(two));
+  return {
+    owners: sorted(features.map(({ owner }) => owner)),
+    tags: sorted(features.flatMap(({ tags }) => tags)),
+    someUnowned: features.some(({ owner }) => owner === ""),
+  };
 }
 
 /** Return the ids of what features of an entity need or are needed by, also through others. */
