@@ -25,7 +25,7 @@ from headwater.model.kinds import DeclaredName, SearchLimit, SearchText
 from headwater.store.cards import CardKind, DeclarationCard, activity_of, card_of
 from headwater.store.feature_store import FeatureStore
 from headwater.store.finding import FoundKind, FoundPage, find
-from headwater.store.listings import declarations_of, publishable
+from headwater.store.listings import declarations_of, publishable, visible_names
 
 HTML = "text/html; charset=utf-8"
 SearchedKind = Annotated[
@@ -122,14 +122,21 @@ class Documentation:
         return await asyncio.to_thread(declarations_of, self._store, current_caller())
 
     async def read_openapi(self) -> ApiResponse:
-        """Read the OpenAPI document of all routes, and of the events that the key may publish."""
-        events = publishable(runtime_of(self._store).registry, current_caller())
-        return ApiResponse(await asyncio.to_thread(self._document, *events)).with_etag()
+        """Read the OpenAPI document of all routes, and of the events that the key may publish.
 
-    def _encoded_document(self, *event_types: str) -> bytes:
-        """Return the document with the schemas of these types of events."""
-        events = runtime_of(self._store).registry.events
-        return msgspec.json.encode(document(self._all, [events[name] for name in event_types]))
+        The schema `FeatureValues` describes the features that it may read.
+        """
+        registry, caller = runtime_of(self._store).registry, current_caller()
+        events = tuple(publishable(registry, caller))
+        features = tuple(visible_names(registry, caller)["feature"])
+        return ApiResponse(await asyncio.to_thread(self._document, events, features)).with_etag()
+
+    def _encoded_document(self, events: Sequence[str], features: Sequence[str]) -> bytes:
+        """Return the document with the schemas of these types of events, and these features."""
+        registry = runtime_of(self._store).registry
+        described = [registry.features[name] for name in features]
+        published = [registry.events[name] for name in events]
+        return msgspec.json.encode(document(self._all, published, described))
 
     async def read_docs(self) -> ApiResponse:
         """Read all routes as a page for people, which works offline."""

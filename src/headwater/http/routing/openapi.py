@@ -19,6 +19,7 @@ import msgspec
 from headwater import errors
 from headwater.access import errors as access_errors
 from headwater.declarations.events import DEFINED, EventDef
+from headwater.declarations.features import FeatureDef
 from headwater.http.routing import request_errors
 from headwater.http.routing.problems import RULES
 from headwater.http.routing.request_parsing import Upload, UploadedFile
@@ -302,8 +303,12 @@ LINKS: dict[str, dict[str, dict[str, str]]] = {
 """Operations that follow each operation, and where their parameters are in its response."""
 
 
-def document(routes: Sequence[Route], events: Sequence[EventDef] = ()) -> dict[str, Any]:
-    """Return a description of every route, and of publishing each of the declared events."""
+def document(
+    routes: Sequence[Route],
+    events: Sequence[EventDef] = (),
+    features: Sequence[FeatureDef] = (),
+) -> dict[str, Any]:
+    """Return a description of every route, of publishing each declared event, and of features."""
     schemas, components = _schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -314,6 +319,8 @@ def document(routes: Sequence[Route], events: Sequence[EventDef] = ()) -> dict[s
         operation, added = _publishing(paths[_PUBLISHING]["post"], event)
         paths[f"/ingest/{quote(event.name, safe='')}"] = {"post": operation}
         components |= added
+    if features:
+        components["FeatureValues"] = _feature_values(features)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -325,6 +332,27 @@ def document(routes: Sequence[Route], events: Sequence[EventDef] = ()) -> dict[s
         "tags": list({tag["name"]: tag for tag in map(_tag, routes)}.values()),
         "paths": paths,
         "components": {"schemas": components | SCHEMAS, "securitySchemes": _KEYS},
+    }
+
+
+def _feature_values(features: Sequence[FeatureDef]) -> dict[str, Any]:
+    """Return the schema of values by feature, which says what each of them means."""
+    return {
+        "title": "FeatureValues",
+        "description": "The values of declared features, by name; null if there is none.",
+        "type": "object",
+        "properties": {
+            feature.name: {
+                "title": feature.name,
+                "description": feature.description,
+                "x-entity": feature.entity.name,
+                "x-type": feature.codec.expected,
+                "x-unit": feature.unit,
+                "x-owner": feature.owner,
+                "x-tags": feature.tags,
+            }
+            for feature in features
+        },
     }
 
 

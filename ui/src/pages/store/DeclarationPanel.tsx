@@ -99,9 +99,13 @@ function tagOf(kind: Kind, mode: string | null, windows: number): string {
   return mode === null ? kindWord(kind) : `${modeWord(mode)} feature`;
 }
 
+function aboutOf({ feature, retriever, context, event, entity }: CardData) {
+  return feature ?? retriever ?? context ?? event ?? entity;
+}
+
 function Sections({ card, onOpen }: { card: CardData; onOpen: (id: string) => void }) {
   const id = `${card.kind}:${card.name}`;
-  const about = card.feature ?? card.retriever ?? card.context ?? card.event ?? card.entity;
+  const about = aboutOf(card);
   return (
     <div className={css.sections}>
       {about?.description && (
