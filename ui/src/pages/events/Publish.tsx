@@ -16,9 +16,13 @@ export type Draft = { eventType: string; entityId: string; payload: string };
 
 export const EMPTY_DRAFT: Draft = { eventType: "", entityId: "", payload: "{}" };
 
+/** How long the form waits until the features of an event are visible. */
+const WAIT = "5s";
+const MOST_VALUES = 6;
+
 type Props = { draft: Draft | null; onChange: (draft: Draft) => void; onClose: () => void };
 
-/** A form that publishes one event, and shows whether it was accepted. */
+/** A form that publishes one event, and shows what it changed, or why nothing yet. */
 export function Publish({ draft, onChange, onClose }: Props) {
   return (
     <Modal opened={draft !== null} onClose={onClose} title="Publish an event" centered size="lg">
@@ -33,14 +37,21 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
   const [isTouched, setTouched] = useState(false);
   const missing = (text: string, what: string) =>
     isTouched && text.trim() === "" ? `Enter ${what}.` : null;
+  const triggered = data?.features.filter(({ triggers }) => triggers.includes(draft.eventType));
   const publish = useMutation({
-    mutationFn: async (content: Record<string, unknown>) =>
-      body(
+    mutationFn: async (content: Record<string, unknown>) => {
+      const event = body(
         await api.POST("/ingest/{event_type}", {
-          params: { path: { event_type: draft.eventType } },
+          params: { path: { event_type: draft.eventType }, query: { wait: WAIT } },
           body: { entity_id: draft.entityId, payload: content } as never,
         }),
-      ),
+      );
+      const readable = triggered?.filter(
+        ({ type, windows }) => type !== "None" && windows === null,
+      );
+      const names = event.visible ? (readable ?? []).map(({ name }) => name) : [];
+      return { event, values: await valuesOf(names.slice(0, MOST_VALUES), draft.entityId) };
+    },
   });
   const change = (part: Partial<Draft>) => {
     publish.reset();
@@ -61,7 +72,6 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
     form.clear();
   };
   const known = [...new Set(data?.events.map(({ name }) => name))].sort();
-  const triggered = data?.features.filter(({ triggers }) => triggers.includes(draft.eventType));
   return (
     <form className={css.form} onSubmit={submit} noValidate>
       <div className={css.pair}>
@@ -112,7 +122,7 @@ function PublishForm({ draft, onChange }: { draft: Draft; onChange: (draft: Draf
         )}
       </div>
       <div aria-live="polite">
-        {publish.data !== undefined && <Accepted event={publish.data} />}
+        {publish.data !== undefined && <Accepted {...publish.data} />}
         {publish.isError && <Refused error={publish.error} />}
       </div>
     </form>
@@ -127,14 +137,37 @@ function hint(eventType: string, triggered: readonly string[] | undefined): stri
   return `Triggers ${plural(triggered.length, "feature")}: ${triggered.join(", ")}.`;
 }
 
-function Accepted({ event }: { event: Schema<"AcceptedEvent"> }) {
+type Value = { name: string; value: unknown };
+
+/** Return the values of features that can be read, after an event that they show. */
+async function valuesOf(names: readonly string[], entityId: string): Promise<Value[]> {
+  const answers = await Promise.all(
+    names.map((name) =>
+      api.GET("/v1/features/{name}", {
+        params: { path: { name }, query: { entity_id: entityId } },
+      }),
+    ),
+  );
+  return answers.flatMap(({ data }, place) =>
+    data === undefined ? [] : [{ name: names[place] ?? "", value: data.value }],
+  );
+}
+
+function Accepted({ event, values }: { event: Schema<"AcceptedEvent">; values: Value[] }) {
+  const accepted = event.duplicate ? "Accepted before" : "Accepted";
   return (
     <div className={css.result}>
-      <StateWord state={event.duplicate ? "unknown" : "fresh"}>
-        {event.duplicate ? "Accepted before" : "Accepted"}
+      <StateWord state={event.visible ? "fresh" : "ageing"}>
+        {event.visible ? `${accepted} and visible` : `${accepted}, not visible yet`}
       </StateWord>
       <Id value={event.event_id} />
-      {event.hint !== null && <bdi>{event.hint}</bdi>}
+      {values.map(({ name, value }) => (
+        <code key={name}>
+          {name} = {JSON.stringify(value)}
+        </code>
+      ))}
+      {event.problem && <bdi>{event.problem}</bdi>}
+      {event.hint && <bdi>{event.hint}</bdi>}
     </div>
   );
 }
