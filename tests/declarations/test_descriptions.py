@@ -12,6 +12,7 @@ from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError
+from headwater.http.routing.openapi import document
 from headwater.model.callers import Caller, CallerLimits
 from headwater.model.declarations import Node
 from headwater.store.listings import declarations_of
@@ -135,6 +136,17 @@ def test_a_limited_key_sees_only_what_is_said_about_its_own_features() -> None:
     listed = declarations_of(store, caller)
     assert [each.owner for each in listed.features] == ["risk"]
     assert "hidden" not in str(listed).lower()
+
+
+def test_openapi_describes_the_features_of_the_store() -> None:
+    described = document([], features=list(features_of(declared(**ABOUT)).values()))
+    spend = described["components"]["schemas"]["FeatureValues"]["properties"]["spend"]
+    assert spend["description"] == "What a customer pays."
+    assert (spend["x-owner"], spend["x-tags"], spend["x-unit"]) == (
+        "risk",
+        ("money", "fraud"),
+        "EUR",
+    )
 
 
 @pytest.mark.parametrize("option", [{"owner": 7}, {"tags": [""]}, {"unit": None}])

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headwater.cli.events import payload_fields
 from headwater.cli.output import cell_text, pluralize
 from headwater.core.durations import format_duration
 from headwater.model.declarations import FeatureListing, ParameterListing, StoreListing
@@ -71,6 +72,8 @@ def _fact(name: str, value: Any) -> str:
             return parameter_text(value)
         case msgspec.Struct():  # a window
             return str(msgspec.structs.astuple(value)[0])
+    if name == "schema":
+        return payload_fields(value)
     return " ".join(value.split()) if name == "sql" else cell_text(value)
 
 
@@ -97,7 +100,7 @@ class DeclarationsPage:
         listing, section = self._listing, self._section
         sections = {
             "Entities": [section(f"entity:{e.name}", e, e.description) for e in listing.entities],
-            "Events": [section(node.id) for node in self._graph.nodes if node.kind == "event"],
+            "Events": [section(f"event:{e.name}", e, e.description) for e in listing.events],
             **{f"Features of {e.name}": self._features(e.name) for e in listing.entities},
             "Sources": [section(node.id) for node in self._graph.nodes if node.kind == "source"],
             "Indexes": [section(f"index:{i.name}", i) for i in listing.indexes],

@@ -220,12 +220,14 @@ def list_types(call: CommandCall) -> None:
     A field with a question mark is optional. Any payload fits a type without a schema.
     """
     listed = call.declarations().events
-    rows = [(e.name, _fields(e.schema) if e.schema else "any", e.description) for e in listed]
+    rows = [
+        (e.name, payload_fields(e.schema) if e.schema else "any", e.description) for e in listed
+    ]
     columns = ("event type", "payload", "description")
     call.show_table(listed, columns, rows, empty="No event types.")
 
 
-def _fields(schema: Mapping[str, Any]) -> str:
+def payload_fields(schema: Mapping[str, Any]) -> str:
     """Return the fields of a schema on one line."""
     required = schema.get("required", ())
     return ", ".join(

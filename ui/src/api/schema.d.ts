@@ -189,7 +189,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the OpenAPI document of all routes, and of the events that the key may publish. */
+        /**
+         * Read the OpenAPI document of all routes, and of the events that the key may publish.
+         * @description The schema `FeatureValues` describes the features that it may read.
+         */
         get: operations["read_openapi"];
         put?: never;
         post?: never;
