@@ -1,7 +1,9 @@
 """`headwater events list` and `show`, and `headwater refresh`."""
 
+from pathlib import Path
+
 from headwater.store.loader import load_store
-from tests.cli.conftest import Run
+from tests.cli.conftest import FEATURES, Run
 
 
 def drain() -> None:
@@ -71,3 +73,22 @@ def test_publish_with_wait_says_whether_the_event_is_visible_or_why_not(run: Run
     assert "visible" not in run("events", "publish", "nothing", "ada").out
     refused = run("events", "publish", "purchase", "ada", "--wait", "2m")
     assert (refused.code, "longer than the maximum of 60s" in refused.err) == (1, True)
+
+
+def test_publish_and_load_refuse_what_does_not_fit_the_schema_of_the_features_file(
+    run: Run, folder: Path
+) -> None:
+    declared = '@store.event("purchase")\nclass Purchase:\n    amount: float\n'
+    (folder / "features.py").write_text(FEATURES + declared)
+    row = '{"event_type": "purchase", "entity_id": "u1", "amount": "five"}\n'
+    (folder / "past.jsonl").write_text(row)
+
+    published = run("events", "publish", "purchase", "u1", "amount=five")
+    loaded = run("events", "load", "past.jsonl", "--now")
+
+    for refused in (published, loaded):
+        assert refused.code == 1
+        assert "payload.amount does not fit Purchase, the schema of 'purchase'" in refused.err
+    assert run("events", "publish", "purchase", "u1", "amount=5").code == 0
+    stored = run("events", "list", "--event-type", "purchase", "--json").json
+    assert [event["payload"] for event in stored] == [{"amount": 5}]

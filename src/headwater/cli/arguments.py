@@ -113,6 +113,12 @@ def hint_at_unknown_names(
             note(problems[0])
 
 
+def know_events(call: CommandCall) -> None:
+    """Let a store without declarations check payloads as the features file declares them."""
+    if not (call.server or call.file) and (declared := _declared(features_file(None))):
+        runtime_of(call.local).registry.events.update(declared.events)
+
+
 def hint_at_unknown_events(call: CommandCall, events: Iterable[str]) -> None:
     """Print a note for each event type that triggers no feature of the features file."""
     if call.server:

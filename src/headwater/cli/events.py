@@ -15,6 +15,7 @@ from headwater.cli.arguments import (
     check_utf8,
     hint_at_unknown_events,
     hint_at_unknown_names,
+    know_events,
     parse_values,
 )
 from headwater.cli.commands import (
@@ -127,6 +128,7 @@ def publish(
             for event, result in zip(batch, published, strict=True)
         ]
 
+    know_events(call)
     results = call.run(publish, create=_is_project(call.file))
     without_hints = [msgspec.structs.replace(result, hint=None) for result in results]
     call.show_table(
@@ -195,6 +197,7 @@ def load_files(
     check_utf8(list(columns.values()), "nothing was published")
     per_second = None if rate is None else parse_rate(rate)
     loads = FileLoads(columns, per_second, skips_bad=skip_bad)
+    know_events(call)
     with option_names(), loads.interruptible():
         for file in files:
             call.run(partial(loads.load, file), create=_is_project(call.file))
