@@ -118,6 +118,19 @@ def test_the_page_changes_only_with_the_declarations(folder: Path, run: Run) -> 
     assert run("docs", "--check").code == 2
 
 
+def test_the_page_says_what_belongs_to_whom(folder: Path, run: Run) -> None:
+    ticket = '@store.entity(belongs_to={"customer_id": Customer})\nclass Ticket:\n    id: str\n'
+    opened = "def subject(id: str, event: ServiceEvent) -> str:\n    return ''\n"
+    opened = f'@feature(entity=Ticket, trigger="opened")\n{opened}'
+    (folder / "features.py").write_text(BANK + ticket + opened)
+
+    page = run("docs").out
+
+    assert "* belongs to: `Customer by customer_id`\n" in page
+    assert "* owns: [Ticket](#entity-Ticket)\n" in page
+    assert "* needs: [Ticket]" not in page
+
+
 def test_a_page_of_nothing_says_so(folder: Path, run: Run) -> None:
     (folder / "features.py").write_text(
         "from headwater import FeatureStore\nstore = FeatureStore()"

@@ -23,6 +23,7 @@ _LEFT_OUT = (
     *("name", "description", "entity", "needs", "members", "plan", "span_us", "hop_us"),
     *("schedule", "next_runs"),
 )
+_ENTITY = "entity:"
 _USUAL = {"freshness": "age", "separator": "\n\n"}
 _PROSE = frozenset(("unit", "owner", "tags", "mode", "recomputed"))
 _SPECIAL = re.compile(r"[\\`*\[\]<>|#~&$]|(?<!\w)_|_(?!\w)")
@@ -72,6 +73,8 @@ def _fact(name: str, value: Any) -> str:
             return parameter_text(value)
         case msgspec.Struct():  # a window
             return str(msgspec.structs.astuple(value)[0])
+        case dict() if name == "belongs_to":
+            return ", ".join(f"{owner} by {field}" for field, owner in value.items())
     if name == "schema":
         return payload_fields(value)
     return " ".join(value.split()) if name == "sql" else cell_text(value)
@@ -91,7 +94,11 @@ class DeclarationsPage:
         self._graph = listing.graph.folded()
         self._needs: defaultdict[str, list[str]] = defaultdict(list)
         self._needed_by: defaultdict[str, list[str]] = defaultdict(list)
+        self._owns: defaultdict[str, list[str]] = defaultdict(list)
         for edge in self._graph.edges:
+            if edge.source.startswith(_ENTITY) and edge.target.startswith(_ENTITY):
+                self._owns[edge.target].append(_link(edge.source))
+                continue
             self._needs[edge.target].append(_link(edge.source))
             self._needed_by[edge.source].append(_link(edge.target))
 
@@ -99,7 +106,7 @@ class DeclarationsPage:
         """Return the page in Markdown."""
         listing, section = self._listing, self._section
         sections = {
-            "Entities": [section(f"entity:{e.name}", e, e.description) for e in listing.entities],
+            "Entities": [section(f"{_ENTITY}{e.name}", e, e.description) for e in listing.entities],
             "Events": [section(f"event:{e.name}", e, e.description) for e in listing.events],
             **{f"Features of {e.name}": self._features(e.name) for e in listing.entities},
             "Sources": [section(node.id) for node in self._graph.nodes if node.kind == "source"],
@@ -143,7 +150,11 @@ class DeclarationsPage:
             f"* {name}: {_escaped(text) if name in _PROSE else _code(text)}"
             for name, text in facts.items()
         ]
-        for name, links in (("needs", self._needs[node]), ("needed by", self._needed_by[node])):
+        for name, links in (
+            ("owns", self._owns[node]),
+            ("needs", self._needs[node]),
+            ("needed by", self._needed_by[node]),
+        ):
             lines += [f"* {name}: {', '.join(links)}"] if links else []
         members = []
         if isinstance(listing, FeatureListing) and listing.windows is not None:
