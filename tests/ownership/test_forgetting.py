@@ -71,7 +71,7 @@ async def test_late_events_of_their_tickets_and_new_ones_that_name_them_are_refu
         ("t-c-7-1", {"subject": "late"}),
         ("t-new", {"subject": "new", "customer_id": "c-7"}),
     ):
-        with pytest.raises(EventConflictError):
+        with pytest.raises(EventConflictError, match="was erased, or names an owner that was"):
             await desk.publish("ticket_changed", ticket, payload)
     with pytest.raises(EventConflictError):
         await desk.publish("message_written", "9", {"ticket_id": "t-c-7-1", "text": "late"})

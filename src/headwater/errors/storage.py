@@ -67,7 +67,8 @@ class EventConflict:
 
     def __str__(self) -> str:
         if self.is_erased:
-            return f"event {self.event_id!r} is of {self.entity_id!r}, which was erased"
+            of = f"event {self.event_id!r} is of {self.entity_id!r}"
+            return f"{of}, which was erased, or names an owner that was"
         return (
             f"event {self.event_id!r} of entity {self.entity_id!r} was accepted before with other "
             f"content ({self.problem})"
