@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headwater.model.admin import ConsumerGroup as ConsumerGroup
     from headwater.model.admin import ConsumerLag as ConsumerLag
     from headwater.model.admin import ForgetReport as ForgetReport
+    from headwater.model.admin import MentionPage as MentionPage
     from headwater.model.admin import PruneReport as PruneReport
     from headwater.model.admin import RebuildReport as RebuildReport
     from headwater.model.bound_contexts import current_context as current_context
@@ -130,6 +131,7 @@ _PUBLIC = {
         "ConsumerGroup",
         "ConsumerLag",
         "ForgetReport",
+        "MentionPage",
         "PruneReport",
         "RebuildReport",
     ),

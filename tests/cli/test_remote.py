@@ -137,11 +137,11 @@ def test_a_features_file_on_the_command_line_means_the_local_store(
 
 @pytest.mark.parametrize("name", sorted(LOCAL_ONLY))
 def test_a_command_that_never_calls_a_server_says_why(name: str) -> None:
-    assert name in VERBS
+    assert name.split()[0] in VERBS
 
 
 def test_local_commands_refuse_a_server_with_the_reason(run: Run) -> None:
-    for words in (["serve"], ["worker"], ["config", "show"], ["migrate"]):
+    for words in (["serve"], ["config", "show"], ["migrate"], ["features", "test", "a", "b"]):
         ran = run(*words, "--url", "http://localhost:1")
         assert ran.code == 2, words
         assert "cannot call a server" in ran.err, words

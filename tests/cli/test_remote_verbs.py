@@ -48,8 +48,10 @@ ARGUMENTS = {
     "docs": "",
     "doctor": "",
     "events list": "",
+    "events load": "past.jsonl",
     "events publish": "purchase ada amount=1",
     "events show": "order-17",
+    "events types": "",
     "features drop": "total_spend --yes",
     "features get": "total_spend ada",
     "features history": "total_spend ada",
@@ -73,6 +75,7 @@ ARGUMENTS = {
     "index show": "docs parcels",
     "index status": "",
     "lag": "",
+    "mentions": "User ada",
     "prune": "--events 30d --yes",
     "rebuild": "",
     "refresh": "orders",
@@ -105,6 +108,7 @@ def once(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run commands that try once to reach a server, in a folder without a features file."""
     (folder / "features.py").unlink()
     (folder / "page.md").write_text("Parcels take two days.")
+    (folder / "past.jsonl").write_text('{"event_type":"purchase","entity_id":"ada"}\n')
     (folder / "scores.csv").write_text("context_id,score,value\n01a1de13,helpful,4\n")
     (folder / "table.csv").write_text("user_id,timestamp,total_spend\nada,2026-05-01T00:00:00Z,1\n")
     monkeypatch.setenv("HEADWATER_CLIENT_RETRIES", "0")
@@ -113,9 +117,9 @@ def once(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_every_command_calls_a_server_or_is_named_with_a_reason() -> None:
     commands = set(_all_commands())
-    local = {each for each in commands if each.split()[0] in LOCAL_ONLY}
+    local = {each for each in commands if {each, each.split()[0]} & LOCAL_ONLY.keys()}
     assert commands - local == ARGUMENTS.keys() | OPENS
-    assert {each.split()[0] for each in local} == LOCAL_ONLY.keys()
+    assert {each.split()[0] for each in local} == {each.split()[0] for each in LOCAL_ONLY}
 
 
 def test_every_command_names_the_server_that_does_not_answer(once: Run, folder: Path) -> None:

@@ -577,8 +577,10 @@ async def test_in_privacy_mode_only_the_first_response_has_the_content(
 
 async def test_declarations_are_listed(client: httpx.AsyncClient) -> None:
     declared = (await client.get("/api/store")).json()
-    assert list(declared) == ["entities", "features", "indexes", "retrievers", "contexts", "graph"]
-    assert declared["entities"] == [{"name": "User", "id_field": "user_id", "id_type": "str"}]
+    kinds = ["entities", "events", "features", "indexes", "retrievers", "contexts", "graph"]
+    assert list(declared) == kinds
+    (user,) = declared["entities"]
+    assert (user["name"], user["id_field"], user["id_type"]) == ("User", "user_id", "str")
     features = {feature["name"]: feature for feature in declared["features"]}
     assert features["total_spend"]["triggers"] == ["purchase"]
     assert features["total_spend"]["type"] == "float"

@@ -583,6 +583,7 @@ async def test_a_key_lists_the_declarations_that_its_limits_allow(store: Feature
         seen = names_in((await client.get("/api/store")).json())
     assert seen == {
         "entities": {"Order"},
+        "events": {"shipped"},
         "features": {"state"},
         "indexes": set(),
         "retrievers": set(),
@@ -596,11 +597,11 @@ async def test_a_key_lists_the_declarations_that_its_limits_allow(store: Feature
     [
         ("assemble", {"entities", "contexts"}, {"context"}),
         ("records", {"entities", "contexts"}, {"context"}),
-        ("ingest", {"entities", "indexes"}, {"event", "index"}),
+        ("ingest", {"entities", "events", "indexes"}, {"event", "index"}),
         ("metrics", set(), set()),
         (
             "read",
-            {"entities", "features", "indexes", "retrievers", "contexts"},
+            {"entities", "events", "features", "indexes", "retrievers", "contexts"},
             {"event", "feature", "index", "retriever", "context"},
         ),
     ],

@@ -59,6 +59,7 @@ LOCAL_ONLY = {
     "migrate": "it changes the tables of the Postgres server in the settings",
     "metrics": "its output does not depend on a store",
     "config": "it shows the settings of this machine",
+    "features test": "it runs a function of a features file here",
 }
 """The commands that never call a server, and why."""
 _EXAMPLE_TIME = "2026-01-31T12:00:00Z"
@@ -275,7 +276,10 @@ class Commands:
             if has_json:
                 info = typer.Option("--json", help="Print JSON only.")
                 parameters.append(_option("as_json", bool, info, default=False))
-            parameters += _server_options(LOCAL_ONLY.get(self.verb or words))
+            path = f"{self.verb} {words}" if self.verb else words
+            parameters += _server_options(
+                LOCAL_ONLY.get(path) or LOCAL_ONLY.get(self.verb or words)
+            )
             call.__annotations__ = {p.name: p.annotation for p in parameters}
             vars(call)["__signature__"] = Signature(parameters)
             self.typer.command(words, help=summary or text)(call)

@@ -495,7 +495,7 @@ def _print_forgotten(report: ForgetReport) -> None:
             note(f"The queries of {', '.join(names)} {problem}.")
 
 
-@app.command()
+@app.command(file=DECLARED)
 def mentions(
     call: CommandCall, entity: str, entity_id: str, *, limit: int = 100, cursor: str | None = None
 ) -> None:

@@ -431,6 +431,7 @@ WITHOUT_DATA = (
     *("sqlite:sqlite_*", "file:workers/*", "file:*.lock", "file:segments/*.lock"),
     *("redis:idle", "redis:ticks", "redis:outbox", "redis:arrived", "redis:probe", "redis:group:*"),
     *("redis:lease:*", "redis:meta", "redis:catalog", "redis:workers:*", "redis:wake"),
+    *("redis:commits",),
     *("redis:cache-drops", "postgres:_meta", "postgres:_catalog", "postgres:_outbox"),
     *("postgres:_indexes", "postgres:_generations"),
     *_cached("declared-queries", "last-hour:", "overview:"),

@@ -28,7 +28,7 @@ class Node(msgspec.Struct, frozen=True):
     entity: str | None = None
     description: str = ""
     owner: str = ""
-    tags: Sequence[str] = ()
+    tags: tuple[str, ...] = ()
     unit: str = ""
 
 
