@@ -7,15 +7,17 @@ import bz2
 import gzip
 import lzma
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import duckdb
 import msgspec
 import pytest
+from msgspec import Meta
 
-from headwater import FeatureStore, ServiceEvent, feature
+from headwater import FeatureStore, ServiceEvent, event, feature
 from headwater.errors import EventError, InvalidInputError
 from headwater.model.events import PublishResult
 from headwater.store import event_loading
@@ -23,6 +25,12 @@ from headwater.store.event_loading import LOADED
 from headwater.testing import ManualClock
 
 AT = datetime(2025, 3, 1, 12, tzinfo=UTC)
+COLUMNS: dict[str, Any] = {"type": "purchase", "entity_id": "user", "timestamp": None}
+
+
+@dataclass
+class Address:
+    zip: str
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +138,40 @@ async def test_a_file_that_has_grown_adds_only_its_new_rows(
 
     assert (again.published, again.loaded_before) == (15, 25)
     assert await _amounts(store) == list(range(40))
+
+
+async def test_the_same_rows_under_another_header_are_other_events(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("user,ammount\nu1,5\nu2,7\n")
+    await store.bus.load(file, **COLUMNS)
+    file.write_text("user,amount\nu1,5\nu2,7\n")
+
+    corrected = await store.bus.load(file, **COLUMNS)
+
+    assert (corrected.published, corrected.loaded_before) == (2, 0)
+
+
+async def test_numbers_of_csv_are_texts_where_the_schema_wants_texts(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    @event(store, "purchase")
+    class Purchase:
+        amount: Annotated[float, Meta(ge=0)]
+        shop: str
+        to: Address
+
+    rows = [f"u{n},{n},{n}0,{n}.50" for n in range(25)]
+    file = tmp_path / "a.csv"
+    file.write_text("\n".join(["user,amount,shop,to.zip", *rows, "u1,-1,70,8.50"]))
+
+    report = await store.bus.load(file, **COLUMNS, rejects=tmp_path / "rejects.jsonl")
+
+    assert (report.published, report.rejected) == (25, 1)
+    logged = await store.bus.list(event_type="purchase", entity_id="u7")
+    assert logged[0].event.payload == {"amount": 7, "shop": "70", "to": {"zip": "7.50"}}
+    assert "Expected `float` >= 0.0" in (tmp_path / "rejects.jsonl").read_text()
 
 
 class _Crash(BaseException):

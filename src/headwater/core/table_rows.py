@@ -11,9 +11,10 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple, TypeAlias
 
 import duckdb
@@ -54,7 +55,8 @@ SELECT to_json(headwater_row) FROM (
 class TableRow(NamedTuple):
     """A row of a file, as its bytes and as its values; or the problem for which it has none.
 
-    ``position`` is how many bytes of the file were read for it.
+    ``position`` is how many bytes of the file were read for it. ``texts`` has the texts of the
+    values that a CSV file may mean as text, but were taken for numbers, true or false.
     """
 
     position: int
@@ -62,6 +64,7 @@ class TableRow(NamedTuple):
     raw: bytes
     values: dict[str, Any]
     problem: str = ""
+    texts: Mapping[str, str] = MappingProxyType({})
 
 
 TableRows: TypeAlias = Iterator[TableRow]
@@ -118,6 +121,7 @@ def csv_rows(file: Path, verbatim: Collection[str], encoding: str = "utf-8-sig")
         text.seek(0)
         rows = csv.reader(text, delimiter=max(",;\t", key=first.count), strict=True)
         names: list[str] | None = None
+        header = ""
         while True:
             where = f"{file}:{rows.line_num + 1}"
             try:
@@ -128,29 +132,26 @@ def csv_rows(file: Path, verbatim: Collection[str], encoding: str = "utf-8-sig")
             if values is None:
                 return
             if names is None:
-                names = values
+                names, header = values, "\0".join(values) + "\n"
             elif values:
-                yield TableRow(
-                    raw.tell(),
-                    where,
-                    "\0".join(values).encode(),
-                    *_from_csv(names, values, verbatim),
-                )
+                # The same values mean other rows under another header.
+                row = (header + "\0".join(values)).encode()
+                header = ""
+                yield TableRow(raw.tell(), where, row, *_from_csv(names, values, verbatim))
 
 
 def _from_csv(
-    names: list[str], values: list[str], verbatim: Collection[str]
-) -> tuple[dict[str, Any], str]:
-    if len(values) != len(names):
-        return {}, (
-            f"{len(values)} values, but the header has {len(names)}; put values with commas or "
+    names: list[str], texts: list[str], verbatim: Collection[str]
+) -> tuple[dict[str, Any], str, dict[str, str]]:
+    if len(texts) != len(names):
+        problem = (
+            f"{len(texts)} values, but the header has {len(names)}; put values with commas or "
             "line ends into quotes"
         )
-    return {
-        name: value if name in verbatim else _scalar(value)
-        for name, value in zip(names, values, strict=True)
-        if value or name in verbatim
-    }, ""
+        return {}, problem, {}
+    given = {name: t for name, t in zip(names, texts, strict=True) if t or name in verbatim}
+    values = {name: t if name in verbatim else _scalar(t) for name, t in given.items()}
+    return values, "", {name: t for name, t in given.items() if values[name] is not t}
 
 
 def _scalar(text: str) -> Any:

@@ -8,6 +8,7 @@ A later load of the file, or of one that begins like it, goes on after that row.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
@@ -57,6 +58,8 @@ _BACKLOG_SECONDS = 2.0
 _MICROSECOND = timedelta(microseconds=1)
 _PAYLOAD = "payload"
 _EVENT_ID = "event_id"
+_WANTS_TEXT = re.compile(r"Expected `str\b|valid string")
+"""What msgspec and pydantic say of a number in place of a text."""
 
 
 class EventColumns(msgspec.Struct, frozen=True):
@@ -91,6 +94,7 @@ class EventFile:
         self._fields = {name for name in picked if name is not None}
         if columns.type is None:
             self._fields.add(columns.event_type)
+        self._texts: set[tuple[str, str]] = set()
         self._zone = None if columns.time_zone is None else _zone(columns.time_zone)
         self._is_nested, self._read = _reader(file, self._fields)
         self.size = _size(file)
@@ -122,7 +126,21 @@ class EventFile:
         at = None
         if columns.timestamp is not None:
             at = self._time(self._pick(values, columns.timestamp, "timestamp="))
-        return new_event(clock, event_type, entity_id, self._payload(values), at, event_id)
+        kept = {n: text for n, text in row.row.texts.items() if (event_type, n) in self._texts}
+        payload = self._payload({**values, **kept} if kept else values)
+        return new_event(clock, event_type, entity_id, payload, at, event_id)
+
+    def keep_text(self, row: _Row, event_type: str, error: EventError | FieldError) -> bool:
+        """Keep the text of a column from now on; return False if the error has another reason.
+
+        CSV does not say that a zip code is a text, unlike the schema of the event.
+        """
+        column = (error.field or "").removeprefix(f"{_PAYLOAD}.")
+        is_kept = (event_type, column) in self._texts
+        if is_kept or column not in row.row.texts or not _WANTS_TEXT.search(error.problem):
+            return False
+        self._texts.add((event_type, column))
+        return True
 
     def _pick(self, values: dict[str, Any], column: str, option: str) -> Any:
         """Return the value of a column, or of a field inside of others, such as ``user.id``."""
@@ -340,6 +358,9 @@ class EventLoad:
                 break
             except (EventError, FieldError) as error:
                 index = error.index or 0
+                if self._file.keep_text(places[index], events[index].event_type, error):
+                    events = [self._file.event(place, self._clock) for place in places]
+                    continue
                 self._reject(places.pop(index), error.problem)
                 del events[index]
             except HeadwaterError as error:
