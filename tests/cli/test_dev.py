@@ -66,6 +66,19 @@ def test_the_last_good_file_goes_on_when_the_new_one_raises(folder: Path, start:
     assert server.end().code == 0
 
 
+def test_the_last_good_file_goes_on_when_a_second_change_follows_at_once(
+    folder: Path, start: Start
+) -> None:
+    features = folder / "features.py"
+    server = start("dev", "--port", "0")
+    url = server.next_line()["url"]
+    second = "from pathlib import Path\nPath(__file__).write_text('answer = 1 / 0\\n')\n"
+    features.write_text(FEATURES.replace('"!"', '"?"') + second)
+    server.errors_until("The server goes on without this change")
+    assert ask(url, "GET", SHOUT)[1]["value"] == "U1!"
+    assert server.end().code == 0
+
+
 def test_a_failing_handler_is_shown_with_its_source_line(folder: Path, run: Run) -> None:
     with _developing() as server:
         url = _url(server)

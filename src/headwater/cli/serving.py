@@ -301,7 +301,9 @@ def serve_with_reload(
                 note(f"The server exited with {child.returncode}; waiting for a file to change.")
             if (changed := _modified_times(folder)) != seen:
                 seen, is_replaceable = changed, has_ended or _succeeds(load, received)
-                if not is_replaceable and not received:
+                if is_replaceable and _modified_times(folder) != seen:
+                    is_replaceable = False  # what was loaded is not what would be served
+                elif not is_replaceable and not received:
                     note("The server goes on without this change; waiting for the next one.")
         code = _stop(child, received)
         if received:
