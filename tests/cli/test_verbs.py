@@ -11,7 +11,7 @@ from headwater import FeatureStore
 from headwater.cli import events
 from headwater.cli.output import pluralize
 from headwater.store.loader import load_store
-from tests.cli.conftest import Run
+from tests.cli.conftest import FEATURES, Run
 from tests.engine.support import records
 
 
@@ -105,6 +105,16 @@ def test_a_missing_value_is_explained(run: Run, name: str, source: str, why: str
     assert shown.code == 0
     assert shown.out.count(source) == 2
     assert f"u1, u2: {why}" in shown.err
+
+
+def test_a_missing_value_of_a_stored_feature_is_explained(run: Run, folder: Path) -> None:
+    stored = 'notes = store.stored_feature("notes", str, entity=User, default="-")\n'
+    (folder / "features.py").write_text(FEATURES + stored)
+    run("events", "publish", "visit", "u1")
+
+    shown = run("features", "get", "notes", "u2")
+
+    assert "u2: no handler and no set_feature has written notes yet" in shown.err
 
 
 def test_a_feature_added_later_points_to_the_backfill(folder: Path, run: Run) -> None:

@@ -483,6 +483,8 @@ def _not_computed(feature: FeatureDef, waiting: int) -> str:
             f"{backlog}no worker has computed {feature.name} {period}; a worker computes it on "
             f"{events}"
         )
+    if feature.mode == "stored":
+        return f"{backlog}no handler and no set_feature has written {feature.name} {period}"
     when = recomputed(declared_feature(feature))
     return (
         f"{backlog}no refresh has written {feature.name} {period}; `headwater serve` and "
