@@ -233,6 +233,20 @@ async def test_a_duplicate_of_a_dead_letter_is_not_visible(store: FeatureStore, 
     assert "bought could not handle it" in event.problem
 
 
+async def test_a_duplicate_is_visible_although_another_event_of_its_entity_failed(
+    store: FeatureStore, gate: Gate
+) -> None:
+    async with working(store):
+        await store.publish("buy", "u1", event_id="e1", wait=PATIENT)
+        gate.fails = True
+        await store.publish("buy", "u1", event_id="e2", wait=PATIENT)
+        assert (await store.publish("buy", "u1", event_id="e1", wait=PATIENT)).visible
+        (letter,) = await store.dead_letters.list()
+        await store.dead_letters.redrive(letter.id)
+        again = await store.publish("buy", "u1", event_id="e2", wait=PATIENT)
+    assert "bought could not handle it" in again.problem
+
+
 async def test_a_conflicting_event_is_refused_as_without_wait(
     store: FeatureStore, gate: Gate
 ) -> None:

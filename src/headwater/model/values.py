@@ -170,12 +170,17 @@ def without_assigned_time(event: ServiceEvent) -> ServiceEvent:
 
 def redriven_id(letter_id: str, event_id: str) -> str:
     """Return the event id of a redrive: of its dead letter and, if it fits, the original event."""
-    original = event_id
-    if event_id.startswith(REDRIVE):
-        original = event_id.removeprefix(REDRIVE).partition(":")[2]
+    original = original_id(event_id)
     of_letter = f"{REDRIVE}{letter_id}"
     of_both = f"{of_letter}:{original}"
     return of_both if original and len(of_both) <= LONGEST_ID else of_letter
+
+
+def original_id(event_id: str) -> str:
+    """Return the id of the event that was redriven, "" if it did not fit; or the id as it is."""
+    if event_id.startswith(REDRIVE):
+        return event_id.removeprefix(REDRIVE).partition(":")[2]
+    return event_id
 
 
 def is_whole_number(entity_id: object) -> TypeGuard[SupportsInt]:

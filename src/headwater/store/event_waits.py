@@ -16,9 +16,10 @@ from headwater.declarations.run_set import cause_of
 from headwater.errors import BackendError, InvalidInputError
 from headwater.features.call_scope import current_scope
 from headwater.features.caller_limits import limited_caller
+from headwater.model.dead_letters import MOST_LETTERS
 from headwater.model.events import LONGEST_WAIT, PublishResult
-from headwater.model.values import ServiceEvent
-from headwater.ports import Awaited
+from headwater.model.values import ServiceEvent, original_id
+from headwater.ports import Awaited, DeadLetterQuery
 
 if TYPE_CHECKING:
     from headwater.engine.engine import Engine
@@ -124,6 +125,10 @@ class EventWaits:
             await ask_all(wait=False)
         finally:
             self._deadlines.discard(deadline)
+        for event, result, verdict in zip(events, results, verdicts, strict=True):
+            if result.duplicate and any(verdict.values()):
+                own = await _failed_on(engine, event)
+                verdict |= {group: failed and failed & own for group, failed in verdict.items()}
         problems: dict[tuple[object, ...], str] = {}
         found: list[str] = []
         for event, verdict in zip(events, verdicts, strict=True):
@@ -165,6 +170,23 @@ async def event_types(engine: Engine, group: str) -> frozenset[str]:
     """Return the event types that trigger features of the live workers of a group."""
     workers = await engine.backends.groups.declared(group)
     return frozenset(cause_of(text) for texts in workers.values() for text in texts)
+
+
+async def _failed_on(engine: Engine, event: ServiceEvent) -> frozenset[str]:
+    """Return the series with a dead letter of an event, also of one that was redriven.
+
+    A duplicate has no position, so the bus tells of all events of its entity.
+    """
+    query = DeadLetterQuery(
+        event_type=event.event_type,
+        entity_id=event.entity_id,
+        newest_first=True,
+        limit=MOST_LETTERS,
+    )
+    letters = await engine.backends.dead_letters.letters(query)
+    return frozenset(
+        letter.feature for letter in letters if original_id(letter.event.event_id) == event.event_id
+    )
 
 
 class _Reasons(NamedTuple):
