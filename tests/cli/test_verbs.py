@@ -107,10 +107,10 @@ def test_a_missing_value_is_explained(run: Run, name: str, source: str, why: str
     assert f"u1, u2: {why}" in shown.err
 
 
+@pytest.mark.usefixtures("home")
 def test_a_missing_value_of_a_stored_feature_is_explained(run: Run, folder: Path) -> None:
     stored = 'notes = store.stored_feature("notes", str, entity=User, default="-")\n'
     (folder / "features.py").write_text(FEATURES + stored)
-    run("events", "publish", "visit", "u1")
 
     shown = run("features", "get", "notes", "u2")
 
