@@ -92,3 +92,19 @@ def test_publish_and_load_refuse_what_does_not_fit_the_schema_of_the_features_fi
     assert run("events", "publish", "purchase", "u1", "amount=5").code == 0
     stored = run("events", "list", "--event-type", "purchase", "--json").json
     assert [event["payload"] for event in stored] == [{"amount": 5}]
+
+
+def test_publish_and_load_refuse_events_of_an_erased_entity_without_naming_the_file(
+    run: Run, folder: Path
+) -> None:
+    published(run, "purchase", "carl", "amount=3")
+    drain()
+    assert run("forget", "User", "carl", "--reason", "asked", "--yes").code == 0
+    refused = run("events", "publish", "purchase", "carl", "amount=3", "--wait", "1s")
+    assert refused.code == 1
+    assert "was erased" in refused.err
+    row = '{"event_type": "purchase", "entity_id": "carl", "amount": 3}\n'
+    (folder / "past.jsonl").write_text(row)
+    (loaded,) = run("events", "load", "past.jsonl", "--now", "--json").json
+    assert (loaded["published"], loaded["erased"]) == (0, 1)
+    assert run("events", "list", "--entity-id", "carl").out == "No events.\n"

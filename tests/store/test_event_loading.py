@@ -118,6 +118,16 @@ async def test_a_second_load_adds_nothing_even_when_ids_are_forgotten(
     assert await _amounts(store) == list(range(25))
 
 
+async def test_a_file_with_another_time_zone_is_loaded_already(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "past.csv"
+    file.write_text("event_type,entity_id,timestamp,amount\npurchase,ada,2026-01-15T09:00:00,5\n")
+    first = await store.bus.load(file, time_zone="Europe/Berlin")
+    again = await store.bus.load(file, time_zone="UTC")
+    assert (first.published, again.published, again.loaded_before) == (1, 0, 1)
+
+
 async def test_equal_rows_are_events_of_their_own(store: FeatureStore, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text(_lines(1) * 3)

@@ -114,9 +114,12 @@ def hint_at_unknown_names(
 
 
 def know_events(call: CommandCall) -> None:
-    """Let a store without declarations check payloads as the features file declares them."""
+    """Let the store of the settings know what the features file declares, if there is one.
+
+    So payloads are checked, and events of erased entities and their owners are refused.
+    """
     if not (call.server or call.file) and (declared := _declared(features_file(None))):
-        runtime_of(call.local).registry.events.update(declared.events)
+        runtime_of(call.local).registry = declared
 
 
 def hint_at_unknown_events(call: CommandCall, events: Iterable[str]) -> None:
