@@ -114,6 +114,40 @@ def is_evening(user_id: str) -> bool:
 """
 
 
+def test_an_owner_that_no_declared_event_names_is_a_warning(run: Run, folder: Path) -> None:
+    (folder / "tickets.py").write_text(
+        """
+from headwater import Event, FeatureStore, entity, event, feature
+
+store = FeatureStore()
+
+
+@entity(store)
+class Customer:
+    customer_id: str
+
+
+@entity(store, belongs_to={"customr_id": Customer})
+class Ticket:
+    ticket_id: str
+
+
+@event(store, "ticket_opened")
+class TicketOpened:
+    customer_id: str
+    subject: str
+
+
+@feature(entity=Ticket, trigger="ticket_opened")
+def subject(ticket_id: str, event: Event[TicketOpened]) -> str:
+    return event.payload.subject
+"""
+    )
+    (warning,) = run("check", "tickets.py", "--json").json["warnings"]
+    assert "Ticket belongs to Customer by 'customr_id', which no declared event" in warning
+    assert "did you mean 'customer_id'?" in warning
+
+
 def test_the_time_of_the_computer_in_a_function_that_computes_the_past_is_a_warning(
     run: Run, folder: Path
 ) -> None:

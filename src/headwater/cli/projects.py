@@ -35,7 +35,7 @@ from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.doctor.examination import examine
 from headwater.errors import BackendError, FormatError, HeadwaterError, HomeError, InvalidInputError
-from headwater.errors.hints import closest
+from headwater.errors.hints import closest, nearest
 from headwater.model.events import EventMisfits
 from headwater.model.health import Examination, Finding, Findings, Severity
 from headwater.settings.loading import FILE, describe, load_with_origins
@@ -166,6 +166,7 @@ def _warnings(registry: Registry) -> Iterator[str]:
                 f"{index.location}: a retriever names the index {name!r}, which no Index(...) "
                 f"declares; did you mean {similar!r}?"
             )
+    yield from _lost_owners(registry)
     for declared, hidden in unrepeatable(registry):
         yield f"{hidden.location}: {declared} {hidden}"
     for context in registry.contexts.values():
@@ -177,6 +178,26 @@ def _warnings(registry: Registry) -> Iterator[str]:
                 "which may have no value and leave a gap; declare a default= for it, or write a "
                 f"fallback into the template: {{{name}|unknown}}"
             )
+
+
+def _lost_owners(registry: Registry) -> Iterator[str]:
+    """Yield the fields of owners that no event of an entity has, by the declared schemas."""
+    for entity in registry.entities.values():
+        for field, owner in entity.belongs_to:
+            implied = registry.features.get(entity.implied_name(field))
+            triggers = implied.triggers if implied is not None and implied.is_implied else ()
+            if not triggers or not registry.events.keys() >= set(triggers):
+                continue
+            fields = {
+                name
+                for each in triggers
+                for name in registry.events[each].schema.get("properties", ())
+            }
+            if field not in fields:
+                yield (
+                    f"{entity.location}: {entity.name} belongs to {owner.name} by {field!r}, which "
+                    f"no declared event of it has; {nearest(field, fields)}"
+                )
 
 
 def _misfits(registry: Registry, function: Callable[..., Any]) -> Iterator[str]:
