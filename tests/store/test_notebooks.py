@@ -241,7 +241,7 @@ def test_the_html_of_features_shows_what_they_are(shop: Shop) -> None:
 
     assert "0 6 * * mon-fri Europe/Berlin" in shown(morning).text
     declared = shown(shop.store).text
-    for part in ("FeatureStore in", "total_spend", "words", "purchase", "docs", "chat, page"):
+    for part in ("FeatureStore ", "total_spend", "words", "purchase", "docs", "chat, page"):
         assert part in declared
     assert "total_spend (triggered)" in shown(shop.store.graph()).text
 

@@ -119,7 +119,8 @@ def know_events(call: CommandCall) -> None:
     So payloads are checked, and events of erased entities and their owners are refused.
     """
     if not (call.server or call.file) and (declared := _declared(features_file(None))):
-        runtime_of(call.local).registry = declared
+        runtime = runtime_of(call.local)
+        runtime.registry, runtime.publisher.warns = declared, False
 
 
 def hint_at_unknown_events(call: CommandCall, events: Iterable[str]) -> None:

@@ -244,7 +244,7 @@ class _RetrieverChecks(FunctionChecks):
                 raise self.error(f"{option} {_NEEDS_INDEX}")
             self.check("its body", _A_SEARCH, holds=not _is_empty(function))
             return None
-        if not _is_empty(function):
+        if not _is_one_of(function, _empty, _async_empty, _raising, _async_raising):
             raise self.error(_TWO_SEARCHES)
         query, filters = given.pop("query", None), given.pop("filters", None)
         if options.top_k is not None:
@@ -314,9 +314,12 @@ async def _async_raising() -> None:
 
 
 def _is_empty(function: Callable[..., Any]) -> bool:
-    """Return whether a function has no code but ``...``, ``pass`` or NotImplementedError."""
+    """Return whether a function has nothing but a docstring, ``...`` or ``pass``."""
+    return _is_one_of(function, _empty, _async_empty)
+
+
+def _is_one_of(function: Callable[..., Any], *empty: Callable[..., Any]) -> bool:
     inner = inspect.unwrap(function)
-    empty = (_empty, _async_empty, _raising, _async_raising)
     return inspect.isfunction(inner) and _instructions(inner) in map(_instructions, empty)
 
 

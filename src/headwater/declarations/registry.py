@@ -365,12 +365,9 @@ class Registry:
                 yield ("event", entity_id)
 
     def event_hint(self, event_type: str) -> str | None:
-        """Return a hint if a type triggers nothing, is not declared and resembles one that is.
-
-        A store without features, such as that of a command, does not know what triggers some.
-        """
+        """Return a hint if a type triggers nothing, is not declared and resembles one that is."""
         known = self.event_types | dict.fromkeys(self.events)
-        if not self.features or event_type in known or _is_caller_limited():
+        if event_type in known or _is_caller_limited():
             return None
         close = closest(event_type, known)
         return close and f"no feature is triggered by {event_type!r}; did you mean {close!r}?"

@@ -37,6 +37,8 @@ class EventPublisher:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._checked_types: set[str] = set()
+        self.warns = True
+        """Whether event types that are probably misspelled are logged."""
         self.waits = EventWaits(runtime)
 
     async def publish(
@@ -89,6 +91,8 @@ class EventPublisher:
 
     def _warn_of_unknown(self, events: Sequence[ServiceEvent]) -> None:
         """Log each event type once that is probably a misspelled trigger."""
+        if not self.warns:
+            return
         registry = self._runtime.registry
         triggers, checked = registry.event_types, self._checked_types
         for event in events:

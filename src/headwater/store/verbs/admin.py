@@ -317,7 +317,7 @@ class AdminVerbs(Verbs):
         These are events, past values and dead letters with a value or a key that equals the id; it
         is not looked for inside of longer texts. Every page scans the log of events or history.
 
-        >>> await store.publish("purchase", "m-1", {"amount": 3, "buyer": "ada"})
+        >>> _ = await store.publish("purchase", "m-1", {"amount": 3, "buyer": "ada"})
         >>> [mention] = (await store.admin.mentions("User", "ada")).mentions
         >>> mention.name, mention.entity_id, mention.pointers
         ('purchase', 'm-1', ['/buyer'])
