@@ -16,6 +16,7 @@ from headwater.settings.kinds import (
     AzureKey,
     CohereKey,
     Count,
+    Gates,
     GeminiKey,
     Limit,
     Models,
@@ -374,3 +375,13 @@ class TelemetrySettings(SettingsGroup, frozen=True):
     content: Annotated[
         bool, "export texts, payloads and ids too; never without `record.include_content`"
     ] = False
+
+
+class EvalSettings(SettingsGroup, frozen=True):
+    """Settings of evaluations."""
+
+    folder: Annotated[Text, "folder of cohorts and of the results of evaluations"] = "evals"
+    portion: Annotated[Count, "contexts that a process evaluates at a time"] = 250
+    gates: Annotated[
+        Gates, "limits that an evaluation must keep to, such as max_changed = '2%'"
+    ] = field(default_factory=dict)

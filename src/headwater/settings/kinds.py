@@ -131,6 +131,9 @@ Models = Annotated[
     Meta(extra={"check": _check_models, "variable": "HEADWATER_TOKENS_MODELS"}),
 ]
 Prices = Annotated[dict[str, Price], Meta(extra={"check": _check_prices})]
+Gate = int | str
+"""A limit of an evaluation: a number, a share such as ``2%`` or a growth such as ``+5%``."""
+Gates = dict[str, Gate]
 
 
 class SettingsGroup(msgspec.Struct, frozen=True):
@@ -241,6 +244,7 @@ _TYPE_NAMES: dict[Any, str] = {
     str: "a text",
     dict[str, str]: "a table of names and texts",
     dict[str, Price]: "a table of names and whole numbers, or tables of them",
+    dict[str, Gate]: "a table of names and whole numbers, or texts such as '2%' and '+5%'",
     dict[str, ModelOverride]: "a table of names and tables of "
     + ", ".join(ModelOverride.__struct_fields__),
     timedelta: "a duration such as '500ms', '30s', '5m', '1.5h' or '1d'",

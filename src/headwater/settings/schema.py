@@ -18,6 +18,7 @@ from headwater.settings.groups import (
     ClientSettings,
     ContextSettings,
     EmbeddingSettings,
+    EvalSettings,
     HttpSettings,
     IndexSettings,
     IngestSettings,
@@ -81,6 +82,7 @@ class Settings(SettingsGroup, frozen=True):
     offline: OfflineSettings = OfflineSettings()
     retention: RetentionSettings = RetentionSettings()
     backfill: BackfillSettings = BackfillSettings()
+    eval: EvalSettings = EvalSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     sources: Annotated[Sources, "files and URLs that SQL features can read, by name"] = field(

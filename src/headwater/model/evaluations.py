@@ -1,0 +1,241 @@
+"""Evaluations: recorded contexts, assembled again with other code on what was known at their time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from headwater.model.contexts import ContextDiff
+
+DeclarationKind = Literal["feature", "retriever", "context", "index", "option"]
+"""What may cause a difference; an option is one of the run itself, such as another budget."""
+
+Status = Literal["identical", "changed", "failed", "skipped"]
+"""A context that failed raised an error with the new code; one that was skipped cannot be assembled
+again by any code, because its record withholds what it was called with, or is gone."""
+
+Fidelity = Literal["exact", "approximate"]
+"""Whether every read had what was known at its moment, or something is not known any more."""
+
+ChangeKind = Literal[
+    "gained",
+    "lost",
+    "cut",
+    "edited",
+    "reordered",
+    "values",
+    "tokens",
+    "price",
+    "freshness",
+    "refusal",
+]
+"""How a context differs: items gained, lost, cut short or with another text, or in another order;
+values that were read; tokens, price and freshness; refused now, or no longer."""
+
+TEXT_KINDS: frozenset[ChangeKind] = frozenset({"gained", "lost", "cut", "edited", "reordered"})
+"""The changes that a model would see."""
+
+
+class CohortHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of a cohort file: how its contexts were chosen, and the code of that time.
+
+    `code` has the texts of the features file and of the user's modules that it imports, by their
+    paths relative to its folder; `features` is the path of the features file among them.
+    """
+
+    format: str = "headwater-cohort-1"
+    name: str
+    created_at: datetime
+    chosen: Mapping[str, Any]
+    """The options that chose the contexts: context, since, where, score, sample, seed, source…"""
+    features: str
+    code: Mapping[str, str]
+
+
+class CohortEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A context of a cohort. `inputs` are those that its record discloses."""
+
+    context_id: str
+    record_hash: str
+    name: str
+    created_at: datetime
+    inputs: Mapping[str, Any]
+
+
+class CohortSeal(msgspec.Struct, frozen=True, kw_only=True):
+    """The last line of a cohort file: the hash of all bytes before it, signed as records are."""
+
+    count: int
+    cohort_hash: str
+    signature: str | None = None
+
+
+class DeclarationChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A declaration that differs between the code of the cohort and the present code."""
+
+    kind: DeclarationKind
+    name: str
+    change: Literal["added", "removed", "changed"]
+    location: str = ""
+    """The file and line of the present code, or of the former one if it was removed."""
+    problem: str = ""
+    """Why values of it are not reproducible, such as a scheduled feature; empty if they are."""
+
+    @property
+    def label(self) -> str:
+        """The declaration for people, such as ``feature churn_risk``."""
+        return f"{self.kind} {self.name}"
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """A declaration that caused a difference.
+
+    Taken back alone, it undoes the whole difference (`alone`) or a part of it.
+    """
+
+    kind: DeclarationKind
+    name: str
+    alone: bool
+
+
+class EvaluatedContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One context of a cohort: what the recorded one and the one of the new code have in common.
+
+    `reasons` say what is not exact. `compared_with` is `base` if the former code does not give the
+    recorded text any more: then the differences are those between former and present code.
+    """
+
+    context_id: str
+    record_hash: str
+    name: str
+    created_at: datetime
+    status: Status
+    kinds: tuple[ChangeKind, ...] = ()
+    fidelity: Fidelity = "exact"
+    reasons: tuple[str, ...] = ()
+    compared_with: Literal["record", "base"] = "record"
+    causes: tuple[Cause, ...] = ()
+    gained: int = 0
+    lost: int = 0
+    cut: int = 0
+    lost_required: int = 0
+    values: tuple[str, ...] = ()
+    """The features whose values differ."""
+    tokens_before: int = 0
+    tokens_after: int = 0
+    cost_before: int | None = None
+    cost_after: int | None = None
+    """Nano-USD."""
+    freshness_before: str = ""
+    freshness_after: str = ""
+    model: str | None = None
+    error: str = ""
+    """Why it failed or was skipped."""
+
+    @property
+    def is_text_changed(self) -> bool:
+        """Whether a model would be shown something else."""
+        return not TEXT_KINDS.isdisjoint(self.kinds)
+
+
+class ChangedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Both sides of a context that changed: the records as documents, and their differences.
+
+    `before` is the document of the recorded context, or of the one of the former code.
+    """
+
+    context_id: str
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    diff: ContextDiff
+
+
+class PortionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a finished portion of a run counts."""
+
+    number: int
+    contexts: int
+    changed: int
+
+
+class EvaluationRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of an evaluation; its id is a hash of the cohort, the code and the options."""
+
+    run_id: str
+    cohort: str
+    cohort_hash: str
+    count: int
+    file: str
+    base: str
+    """Where the former code is from: the cohort, or a path."""
+    options: Mapping[str, Any]
+    changes: tuple[DeclarationChange, ...]
+    started_at: datetime
+    finished_at: datetime | None = None
+    portion: int = 0
+    """The number of contexts of a portion."""
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """The distribution of a number over contexts."""
+
+    p50: float
+    p95: float
+    total: int
+
+
+class EvaluationSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run found, over all contexts of its cohort."""
+
+    contexts: int
+    identical: int
+    changed: int
+    failed: int
+    skipped: int
+    fidelity: Mapping[str, int]
+    """How many of the contexts that were assembled are exact, and how many approximate."""
+    reasons: Mapping[str, int]
+    """How many contexts have each reason for not being exact, or for being skipped or failed."""
+    kinds: Mapping[str, int]
+    causes: Mapping[str, int]
+    """How many differences each declaration caused; `unexplained` counts those of none."""
+    tokens_before: Spread
+    tokens_after: Spread
+    cost_before: int
+    cost_after: int
+    new_refusals: int
+    lost_required: int
+
+
+class GateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a limit of ``[eval.gates]`` holds, and the first contexts that break it."""
+
+    gate: str
+    limit: str
+    value: str
+    passed: bool
+    contexts: tuple[str, ...] = ()
+
+
+class EvaluationProgress(msgspec.Struct, frozen=True):
+    """How many contexts of a run are done."""
+
+    done: int
+    total: int
+    label: str = "evaluate"
+    seconds_left: float | None = None
+
+
+OnEvaluated = Callable[[EvaluationProgress], None]
+
+
+class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished run, with its summary and its gates."""
+
+    run: EvaluationRun
+    summary: EvaluationSummary
+    gates: Sequence[GateResult] = ()
+    answers: Mapping[str, Any] | None = None
