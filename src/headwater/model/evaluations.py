@@ -1,4 +1,4 @@
-"""Evaluations: recorded contexts, assembled again with other code on what was known at their time."""
+"""Evaluations: recorded contexts, assembled again with other code on what was known then."""
 
 from __future__ import annotations
 
@@ -131,6 +131,8 @@ class EvaluatedContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Nano-USD."""
     freshness_before: str = ""
     freshness_after: str = ""
+    content_after: str = ""
+    """The hash of the text that the new code gives; a baseline accepts a change by it."""
     model: str | None = None
     error: str = ""
     """Why it failed or was skipped."""
