@@ -21,7 +21,7 @@ from headwater.features.read_tracking import Reads, RetrievalKey
 from headwater.features.running_calls import RunningCall, UserCall
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
-from headwater.model.values import EVERYTHING, FreshnessRule, Part, WindowRead
+from headwater.model.values import EVERYTHING, FeatureValue, FreshnessRule, Part, WindowRead
 
 MOST_SOURCES = 2_000
 """How many rows of one read are listed in a provenance; each is a few keys of a record."""
@@ -32,12 +32,16 @@ AssembleContext = Callable[
 
 
 class PastRead(NamedTuple):
-    """A recorded read: when its value had been written, and how its freshness was judged."""
+    """A recorded read: when its value had been written, and how its freshness was judged.
+
+    ``value`` is the recorded value as JSON text, if it is returned itself and not looked up.
+    """
 
     written_at: datetime
     current_at: datetime | None
     rule: FreshnessRule
     window: WindowRead | None = None
+    value: FeatureValue | None = None
 
 
 ReadAt = Mapping[tuple[str, str, str], Sequence[PastRead]]
@@ -59,7 +63,7 @@ class Past:
         self, began: datetime, ended: datetime, read_at: ReadAt, searched: SearchedVersions
     ) -> None:
         self.began = began
-        self._ended = ended
+        self.ended = ended
         self._read_at = {key: list(reads) for key, reads in read_at.items()}
         self._searched = {key: list(versions) for key, versions in searched.items()}
 
@@ -68,7 +72,14 @@ class Past:
         reads = self._reads(feature, entity_id)
         if reads:
             return reads[0].written_at
-        return self.began if feature.stored else self._ended
+        return self.began if feature.stored else self.ended
+
+    def value(self, feature: FeatureDef, entity_id: str) -> FeatureValue | None:
+        """Return the recorded value of the next read, decoded anew; None to look it up."""
+        for read in self._reads(feature, entity_id)[:1]:
+            if read.value is not None:
+                return replace(read.value, value=feature.codec.decode(read.value.value))
+        return None
 
     def window(self, feature: FeatureDef, entity_id: str) -> WindowRead | None:
         """Return how the next read of a feature of a family was evaluated, if it is recorded."""

@@ -218,6 +218,35 @@ class Reader:
         plan = self._plan(names, scope)
         ids = list(map(plan.entity.text_id, entity_ids))
         past = scope.past
+        rows = await (self._rows(plan, ids) if past is None else self._past_rows(plan, ids, past))
+        if scope.reads is not None:
+            for entity_id, row in zip(ids, rows, strict=True):
+                for feature in plan.requested:
+                    scope.reads.track_feature(feature, entity_id, row[feature.name])
+                    if past is not None:
+                        past.advance(feature, entity_id)
+        return rows
+
+    async def _past_rows(self, plan: Plan, ids: Sequence[str], past: Past) -> list[FeatureRow]:
+        """Return the values that a past has itself, and all others as they were."""
+        kept: list[FeatureRow] = [
+            {f.name: value for f in plan.requested if (value := past.value(f, i)) is not None}
+            for i in ids
+        ]
+        names = [f.name for f in plan.requested if any(f.name not in row for row in kept)]
+        if not names:
+            return kept
+        needed = plan if len(names) == len(plan.requested) else self._plan(names, current_scope())
+        rows = await self._rows(needed, ids)
+        return [
+            {f.name: own.get(f.name) or row[f.name] for f in plan.requested}
+            for own, row in zip(kept, rows, strict=True)
+        ]
+
+    async def _rows(self, plan: Plan, ids: Sequence[str]) -> list[FeatureRow]:
+        """Return the values of the features of a plan, each looked up or computed."""
+        scope = current_scope()
+        past = scope.past
         cells, now, evidence = await self._cells(plan, ids, scope)
         if plan.families and past is None:
             cells = await self._windows.readable(plan.families, ids, cells, now)
@@ -235,12 +264,6 @@ class Reader:
             rows = await _gathered(
                 [self._compute_row(plan, *stored_row, now) for stored_row in stored_rows]
             )
-        if scope.reads is not None:
-            for entity_id, row in zip(ids, rows, strict=True):
-                for feature in plan.requested:
-                    scope.reads.track_feature(feature, entity_id, row[feature.name])
-                    if past is not None:
-                        past.advance(feature, entity_id)
         return rows
 
     async def windows(

@@ -47,6 +47,7 @@ from headwater.features.read_tracking import Reads, RetrievalKey
 from headwater.features.reader import Reader
 from headwater.features.running_calls import argument_key
 from headwater.features.services import Services
+from headwater.model.catalog import CatalogState
 from headwater.model.contexts import Mode, Overrides, Replay
 from headwater.model.lineage import Context
 from headwater.model.values import WindowRead
@@ -277,17 +278,19 @@ class Replayer:
         """Run the function as it is declared now, with the recorded inputs; store nothing."""
         if mode == "as_of":
             await self._check_not_pruned(core)
-        inputs, reference = _inputs(core, mode)
+        inputs, reference = recorded_inputs(core, mode)
         definition = self._services.registry.context(core.context.name)
-        call = _bind(definition, inputs)
-        scratch = _ScratchLog(self._services.backends.records)
-        clock = _StoppedClock(core.created_at) if mode == "as_of" else self._services.clock
+        call = bind_recorded(definition, inputs)
+        scratch = ScratchLog(self._services.backends.records)
+        clock = StoppedClock(core.created_at) if mode == "as_of" else self._services.clock
         counters = self._counters
         if mode == "as_of":
             counters = counters.pinned(core.policy.model, core.tokenizer.margin_percent)
         assembler = self._assembler(scratch, clock, counters)
-        overrides = _overrides(core, reference)
-        past = _past_of(core, self._names_now(core)) if mode == "as_of" else nullcontext()
+        overrides = recorded_overrides(core, reference)
+        services = self._services
+        names = names_now(core, services.catalog.state, services.registry.features)
+        past = _past_of(core, names) if mode == "as_of" else nullcontext()
         replay, around = ReplayRun(assembler.run, []), current_reads()
         reads = Reads()
         with replaying(replay, reads), past:
@@ -311,7 +314,7 @@ class Replayer:
             new_core,
             definition.definition,
             searches=replay.searches,
-            names=self._names_now(core),
+            names=names,
         )
 
     async def _check_not_pruned(self, core: Core) -> None:
@@ -325,32 +328,6 @@ class Replayer:
                 f"of {needed.isoformat()}, and history before {horizon.isoformat()} was "
                 "pruned; mode 'reassemble' needs nothing but its record"
             )
-
-    def _names_now(self, core: Core) -> dict[str, str | None]:
-        """Return the declared names of the features that the record names; None if there is none.
-
-        A feature may have been renamed since, and its name may mean another one.
-        """
-        state, declared = self._services.catalog.state, self._services.registry.features
-        reads = [value for read in core.features for value in (read, *read.inputs)]
-
-        def named(name: str) -> str | None:
-            owner = named_at(state, name, core.timing.started_at)
-            return name if owner is None else declared_as(state, owner, declared)
-
-        def member(window: WindowRead) -> str | None:
-            """Return the feature of a family, which has the name of its family."""
-            family = declared.get(named(window.family) or "")
-            members = [] if family is None or family.windows is None else family.windows.members
-            of = (window.aggregate, window.window)
-            return next((name for name in members if _kind_of(declared[name]) == of), None)
-
-        return {
-            read.feature: named(read.feature)
-            if read.window is msgspec.UNSET
-            else member(read.window)
-            for read in reads
-        }
 
     def _assembler(self, records: RecordLog, clock: Clock, counters: ModelCounters) -> Assembler:
         """Return an assembler that leaves no trace: other records, no signature, no metrics."""
@@ -367,7 +344,33 @@ class Replayer:
         return Assembler(replayed, self._reader, counters, counted=lambda context: None)
 
 
-class _ScratchLog:
+def names_now(
+    core: Core, state: CatalogState, declared: Mapping[str, FeatureDef]
+) -> dict[str, str | None]:
+    """Return the declared names of the features that a record names; None if there is none.
+
+    A feature may have been renamed since, and its name may mean another one.
+    """
+    reads = [value for read in core.features for value in (read, *read.inputs)]
+
+    def named(name: str) -> str | None:
+        owner = named_at(state, name, core.timing.started_at)
+        return name if owner is None else declared_as(state, owner, declared)
+
+    def member(window: WindowRead) -> str | None:
+        """Return the feature of a family, which has the name of its family."""
+        family = declared.get(named(window.family) or "")
+        members = [] if family is None or family.windows is None else family.windows.members
+        of = (window.aggregate, window.window)
+        return next((name for name in members if _kind_of(declared[name]) == of), None)
+
+    return {
+        read.feature: named(read.feature) if read.window is msgspec.UNSET else member(read.window)
+        for read in reads
+    }
+
+
+class ScratchLog:
     """The store's record log, except that new records are kept in memory."""
 
     def __init__(self, inner: RecordLog) -> None:
@@ -394,7 +397,7 @@ class _ScratchLog:
         return live_context(record, core, request_of(core), recorded=False)
 
 
-class _StoppedClock:
+class StoppedClock:
     """A clock that always shows one moment."""
 
     def __init__(self, moment: datetime) -> None:
@@ -430,7 +433,7 @@ def _past_of(core: Core, names: Mapping[str, str | None]) -> AbstractContextMana
         if not isinstance(inner.entity_id, Commitment) and inner.source != "computed":
             past = past_read(inner, began, began)
             read_at.setdefault((inner.entity, names[inner.feature] or "", inner.entity_id), [past])
-    return at_moment(began, ended, read_at, _searched_versions(core))
+    return at_moment(began, ended, read_at, searched_versions(core))
 
 
 def first_needed(read: FeatureInput) -> datetime | None:
@@ -457,7 +460,7 @@ def _current_at(read: FeatureInput, began: datetime) -> datetime | None:
     return read.current_at if read.rule == "caught_up" else read.current_at or began
 
 
-def _searched_versions(core: Core) -> dict[RetrievalKey, list[str]]:
+def searched_versions(core: Core) -> dict[RetrievalKey, list[str]]:
     """Return the versions of indexes that the record has for each call."""
     versions: dict[RetrievalKey, list[str]] = {}
     for call in core.retrievals:
@@ -467,7 +470,7 @@ def _searched_versions(core: Core) -> dict[RetrievalKey, list[str]]:
     return versions
 
 
-def _inputs(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def recorded_inputs(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return the recorded inputs and interaction_ref; raise ReplayError if one is withheld."""
     reference = core.interaction_ref
     values = {f"/inputs/{name}": value for name, value in core.inputs.items()}
@@ -481,7 +484,7 @@ def _inputs(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | No
     return dict(core.inputs), None if reference is None else dict(disclosed(reference))
 
 
-def _overrides(core: Core, reference: dict[str, Any] | None) -> Overrides:
+def recorded_overrides(core: Core, reference: dict[str, Any] | None) -> Overrides:
     """Return the options that the recorded call set; all others are as declared today."""
     policy, sla_ms = core.policy, core.policy.freshness_sla_ms
     limits: dict[str, Any] = {
@@ -492,7 +495,7 @@ def _overrides(core: Core, reference: dict[str, Any] | None) -> Overrides:
     return Overrides(interaction_ref=reference, **changed)
 
 
-def _bind(definition: ContextDef, inputs: Mapping[str, Any]) -> inspect.BoundArguments:
+def bind_recorded(definition: ContextDef, inputs: Mapping[str, Any]) -> inspect.BoundArguments:
     """Bind the recorded inputs to the parameters that the function has today."""
     parameters = definition.signature.parameters
     for name in inputs:
