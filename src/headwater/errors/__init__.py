@@ -29,6 +29,7 @@ HeadwaterError
 │   ├── RecordValueError        value cannot be represented exactly in a record
 │   ├── OutcomeError            outcome is incomplete or contradicts itself
 │   ├── RecordDocumentError     invalid record document
+│   ├── CohortError             cohort file is damaged, altered, or not signed by a known key
 │   ├── RedactionError          nothing to redact at this pointer
 │   ├── AmbiguousRefError       several contexts match this prefix of an id
 │   ├── ReplayError             record withholds values that a replay needs
@@ -124,6 +125,7 @@ from headwater.errors.functions import TooManyHungThreadsError as TooManyHungThr
 from headwater.errors.inputs import AmbiguousRefError as AmbiguousRefError
 from headwater.errors.inputs import BackfillRefusedError as BackfillRefusedError
 from headwater.errors.inputs import CallerLimitError as CallerLimitError
+from headwater.errors.inputs import CohortError as CohortError
 from headwater.errors.inputs import DurationError as DurationError
 from headwater.errors.inputs import EventError as EventError
 from headwater.errors.inputs import FeatureInUseError as FeatureInUseError

@@ -138,6 +138,17 @@ class RecordDocumentError(InvalidInputError, ValueError):
         super().__init__(f"this is not the document of a record: {problem}; {remedy}")
 
 
+class CohortError(InvalidInputError, ValueError):
+    """A cohort file that is damaged, that was altered, or that no known key signed."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        super().__init__(
+            f"cohort {path} cannot be used: {problem}; restore the file from where it was frozen, "
+            "or freeze it again with `headwater eval freeze`"
+        )
+
+
 class RedactionError(InvalidInputError, ValueError):
     """A pointer at which a record has nothing to redact."""
 

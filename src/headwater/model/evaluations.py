@@ -56,7 +56,10 @@ class CohortHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CohortEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A context of a cohort. `inputs` are those that its record discloses."""
+    """A context of a cohort. `inputs` are those that its record discloses.
+
+    In the file they are tagged as in records, such as ``{"$decimal": "1.10"}``.
+    """
 
     context_id: str
     record_hash: str
@@ -66,10 +69,14 @@ class CohortEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CohortSeal(msgspec.Struct, frozen=True, kw_only=True):
-    """The last line of a cohort file: the hash of all bytes before it, signed as records are."""
+    """The last line of a cohort file: the hash of all bytes before it, signed as records are.
+
+    `statement` is the exact text that was signed: the hash, the cohort's name, the key and when.
+    """
 
     count: int
     cohort_hash: str
+    statement: str | None = None
     signature: str | None = None
 
 
