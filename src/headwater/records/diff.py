@@ -57,7 +57,17 @@ def _change(before: Sequence[Any] | None, after: Sequence[Any] | None) -> Change
     ]
     if any(isinstance(value, Commitment) for pair in pairs for value in pair):
         return "unknown"
-    return "same" if all(_form(a) == _form(b) for a, b in pairs) else "changed"
+    return "same" if all(is_same(a, b) for a, b in pairs) else "changed"
+
+
+_PLAIN = frozenset((str, int, bool, type(None)))
+
+
+def is_same(one: Any, two: Any) -> bool:
+    """Return whether two values are equal and of the same type."""
+    if type(one) is type(two) and type(one) in _PLAIN:
+        return bool(one == two)
+    return _form(one) == _form(two)
 
 
 def _form(value: Any) -> bytes:
@@ -65,7 +75,7 @@ def _form(value: Any) -> bytes:
     return canonical(to_tagged(value))
 
 
-class _Placed(NamedTuple):
+class PlacedItem(NamedTuple):
     """An item, its place, and the name of the inner context that it quotes, if any."""
 
     place: int
@@ -77,41 +87,47 @@ class _Placed(NamedTuple):
 
 
 def _items(before: Core, after: Core) -> list[ItemDiff]:
+    return [_item(one, two) for one, two in item_pairs(before, after)]
+
+
+def item_pairs(before: Core, after: Core) -> list[tuple[PlacedItem | None, PlacedItem | None]]:
+    """Pair the items of two contexts, in the order of the first."""
     withheld = any(isinstance(i.content, Commitment) for i in (*before.items, *after.items))
     identities = (_passage, _ref, _content, _inner, _role, *[_kind] * withheld)
-    pairs = pairs_of(_placed(before), _placed(after), *identities)
-    return [_item(one, two) for one, two in pairs]
+    return pairs_of(_placed(before), _placed(after), *identities)
 
 
-def _placed(core: Core) -> list[_Placed]:
+def _placed(core: Core) -> list[PlacedItem]:
     names: dict[Any, str] = {inner.context_id: inner.name for inner in core.contexts}
     return [
-        _Placed(place, item, names.get(item.source.ref) if item.source.kind == "context" else None)
+        PlacedItem(
+            place, item, names.get(item.source.ref) if item.source.kind == "context" else None
+        )
         for place, item in enumerate(core.items)
     ]
 
 
-def _ref(placed: _Placed) -> Hashable | None:
+def _ref(placed: PlacedItem) -> Hashable | None:
     source = placed.item.source
     if source.ref is None or isinstance(source.ref, Commitment):
         return None
     return (source.kind, _form(source.ref))
 
 
-def _passage(placed: _Placed) -> Hashable | None:
+def _passage(placed: PlacedItem) -> Hashable | None:
     """Identify one of several texts with the same source."""
     content, ref = placed.item.content, _ref(placed)
     return None if ref is None or isinstance(content, Commitment) else (ref, content)
 
 
-def _content(placed: _Placed) -> Hashable | None:
+def _content(placed: PlacedItem) -> Hashable | None:
     content = placed.item.content
     if not isinstance(content, str) or _has_stable_ref(placed):
         return None
     return (placed.inner, content)
 
 
-def _has_stable_ref(placed: _Placed) -> bool:
+def _has_stable_ref(placed: PlacedItem) -> bool:
     """Return True if the source's name is the same in every context.
 
     Ids of contexts are not, and a template may be edited.
@@ -119,12 +135,12 @@ def _has_stable_ref(placed: _Placed) -> bool:
     return placed.item.source.kind not in ("context", "template") and _ref(placed) is not None
 
 
-def _inner(placed: _Placed) -> Hashable | None:
+def _inner(placed: PlacedItem) -> Hashable | None:
     """Identify the text of an inner context whose text changed."""
     return placed.inner
 
 
-def _role(placed: _Placed) -> Hashable | None:
+def _role(placed: PlacedItem) -> Hashable | None:
     """Identify an item without a source whose text changed, by its kind and section."""
     if placed.inner is not None or _has_stable_ref(placed):
         return None
@@ -132,13 +148,13 @@ def _role(placed: _Placed) -> Hashable | None:
     return None if withheld else (_kind(placed), disclosed(placed.item.section))
 
 
-def _kind(placed: _Placed) -> Hashable | None:
+def _kind(placed: PlacedItem) -> Hashable | None:
     """Identify an item whose text is withheld, by its kind, priority and requirement."""
     item = placed.item
     return (item.source.kind, item.priority, item.required)
 
 
-def _item(one: _Placed | None, two: _Placed | None) -> ItemDiff:
+def _item(one: PlacedItem | None, two: PlacedItem | None) -> ItemDiff:
     before, after = _item_side(one), _item_side(two)
     return ItemDiff(
         identity=next(_name(placed) for placed in (two, one) if placed is not None),
@@ -151,7 +167,7 @@ def _item(one: _Placed | None, two: _Placed | None) -> ItemDiff:
     )
 
 
-def _item_side(placed: _Placed | None) -> ItemSide | None:
+def _item_side(placed: PlacedItem | None) -> ItemSide | None:
     if placed is None:
         return None
     names = set(ItemSide.__struct_fields__) - {"place"}
@@ -161,7 +177,7 @@ def _item_side(placed: _Placed | None) -> ItemSide | None:
 _LONGEST_NAME = 60
 
 
-def _name(placed: _Placed) -> str:
+def _name(placed: PlacedItem) -> str:
     """Return a short name of an item for people."""
     item = placed.item
     if placed.inner is not None:
