@@ -29,6 +29,8 @@ from typing import Any, NamedTuple, TypeAlias
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.series import shape_of
 
+BASE = "headwater_base_"
+"""The beginning of the package in which code is loaded beside other code of the same names."""
 _MOST_FUNCTIONS = 4096
 _MOST_FILES = 256
 _LENGTH = 16
@@ -87,7 +89,7 @@ class OwnCode(NamedTuple):
     def of(cls, function: Callable[..., Any]) -> OwnCode:
         """Return the code that belongs to a function."""
         file = function.__code__.co_filename if isinstance(function, FunctionType) else "/"
-        return cls(Path(file).parent, (function.__module__ or "").partition(".")[0])
+        return cls(Path(file).parent, _package(function.__module__ or ""))
 
     def has(self, module: str, file: str) -> bool:
         """Return whether a module belongs to it."""
@@ -95,7 +97,13 @@ class OwnCode(NamedTuple):
         if path.is_relative_to(self.folder) and "site-packages" not in path.parts:
             return True
         # The features of the demo are in this package, whose other code is a library to them.
-        return module.partition(".")[0] == self.package != __name__.partition(".")[0]
+        return _package(module) == self.package != __name__.partition(".")[0]
+
+
+def _package(module: str) -> str:
+    """Return the package that a module is in, at the top of the user's code."""
+    first, _, inner = module.partition(".")
+    return (inner if first.startswith(BASE) else first).partition(".")[0]
 
 
 class _Reached:

@@ -43,7 +43,7 @@ class CohortHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line of a cohort file: how its contexts were chosen, and the code of that time.
 
     `code` has the texts of the features file and of the user's modules that it imports, by their
-    paths relative to its folder; `features` is the path of the features file among them.
+    paths below the folder that they are imported from; `features` is that of the features file.
     """
 
     format: str = "headwater-cohort-1"

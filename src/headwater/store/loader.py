@@ -34,7 +34,7 @@ def load_store(target: str | Path) -> FeatureStore:
     file in a package is loaded under its dotted name, so its relative imports work.
     """
     source = locate(target)
-    store = _only_store(_load(source), source.file)
+    store = only_store(_load(source), source.file)
     graph.check(runtime_of(store).registry.features)
     return store
 
@@ -117,7 +117,7 @@ def _load(source: FeaturesSource) -> ModuleType:
     with _importable(source.root):
         parent, _, child = source.name.rpartition(".")
         if parent:
-            with _explained(source):
+            with explained(source):
                 import_module(parent)
         existing = sys.modules.get(source.name)
         if source.is_in_package and existing is not None:
@@ -151,7 +151,7 @@ def _run(source: FeaturesSource) -> FeaturesModule:
     sys.modules[module.__name__] = module
     with ExitStack() as undo:
         undo.callback(sys.modules.pop, module.__name__, None)
-        with _explained(source):
+        with explained(source):
             # Compiled here and not imported: Python's bytecode cache does not notice a second
             # edit within a second.
             code = compile(source.file.read_bytes(), str(source.file), "exec", dont_inherit=True)
@@ -161,7 +161,7 @@ def _run(source: FeaturesSource) -> FeaturesModule:
 
 
 @contextmanager
-def _explained(source: FeaturesSource) -> Iterator[None]:
+def explained(source: FeaturesSource) -> Iterator[None]:
     """Raise errors of the file's code as FeaturesFileError with file and line."""
     try:
         with Raising(partial(_as_file_error, source=source)):
@@ -244,7 +244,7 @@ def _location(error: BaseException, source: FeaturesSource) -> Location:
     return location
 
 
-def _only_store(module: ModuleType, file: Path) -> FeatureStore:
+def only_store(module: ModuleType, file: Path) -> FeatureStore:
     stores = {
         name: value for name, value in vars(module).items() if isinstance(value, FeatureStore)
     }
