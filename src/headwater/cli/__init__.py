@@ -29,6 +29,7 @@ VERBS = {
     "events": ("events", "Publish, load, list and show events."),
     "history": ("history", "Read past values for the rows of a file; import, export."),
     "context": ("context", "Assemble, show, verify, export and compare contexts."),
+    "eval": ("evaluation", "Evaluate changed code on recorded contexts, with gates."),
     "sources": ("sources", "List sources of SQL features; load them into Postgres tables."),
     "index": ("index", "Load, search, rebuild and drop indexes of documents."),
     "mcp": ("serving", "Serve features, contexts and records to models (MCP)."),

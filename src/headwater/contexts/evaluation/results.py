@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.errors import NotFoundError
+from headwater.errors.hints import nearest
 from headwater.model.evaluations import (
     ChangedRecord,
     EvaluatedContext,
@@ -87,6 +89,37 @@ class RunFolder:
 
     def _changed(self, number: int) -> Path:
         return self.path / f"part-{number:05}.changed.jsonl"
+
+
+def cohorts_in(folder: Path) -> list[str]:
+    """Return the names of the cohorts of a folder, and of those of which only runs are left."""
+    frozen = {file.stem for file in folder.glob("*.cohort")}
+    return sorted(frozen | {file.parent.parent.name for file in folder.glob("*/*/run.json")})
+
+
+def runs_of(folder: Path, cohort: str) -> list[RunFolder]:
+    """Return the runs of a cohort, the one that began last first; raise if there is no cohort."""
+    names = cohorts_in(folder)
+    if cohort not in names:
+        hint = nearest(cohort, names) if names else "`headwater eval freeze` makes one"
+        raise NotFoundError(f"{folder} has no cohort {cohort!r}; {hint}")
+    runs = [RunFolder(file.parent) for file in (folder / cohort).glob("*/run.json")]
+    return sorted(runs, key=lambda found: (found.run.started_at, found.run.run_id), reverse=True)
+
+
+def find_run(folder: Path, cohort: str, run_id: str | None = None) -> RunFolder:
+    """Return the last run of a cohort, or the one whose id begins like this; raise otherwise."""
+    runs = runs_of(folder, cohort)
+    if not runs:
+        raise NotFoundError(
+            f"cohort {cohort!r} was not evaluated yet; run `headwater eval run {cohort}`"
+        )
+    found = [run for run in runs if run.run.run_id.startswith(run_id or "")]
+    if not found or (run_id and len(found) > 1):
+        problem = "several runs" if found else "no run"
+        ids = nearest(run_id or "", [run.run.run_id for run in found or runs])
+        raise NotFoundError(f"cohort {cohort!r} has {problem} {run_id!r}; {ids}")
+    return found[0]
 
 
 def _lines(values: Iterable[msgspec.Struct]) -> bytes:

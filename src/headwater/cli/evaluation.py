@@ -1,0 +1,11 @@
+"""`headwater eval`: freeze cohorts of contexts, evaluate changed code on them, show the results."""
+
+from headwater.cli import eval_show
+from headwater.cli.commands import STORE, Commands
+
+app = Commands()
+evaluation = Commands(
+    app, "eval", "Evaluate changed code on recorded contexts, with what was known then.", file=STORE
+)
+evaluation.command("list")(eval_show.list_)
+evaluation.command("show")(eval_show.show)
