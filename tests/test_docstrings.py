@@ -28,11 +28,12 @@ from headwater import (
 )
 from headwater.messages.parsing import messages_of
 from headwater.testing import ManualClock, temporary
+from tests.evaluations import write_evaluation
 
 STORE = FeatureStore(settings=Settings())
 GROUPS = (
     *(STORE, STORE.bus, STORE.records, STORE.dead_letters, STORE.indexes, STORE.history),
-    *(STORE.catalog, STORE.backfills, STORE.admin),
+    *(STORE.catalog, STORE.backfills, STORE.admin, STORE.evaluations),
 )
 VERBS = {
     f"{kind.__name__}.{name}": verb
@@ -143,7 +144,8 @@ async def test_the_example_of_a_verb_gives_the_printed_result(
         await store.publish("purchase", "eve", {"amount": 5.0})
         await store.drain()
         await store.index("docs", "parcels", "Parcels arrive within 3 days.")
-        names["ctx"] = await names["support"]("ada", "Where is my parcel?")
+        ctx = names["ctx"] = await names["support"]("ada", "Where is my parcel?")
+        write_evaluation(tmp_path / "evals", await store.records.get(ctx.context_id))
         capsys.readouterr()
         for example in examples:
             value = await execute(example.source, names)

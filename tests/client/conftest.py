@@ -12,6 +12,7 @@ import pytest
 
 from headwater import ContextItem, FeatureStore, Index, ServiceEvent, create_app, entity, feature
 from headwater.client import AsyncClient
+from headwater.settings.groups import EvalSettings
 from headwater.settings.schema import Settings
 from tests.http.conftest import patient_probes as patient_probes
 
@@ -64,7 +65,8 @@ def shop(settings: Settings) -> FeatureStore:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[FeatureStore]:
-    settings = Settings().replace(api_key=KEY, home=str(tmp_path / "home"))
+    folder = EvalSettings(folder=str(tmp_path / "evals"))
+    settings = Settings(eval=folder).replace(api_key=KEY, home=str(tmp_path / "home"))
     async with shop(settings) as store:
         yield store
 

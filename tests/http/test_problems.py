@@ -151,6 +151,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "unknown-outcome": 404,
         "unknown-document": 404,
         "unknown-dead-letter": 404,
+        "unknown-evaluation": 404,
         "unknown-group": 404,
         "method": 405,
         "immutable-record": 409,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any, Never, get_args
 
 import httpx
@@ -25,6 +26,7 @@ from tests.client.conftest import KEY, URL
 from tests.client.conftest import client as client
 from tests.client.conftest import connect as connect
 from tests.client.conftest import store as store
+from tests.evaluations import RUN_ID, write_evaluation
 
 
 def groups_of(store: FeatureStore) -> dict[str, Verbs]:
@@ -278,6 +280,8 @@ async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
     made = await store.assemble("support", {"user_id": "ada", "question": "Where?"})
     scored = await made.add_outcome(score="helpful", value=4)
     await store.backfills.run("total_spend")
+    evaluations = Path(store.settings.eval.folder)
+    write_evaluation(evaluations, await store.records.get(made.context_id))
 
     @entity(store)
     class Payer:
@@ -307,6 +311,9 @@ async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
         "read_outcome": Given(scored.outcome_id),
         "read_outcome_documents": Given(made.context_id),
         "export_outcomes": Given(made.context_id),
+        "read_evaluation": Given("last-month"),
+        "list_evaluated_contexts": Given("last-month", RUN_ID),
+        "read_evaluated_context": Given("last-month", RUN_ID, made.context_id),
     }
 
 

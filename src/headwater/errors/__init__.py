@@ -42,7 +42,8 @@ HeadwaterError
 │   ├── UnknownOutcomeError     … among the outcomes of recorded contexts
 │   ├── UnknownDocumentError    … among the documents of an index
 │   ├── UnknownDeadLetterError  … among the dead letters
-│   └── UnknownGroupError       … among the consumer groups
+│   ├── UnknownGroupError       … among the consumer groups
+│   └── UnknownEvaluationError  … among the cohorts of evaluations and their runs
 ├── CallerLimitError            request is outside of the limits of its API key
 ├── FeatureInUseError           feature is run by live workers
 ├── GroupInUseError             consumer group has live workers
@@ -147,6 +148,7 @@ from headwater.errors.inputs import TooManyChunksError as TooManyChunksError
 from headwater.errors.inputs import UnknownContextError as UnknownContextError
 from headwater.errors.inputs import UnknownDeadLetterError as UnknownDeadLetterError
 from headwater.errors.inputs import UnknownDocumentError as UnknownDocumentError
+from headwater.errors.inputs import UnknownEvaluationError as UnknownEvaluationError
 from headwater.errors.inputs import UnknownGroupError as UnknownGroupError
 from headwater.errors.inputs import UnknownNameError as UnknownNameError
 from headwater.errors.inputs import UnknownOutcomeError as UnknownOutcomeError

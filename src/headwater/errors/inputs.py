@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Literal
 
 from headwater.errors.base import HeadwaterError
 from headwater.errors.hints import closest, nearest, quoted, shortened
@@ -264,6 +265,21 @@ class UnknownGroupError(NotFoundError, LookupError):
         super().__init__(
             f"unknown consumer group {quoted(name)} (see `headwater groups list`); {hint}"
         )
+
+
+class UnknownEvaluationError(NotFoundError, LookupError):
+    """A name that no cohort has, or an id that no run of a cohort has."""
+
+    def __init__(
+        self, kind: Literal["cohort", "run"], name: str, candidates: Iterable[str]
+    ) -> None:
+        self.kind = kind
+        self.name = shortened(name)
+        make = "freeze" if kind == "cohort" else "run"
+        hint = f"there is none; make one with `headwater eval {make}`"
+        if names := list(candidates):
+            hint = nearest(name, names, "`headwater eval list` shows all.")
+        super().__init__(f"no {kind} {quoted(name)} of an evaluation; {hint}")
 
 
 class FeatureInUseError(HeadwaterError):

@@ -119,6 +119,7 @@ def routes_of(
         *verb_routes(store.admin, store.settings),
         *verb_routes(store.catalog, store.settings),
         *verb_routes(store.sources, store.settings),
+        *verb_routes(store.evaluations, store.settings),
         *verb_routes(store.dead_letters, store.settings),
         *EventTail(store, tails).routes(),
         *verb_routes(store.backfills, store.settings, run={"files": _FILES_OF_BACKFILL}),

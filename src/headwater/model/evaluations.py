@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from headwater.core.tables import Tabular
 from headwater.model.contexts import ContextDiff
+from headwater.model.lineage import ContextTrace
 
 DeclarationKind = Literal["feature", "retriever", "context", "index", "option"]
 """What may cause a difference; an option is one of the run itself, such as another budget."""
@@ -248,3 +250,70 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     summary: EvaluationSummary
     gates: Sequence[GateResult] = ()
     answers: Mapping[str, Any] | None = None
+
+
+class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a list; `finished_at` and what follows it are None until it is finished."""
+
+    run_id: str
+    file: str
+    contexts: int
+    started_at: datetime
+    finished_at: datetime | None = None
+    changed: int | None = None
+    failed: int | None = None
+    passed: bool | None = None
+    """Whether all gates hold."""
+
+
+class ListedCohort(msgspec.Struct, frozen=True, kw_only=True):
+    """A cohort and its runs, the newest first; the first fields are None if its file is damaged."""
+
+    name: str
+    created_at: datetime | None
+    contexts: int | None
+    chosen: Mapping[str, Any] | None
+    runs: Sequence[ListedRun]
+
+
+class EvaluationList(msgspec.Struct, Tabular, frozen=True, kw_only=True):
+    """Cohorts, the newest first; `more` is how many others there are."""
+
+    cohorts: Sequence[ListedCohort]
+    more: int = 0
+
+    def rows(self) -> Sequence[ListedCohort]:
+        return self.cohorts
+
+    def __repr__(self) -> str:
+        return f"<EvaluationList cohorts={len(self.cohorts)}>"
+
+
+class EvaluatedPage(msgspec.Struct, Tabular, frozen=True, kw_only=True):
+    """Contexts of a run in the order of its cohort; `next_cursor` is None on the last page."""
+
+    contexts: Sequence[EvaluatedContext]
+    next_cursor: str | None
+
+    def rows(self) -> Sequence[EvaluatedContext]:
+        return self.contexts
+
+    def __repr__(self) -> str:
+        more = "the last page" if self.next_cursor is None else "more follow"
+        return f"<EvaluatedPage contexts={len(self.contexts)}, {more}>"
+
+
+class ComparedContext(msgspec.Struct, frozen=True, kw_only=True):
+    """A context of a run, and both sides of it if it changed.
+
+    `withheld` says why the sides of a context that changed are not shown.
+    """
+
+    context: EvaluatedContext
+    before: ContextTrace | None = None
+    after: ContextTrace | None = None
+    diff: ContextDiff | None = None
+    withheld: str = ""
+
+    def __repr__(self) -> str:
+        return f"<ComparedContext {self.context.context_id}: {self.context.status}>"

@@ -62,6 +62,9 @@ STORE_RULES: dict[type[BaseException], Rule] = {
         404, "unknown-dead-letter", "Dead letter not found", ("letter_id",)
     ),
     errors.UnknownGroupError: Rule(404, "unknown-group", "Consumer group not found", ("name",)),
+    errors.UnknownEvaluationError: Rule(
+        404, "unknown-evaluation", "Cohort or run not found", ("kind", "name")
+    ),
     errors.GroupInUseError: Rule(
         409, "group-in-use", "Consumer group has live workers", ("name", "workers")
     ),

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from headwater.contexts.evaluation.results import RunFolder
+from headwater.contexts.recorded.service import explained
+from headwater.errors import InvalidInputError, UnknownContextError, UnknownEvaluationError
+from headwater.model.evaluations import (
+    CohortHeader,
+    CohortSeal,
+    ComparedContext,
+    EvaluatedContext,
+    EvaluatedPage,
+    EvaluationList,
+    ListedCohort,
+    ListedRun,
+)
+from headwater.records.document import load
+from headwater.records.record import Redaction
+from headwater.records.verify import checked_core
 from headwater.store.runtime import Runtime
+
+_SEAL_BYTES = 8_192
+"""More than the last line of a cohort has."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Evaluations:
@@ -26,3 +54,158 @@ class Evaluations:
     def run_folder(self, name: str, run_id: str) -> RunFolder:
         """Return the folder of a run of a cohort."""
         return RunFolder(self.folder / name / run_id)
+
+    async def listed(self, limit: int) -> EvaluationList:
+        """Return the cohorts and the runs of each, newest first, at most so many of both."""
+        return await asyncio.to_thread(self._list, limit)
+
+    def _list(self, limit: int) -> EvaluationList:
+        cohorts = [_listed(name, self.cohort(name)) for name in self._cohorts()]
+        cohorts.sort(key=lambda cohort: cohort.created_at or _NEVER, reverse=True)
+        shown = [
+            replace(cohort, runs=[*islice(map(_listed_run, self._runs(cohort.name)), limit)])
+            for cohort in cohorts[:limit]
+        ]
+        return EvaluationList(cohorts=shown, more=len(cohorts) - len(shown))
+
+    async def changes(
+        self, cohort: str, run_id: str, matched: Mapping[str, Any], limit: int, cursor: str | None
+    ) -> EvaluatedPage:
+        """Return a page of the contexts of a run that match; None matches all."""
+        folder = await asyncio.to_thread(self._run, cohort, run_id)
+        page = await asyncio.to_thread(_page, folder, matched, limit, cursor)
+        shown = [await self._disclosed(context) for context in page.contexts]
+        return replace(page, contexts=shown)
+
+    async def context(self, cohort: str, run_id: str, context_id: str) -> ComparedContext:
+        """Return a context of a run, and both sides of it if it changed and may be shown."""
+        folder = await asyncio.to_thread(self._run, cohort, run_id)
+        context = await asyncio.to_thread(_find, folder, context_id)
+        if context.status != "changed":
+            return ComparedContext(context=await self._disclosed(context))
+        changed = await asyncio.to_thread(folder.changed, context.context_id)
+        if changed is None:
+            return ComparedContext(context=context, withheld="the run has not kept its sides")
+        before, after = (
+            load(msgspec.json.encode(side)) for side in (changed.before, changed.after)
+        )
+        if withheld := await self._withheld(context, before.redactions):
+            return ComparedContext(context=context, withheld=withheld)
+        features = self._runtime.registry.features.items()
+        templates = {name: each.template for name, each in features if each.template is not None}
+        one, two = [
+            replace(
+                await asyncio.to_thread(explained, side, checked_core(side), templates), outcomes=[]
+            )
+            for side in (before, after)
+        ]
+        return ComparedContext(context=context, before=one, after=two, diff=changed.diff)
+
+    async def _disclosed(self, context: EvaluatedContext) -> EvaluatedContext:
+        """Return a context without the error of a function, which may quote redacted values."""
+        withheld = await self._withheld(context) if context.status == "failed" else ""
+        return replace(context, error=withheld) if withheld else context
+
+    async def _withheld(self, context: EvaluatedContext, known: Collection[Redaction] = ()) -> str:
+        """Return why values of a context are not shown: redactions that its run did not know of.
+
+        What the run kept is a copy, which no redaction reaches.
+        """
+        recorded = (await self._runtime.open()).recorded
+        try:
+            record = await recorded.record_of(context.context_id)
+        except UnknownContextError:
+            return "its record is not stored any more, so what may be shown of it is unknown"
+        later = [each for each in record.redactions if each not in known]
+        if not later:
+            return ""
+        return (
+            f"values of its record were redacted at {later[-1].redacted_at}, because: "
+            f"{later[-1].reason}; run the evaluation again to compare what is left of it"
+        )
+
+    def _cohorts(self) -> list[str]:
+        return sorted(file.stem for file in self.folder.glob("*.cohort"))
+
+    def _runs(self, cohort: str) -> list[RunFolder]:
+        """Return the runs of a cohort, the newest first."""
+        # Names of callers are compared with those in the folder, and never become a part of a path.
+        if cohort not in (cohorts := self._cohorts()):
+            raise UnknownEvaluationError("cohort", cohort, cohorts)
+        folders = [RunFolder(file.parent) for file in (self.folder / cohort).glob("*/run.json")]
+        return sorted(folders, key=lambda folder: folder.run.started_at, reverse=True)
+
+    def _run(self, cohort: str, run_id: str | None) -> RunFolder:
+        """Return a run of a cohort, by default the newest."""
+        folders = {folder.path.name: folder for folder in self._runs(cohort)}
+        chosen = next(iter(folders), "") if run_id is None else run_id
+        if chosen not in folders:
+            raise UnknownEvaluationError("run", chosen, folders)
+        return folders[chosen]
+
+
+def _listed(name: str, file: Path) -> ListedCohort:
+    """Return a cohort without its runs; that it is as it was sealed is not checked."""
+    with file.open("rb") as lines:
+        first = lines.readline()
+        lines.seek(max(0, lines.seek(0, os.SEEK_END) - _SEAL_BYTES))
+        *_, last = lines.read().splitlines() or [b""]
+    try:
+        header = msgspec.json.decode(first, type=CohortHeader)
+        count = msgspec.json.decode(last, type=CohortSeal).count
+    except msgspec.MsgspecError:
+        return ListedCohort(name=name, created_at=None, contexts=None, chosen=None, runs=())
+    return ListedCohort(
+        name=name, created_at=header.created_at, contexts=count, chosen=header.chosen, runs=()
+    )
+
+
+def _listed_run(folder: RunFolder) -> ListedRun:
+    run, report = folder.run, folder.report
+    listed = ListedRun(
+        run_id=run.run_id, file=run.file, contexts=run.count, started_at=run.started_at
+    )
+    if report is None:
+        return listed
+    return replace(
+        listed,
+        finished_at=report.run.finished_at,
+        changed=report.summary.changed,
+        failed=report.summary.failed,
+        passed=all(gate.passed for gate in report.gates),
+    )
+
+
+def _page(
+    folder: RunFolder, matched: Mapping[str, Any], limit: int, cursor: str | None
+) -> EvaluatedPage:
+    contexts = folder.contexts()
+    if cursor is not None and all(context.context_id != cursor for context in contexts):
+        raise InvalidInputError(f"no context {cursor!r} in this run; leave out the cursor")
+    rows = [*islice((each for each in contexts if _matches(each, **matched)), limit + 1)]
+    more = rows[limit - 1].context_id if len(rows) > limit else None
+    return EvaluatedPage(contexts=rows[:limit], next_cursor=more)
+
+
+def _matches(
+    context: EvaluatedContext,
+    *,
+    kind: str | None,
+    cause: str | None,
+    fidelity: str | None,
+    status: str,
+) -> bool:
+    causes = [f"{each.kind} {each.name}" for each in context.causes] or ["unexplained"]
+    return (
+        context.status == status
+        and (kind is None or kind in context.kinds)
+        and (cause is None or cause in causes)
+        and (fidelity is None or fidelity == context.fidelity)
+    )
+
+
+def _find(folder: RunFolder, context_id: str) -> EvaluatedContext:
+    for context in folder.contexts():
+        if context.context_id == context_id:
+            return context
+    raise UnknownContextError(context_id)

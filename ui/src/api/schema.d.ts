@@ -750,6 +750,64 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/evaluations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return cohorts and the runs of each, newest first. */
+        get: operations["list_evaluations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/evaluations/{cohort}/{run_id}/contexts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Return the contexts of a run that changed, in the order of the cohort.
+         * @description With another ``status`` those that are identical, or that failed or were skipped, with the
+         *     error. All filters must match. ``cursor`` is the ``next_cursor`` of the page before.
+         */
+        get: operations["list_evaluated_contexts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/evaluations/{cohort}/{run_id}/contexts/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Return a context of a run, and both sides of it if it changed.
+         * @description The sides are withheld if values of the record were redacted since, or the record is gone.
+         */
+        get: operations["read_evaluated_context"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -2186,6 +2244,18 @@ export interface components {
             worked_since: string | null;
         };
         /**
+         * Cause
+         * @description A declaration that caused a difference.
+         *
+         *         Taken back alone, it undoes the whole difference (`alone`) or a part of it.
+         */
+        Cause: {
+            alone: boolean;
+            /** @enum {unknown} */
+            kind: "context" | "feature" | "index" | "option" | "retriever";
+            name: string;
+        };
+        /**
          * CauseEvent
          * @description The event that caused a value.
          */
@@ -2216,6 +2286,23 @@ export interface components {
             score: string | null;
             /** @default null */
             version: number | null;
+        };
+        /**
+         * ComparedContext
+         * @description A context of a run, and both sides of it if it changed.
+         *
+         *         `withheld` says why the sides of a context that changed are not shown.
+         */
+        ComparedContext: {
+            /** @default null */
+            after: components["schemas"]["ContextTrace"] | null;
+            /** @default null */
+            before: components["schemas"]["ContextTrace"] | null;
+            context: components["schemas"]["EvaluatedContext"];
+            /** @default null */
+            diff: components["schemas"]["ContextDiff"] | null;
+            /** @default  */
+            withheld: string;
         };
         /**
          * CompareVersionsBody
@@ -2836,6 +2923,82 @@ export interface components {
             last_fold: string | null;
             levels: components["schemas"]["WindowLevel"][];
             values: components["schemas"]["WindowValue"][];
+        };
+        /**
+         * EvaluatedContext
+         * @description One context of a cohort: what the recorded one and the one of the new code have in common.
+         *
+         *         `reasons` say what is not exact. `compared_with` is `base` if the former code does not give the
+         *         recorded text any more: then the differences are those between former and present code.
+         */
+        EvaluatedContext: {
+            /** @default [] */
+            causes: components["schemas"]["Cause"][];
+            /**
+             * @default record
+             * @enum {unknown}
+             */
+            compared_with: "base" | "record";
+            /** @default  */
+            content_after: string;
+            context_id: string;
+            /** @default null */
+            cost_after: number | null;
+            /** @default null */
+            cost_before: number | null;
+            created_at: string;
+            /** @default 0 */
+            cut: number;
+            /** @default  */
+            error: string;
+            /**
+             * @default exact
+             * @enum {unknown}
+             */
+            fidelity: "approximate" | "exact";
+            /** @default  */
+            freshness_after: string;
+            /** @default  */
+            freshness_before: string;
+            /** @default 0 */
+            gained: number;
+            /** @default [] */
+            kinds: ("cut" | "edited" | "freshness" | "gained" | "lost" | "price" | "refusal" | "reordered" | "tokens" | "values")[];
+            /** @default 0 */
+            lost: number;
+            /** @default 0 */
+            lost_required: number;
+            /** @default null */
+            model: string | null;
+            name: string;
+            /** @default [] */
+            reasons: string[];
+            record_hash: string;
+            /** @enum {unknown} */
+            status: "changed" | "failed" | "identical" | "skipped";
+            /** @default 0 */
+            tokens_after: number;
+            /** @default 0 */
+            tokens_before: number;
+            /** @default [] */
+            values: string[];
+        };
+        /**
+         * EvaluatedPage
+         * @description Contexts of a run in the order of its cohort; `next_cursor` is None on the last page.
+         */
+        EvaluatedPage: {
+            contexts: components["schemas"]["EvaluatedContext"][];
+            next_cursor: string | null;
+        };
+        /**
+         * EvaluationList
+         * @description Cohorts, the newest first; `more` is how many others there are.
+         */
+        EvaluationList: {
+            cohorts: components["schemas"]["ListedCohort"][];
+            /** @default 0 */
+            more: number;
         };
         /**
          * EventBody
@@ -3609,6 +3772,35 @@ export interface components {
             since: string;
             /** @default null */
             ttl: string | null;
+        };
+        /**
+         * ListedCohort
+         * @description A cohort and its runs, the newest first; the first fields are None if its file is damaged.
+         */
+        ListedCohort: {
+            chosen: Record<string, never> | null;
+            contexts: number | null;
+            created_at: string | null;
+            name: string;
+            runs: components["schemas"]["ListedRun"][];
+        };
+        /**
+         * ListedRun
+         * @description A run in a list; `finished_at` and what follows it are None until it is finished.
+         */
+        ListedRun: {
+            /** @default null */
+            changed: number | null;
+            contexts: number;
+            /** @default null */
+            failed: number | null;
+            file: string;
+            /** @default null */
+            finished_at: string | null;
+            /** @default null */
+            passed: boolean | null;
+            run_id: string;
+            started_at: string;
         };
         /**
          * LoadedSource
@@ -6320,6 +6512,94 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EntityValues"];
+                };
+            };
+        };
+    };
+    list_evaluations: {
+        parameters: {
+            query?: {
+                /** @description How many at most. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvaluationList"];
+                };
+            };
+        };
+    };
+    list_evaluated_contexts: {
+        parameters: {
+            query?: {
+                /** @description Only contexts with a difference that this declaration caused, such as ``feature churn_risk``; ``unexplained`` for those of none. */
+                cause?: string;
+                /** @description The ``next_cursor`` of the page before; leave it out for the first page. */
+                cursor?: string;
+                /** @description Only contexts of this fidelity. */
+                fidelity?: "approximate" | "exact";
+                /** @description Only contexts that differ in this way. */
+                kind?: "cut" | "edited" | "freshness" | "gained" | "lost" | "price" | "refusal" | "reordered" | "tokens" | "values";
+                /** @description How many at most. */
+                limit?: number;
+                /** @description Only contexts with this status. */
+                status?: "changed" | "failed" | "identical" | "skipped";
+            };
+            header?: never;
+            path: {
+                /** @description The name of a cohort. */
+                cohort: string;
+                /** @description The id of a run of the cohort. */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvaluatedPage"];
+                };
+            };
+        };
+    };
+    read_evaluated_context: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of a cohort. */
+                cohort: string;
+                /** @description A context id, at least its first 8 characters, or a record hash. */
+                id: string;
+                /** @description The id of a run of the cohort. */
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparedContext"];
                 };
             };
         };

@@ -20,6 +20,7 @@ from headwater.store.verbs.backfills import BackfillVerbs, SyncBackfillVerbs
 from headwater.store.verbs.catalog import CatalogVerbs, SyncCatalogVerbs
 from headwater.store.verbs.contexts import ContextVerbs
 from headwater.store.verbs.dead_letters import DeadLetterVerbs, SyncDeadLetterVerbs
+from headwater.store.verbs.evaluations import EvaluationVerbs, SyncEvaluationVerbs
 from headwater.store.verbs.events import PublishVerbs, SyncEventVerbs
 from headwater.store.verbs.features import FeatureVerbs, HistoryVerbs, SyncHistoryVerbs
 from headwater.store.verbs.indexes import IndexVerbs, SearchVerbs, SyncIndexVerbs
@@ -40,6 +41,7 @@ class StoreVerbs(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditLog
         self.dead_letters = DeadLetterVerbs(executor)
         self.backfills = BackfillVerbs(executor)
         self.catalog = CatalogVerbs(executor)
+        self.evaluations = EvaluationVerbs(executor)
         self.sources = SourceVerbs(executor)
 
     @abstractmethod
@@ -79,6 +81,7 @@ class SyncVerbs(Blocking[S_co]):
         self.dead_letters = SyncDeadLetterVerbs(store.dead_letters, loop)
         self.backfills = SyncBackfillVerbs(store.backfills, loop)
         self.catalog = SyncCatalogVerbs(store.catalog, loop)
+        self.evaluations = SyncEvaluationVerbs(store.evaluations, loop)
         self.sources = SyncSourceVerbs(store.sources, loop)
 
     @property

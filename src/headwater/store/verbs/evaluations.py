@@ -1,0 +1,127 @@
+"""Evaluations: what other code would have made of recorded contexts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
+
+from headwater import errors
+from headwater.core.blocking import Blocking, blocking
+from headwater.model.evaluations import (
+    ChangeKind,
+    ComparedContext,
+    EvaluatedPage,
+    EvaluationList,
+    Fidelity,
+    Status,
+)
+from headwater.model.kinds import ContextId, Cursor, Limit
+from headwater.store.verbs.verb import Sent, Verbs, verb
+
+if TYPE_CHECKING:
+    from headwater.store.evaluations import Evaluations
+
+CohortName = Annotated[str, Meta(description="The name of a cohort.", examples=["last-month"])]
+RunId = Annotated[
+    str, Meta(description="The id of a run of the cohort.", examples=["5f0c1a9be2d4"])
+]
+SoughtKind = Annotated[
+    ChangeKind, Meta(description="Only contexts that differ in this way.", examples=["lost"])
+]
+SoughtCause = Annotated[
+    str,
+    Meta(
+        description="Only contexts with a difference that this declaration caused, such as "
+        "``feature churn_risk``; ``unexplained`` for those of none.",
+        examples=["feature churn_risk"],
+    ),
+]
+SoughtFidelity = Annotated[
+    Fidelity, Meta(description="Only contexts of this fidelity.", examples=["exact"])
+]
+SoughtStatus = Annotated[
+    Status, Meta(description="Only contexts with this status.", examples=["changed"])
+]
+_UNKNOWN = (errors.UnknownEvaluationError,)
+
+
+class EvaluationVerbs(Verbs):
+    """``store.evaluations``: recorded contexts, assembled again with other code."""
+
+    def _evaluations(self) -> Evaluations:
+        from headwater.store.evaluations import Evaluations  # noqa: PLC0415 - loads the engine
+
+        return Evaluations(self._runtime)
+
+    @verb("GET", "/v1/evaluations", scope="records", operation="list_evaluations")
+    async def list(self, *, limit: Limit = 100) -> EvaluationList:
+        """Return cohorts and the runs of each, newest first.
+
+        >>> await store.evaluations.list()
+        <EvaluationList cohorts=1>
+        """
+        return await self._evaluations().listed(limit)
+
+    @verb(
+        "GET",
+        "/v1/evaluations/{cohort}/{run_id}/contexts",
+        scope="records",
+        operation="list_evaluated_contexts",
+        raises=_UNKNOWN,
+    )
+    async def changes(
+        self,
+        cohort: CohortName,
+        run_id: RunId,
+        *,
+        kind: SoughtKind | None = None,
+        cause: SoughtCause | None = None,
+        fidelity: SoughtFidelity | None = None,
+        status: SoughtStatus = "changed",
+        limit: Limit = 100,
+        cursor: Cursor | None = None,
+    ) -> EvaluatedPage:
+        """Return the contexts of a run that changed, in the order of the cohort.
+
+        With another ``status`` those that are identical, or that failed or were skipped, with the
+        error. All filters must match. ``cursor`` is the ``next_cursor`` of the page before.
+
+        >>> run_id = (await store.evaluations.list()).cohorts[0].runs[0].run_id
+        >>> await store.evaluations.changes("last-month", run_id, kind="edited")
+        <EvaluatedPage contexts=1, the last page>
+        """
+        matched = {"kind": kind, "cause": cause, "fidelity": fidelity, "status": status}
+        return await self._evaluations().changes(cohort, run_id, matched, limit, cursor)
+
+    @verb(
+        "GET",
+        "/v1/evaluations/{cohort}/{run_id}/contexts/{id}",
+        scope="records",
+        operation="read_evaluated_context",
+        raises=(*_UNKNOWN, errors.UnknownContextError, errors.DamagedRecordError),
+    )
+    async def context(
+        self,
+        cohort: CohortName,
+        run_id: RunId,
+        context_id: Annotated[str, Sent(ContextId, name="id")],
+    ) -> ComparedContext:
+        """Return a context of a run, and both sides of it if it changed.
+
+        The sides are withheld if values of the record were redacted since, or the record is gone.
+
+        >>> run_id = (await store.evaluations.list()).cohorts[0].runs[0].run_id
+        >>> compared = await store.evaluations.context("last-month", run_id, ctx.context_id)
+        >>> compared.before.name, compared.diff.tokens_delta
+        ('support', 0)
+        """
+        return await self._evaluations().context(cohort, run_id, context_id)
+
+
+class SyncEvaluationVerbs(Blocking[EvaluationVerbs]):
+    """The blocking form of evaluations."""
+
+    list = blocking(EvaluationVerbs.list)
+    changes = blocking(EvaluationVerbs.changes)
+    context = blocking(EvaluationVerbs.context)
