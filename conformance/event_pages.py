@@ -5,16 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from conformance.suite import (
     START,
     Opened,
     Suite,
+    after,
+    change,
     click,
     dead_letter,
     outcome,
     until,
 )
+from headwater.core.clock import to_micros
 from headwater.errors import InvalidInputError
 from headwater.model.events import EventPage, FollowedEvent
 from headwater.model.values import ServiceEvent
@@ -101,6 +105,56 @@ class EventPagesConformance(Suite):
             return skipped == 5
 
         await until(all_skipped)
+
+    async def test_the_events_of_entities_come_in_order_with_their_first_written_value(
+        self, store: Opened, other: Opened
+    ) -> None:
+        view = ServiceEvent("view", "u1", {"number": 5}, START)
+        published = [click("u1", 1), click("u2", 2), click("u1", 3), click("u3", 4), view]
+        await store.publish(published)
+        cause = published[0].event_id
+        await store.online.put(
+            [
+                replace(change(written_at=after(5)), cause=cause),
+                replace(change(feature="score", written_at=after(4)), cause=cause),
+                replace(change(feature="unasked", written_at=after(3)), cause=cause),
+                replace(change(entity_id="u2", written_at=after(2)), cause=cause),
+            ]
+        )
+        await store.offline.maintain()
+        for types, expected in (
+            (["click"], [1, 3]),
+            (["click", "view"], [1, 3, 5]),
+            (["none"], []),
+        ):
+            of_u2, of_u9, of_u1 = await other.offline.events_of(
+                ["u2", "u9", "u1"], types, ["clicks", "score"]
+            )
+            assert of_u9 == []
+            assert [past.event.payload["number"] for past in of_u1] == expected
+            written = [to_micros(after(4)), None, None]
+            assert [past.written_at for past in of_u1] == written[: len(expected)]
+            assert [past.written_at for past in of_u2] == [None][: len(expected)]
+        ((first, _, last),) = await other.offline.events_of(["u1"], ["click", "view"], [])
+        assert (first.event, last.event) == (published[0], view)
+        assert first.received_at <= last.received_at
+        leases = await store.hold()
+        batches = await store.read(leases)
+        positions = [d.position for batch in batches for d in batch.deliveries]
+        assert {first.position, last.position} <= {*positions}
+
+    async def test_events_of_entities_do_not_repeat_those_that_were_redriven(
+        self, store: Opened
+    ) -> None:
+        leases = await store.hold()
+        await store.publish([click("u1", 1)])
+        batch = await store.only_batch(leases)
+        await store.bus.commit(outcome(batch, dead=[dead_letter(batch)]))
+        (letter,) = await store.letters()
+        await store.dead_letters.redrive([letter.id])
+        await store.offline.maintain()
+        ((past,),) = await store.offline.events_of(["u1"], ["click"], ["clicks"])
+        assert (past.event.payload["number"], past.written_at) == (1, None)
 
     @pytest.mark.parametrize("position", ["", "x", "-1", "1; DROP TABLE events", "9" * 40])
     async def test_a_text_that_is_not_a_position_is_refused(

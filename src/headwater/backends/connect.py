@@ -261,6 +261,7 @@ class LazyOfflineStore:
         self.export_history = self._loading(port.export_history)
         self.export_events = self._loading(port.export_events)
         self.events_after = self._loading(port.events_after)
+        self.events_of = self._loading(port.events_of)
         self.prune, self.drop = self._loading(port.prune), self._loading(port.drop)
         self.forget, self.read_frame = self._loading(port.forget), self._loading(port.read_frame)
         self.query, self.prepare = self._loading(port.query), self._loading(port.prepare)

@@ -55,4 +55,4 @@ class InterceptedOfflineStore:
         self.export_history, self.export_events = inner.export_history, inner.export_events
         self.events_after, self.prune, self.drop = inner.events_after, inner.prune, inner.drop
         self.forget, self.query, self.prepare = inner.forget, inner.query, inner.prepare
-        self.maintain = inner.maintain
+        self.events_of, self.maintain = inner.events_of, inner.maintain

@@ -68,6 +68,7 @@ from headwater.ports.history import (
     HistoryRow,
     LogKind,
     OfflineStore,
+    PastEvent,
     PastValue,
     Point,
     Pruned,

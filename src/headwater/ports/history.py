@@ -13,6 +13,7 @@ from headwater.core.codec import Kind
 from headwater.core.partitioning import BUCKETS
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.model.events import EventPage
+from headwater.ports.events import Delivery
 from headwater.ports.values import Change
 
 LogKind = Literal["history", "events"]
@@ -94,6 +95,14 @@ class HistoryRow(msgspec.Struct, frozen=True):
     as_of: datetime
     written_at: datetime
     cause: str
+
+
+class PastEvent(Delivery, frozen=True, gc=False):
+    """An event of the log, with moments in microseconds: when it was accepted, and when the first
+    value that it caused was written, if there is one."""
+
+    received_at: int = 0
+    written_at: int | None = None
 
 
 class FrameColumn(msgspec.Struct, frozen=True):
@@ -305,6 +314,15 @@ class OfflineStore(FrameReader, Protocol):
         but at least one event if there is one.
 
         Raises InvalidInputError if the position is not one of this log.
+        """
+
+    async def events_of(
+        self, entity_ids: Sequence[str], event_types: Collection[str], series: Collection[str]
+    ) -> list[list[PastEvent]]:
+        """Return the accepted events of each entity id, in the order of the log.
+
+        Each has the earliest time at which a value of its entity id in one of the series was
+        written because of it. Events that were redriven for a single feature are left out.
         """
 
     async def prune(

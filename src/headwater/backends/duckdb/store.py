@@ -48,11 +48,13 @@ from headwater.core.sql_sources import (
 )
 from headwater.errors import BackendError, HomeError, InvalidInputError, QueryError
 from headwater.model.events import EventPage
+from headwater.model.values import ServiceEvent
 from headwater.ports import (
     Change,
     EventFilter,
     FrameQuery,
     HistoryRow,
+    PastEvent,
     PastValue,
     Point,
     Pruned,
@@ -73,6 +75,7 @@ _ATTEMPTS = 3
 # Filtering the tail by more entities than this costs more than reading all of it.
 _MAX_ENTITIES = 500
 _POINT_COLUMNS = {"number": "BIGINT", "entity_id": "VARCHAR", "moment": "BIGINT"}
+_ID_COLUMN = {"entity_id": "VARCHAR"}
 _PAST = """
 CREATE VIEW past AS
 SELECT *, {visible_from} AS visible_from
@@ -140,6 +143,18 @@ SELECT bucket, seq AS n, CAST(seq AS VARCHAR) AS position, event_id, event_type,
 FROM headwater.events
 WHERE event_type IN ({types}) AND seq <= list_extract({upto}, "partition" + 1)
   AND epoch_us("timestamp") >= {since}
+"""
+_EVENTS_OF = """
+SELECT entity_id, CAST(seq AS VARCHAR), event_type, payload, epoch_us("timestamp"), event_id,
+       epoch_us(received_at), first
+FROM headwater.events JOIN ids USING (entity_id)
+LEFT JOIN (
+    SELECT entity_id, cause AS event_id, min(epoch_us(written_at)) AS first
+    FROM headwater.history JOIN ids USING (entity_id)
+    WHERE feature IN ({series}) GROUP BY entity_id, cause
+) AS caused USING (entity_id, event_id)
+WHERE event_type IN ({types})
+ORDER BY seq
 """
 _FILE = "SELECT * FROM chosen WHERE bucket BETWEEN {first} AND {last} ORDER BY bucket, n"
 _ALWAYS = -(2**63)
@@ -280,6 +295,32 @@ class DuckdbOfflineStore:
     ) -> EventPage:
         since = self._clock.now() - within
         return await self._run(self._tail.events_after, position, only, since=since, limit=limit)
+
+    async def events_of(
+        self, entity_ids: Sequence[str], event_types: Collection[str], series: Collection[str]
+    ) -> list[list[PastEvent]]:
+        def select(duck: Session) -> list[tuple[Any, ...]]:
+            few = entity_ids if len(entity_ids) <= _MAX_ENTITIES else ()
+            open_recent(duck, EVENTS, self._tail, self._files, entity_ids=few)
+            open_recent(
+                duck, HISTORY, self._tail, self._files, features=sorted(series), entity_ids=few
+            )
+            duck.load_rows("ids", [{"entity_id": each} for each in set(entity_ids)], _ID_COLUMN)
+            types, features = texts(sorted(event_types)), texts(sorted(series))
+            sql = _EVENTS_OF.format(types=types or "NULL", series=features or "NULL")
+            return duck.run(sql).fetchall()
+
+        found: dict[str, list[PastEvent]] = {entity_id: [] for entity_id in entity_ids}
+        for entity_id, position, *event, received_at, written_at in await self._run_read(select):
+            event_type, payload, timestamp, event_id = event
+            content = ServiceEvent(
+                *(event_type, entity_id, msgspec.json.decode(payload)),
+                *(from_micros(timestamp), event_id),
+            )
+            found[entity_id].append(
+                PastEvent(position, content, received_at=received_at, written_at=written_at)
+            )
+        return [found[entity_id] for entity_id in entity_ids]
 
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False

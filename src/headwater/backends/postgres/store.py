@@ -53,6 +53,7 @@ from headwater.ports import (
     EventFilter,
     FrameQuery,
     HistoryRow,
+    PastEvent,
     PastValue,
     Point,
     Pruned,
@@ -104,6 +105,20 @@ FROM unnest($2::text[]) WITH ORDINALITY AS ids (id, n), LATERAL (
       AND as_of >= coalesce(_moment($3), '-infinity') AND as_of < coalesce(_moment($4), 'infinity')
     ORDER BY as_of DESC, written_at DESC, seq DESC LIMIT $5
 ) AS newest ORDER BY n, as_of DESC, written_at DESC, seq DESC
+"""
+EVENTS_OF = """
+WITH caused AS (
+    SELECT h.entity_id, h.cause, min(h.written_at) AS first
+    FROM unnest($1::text[]) AS id JOIN _history AS h
+      ON h.feature = ANY($3::text[])
+     AND hashtextextended(h.entity_id, 0) = hashtextextended(id, 0) AND h.entity_id = id
+    GROUP BY h.entity_id, h.cause
+)
+SELECT e.entity_id, position, event_type, payload::text AS payload, "timestamp", event_id,
+       received_at, first
+FROM _events AS e LEFT JOIN caused ON caused.entity_id = e.entity_id AND cause = event_id
+WHERE event_type = ANY($2::text[]) AND e.entity_id = ANY($1::text[])
+ORDER BY split_part(position, '-', 1)::numeric, split_part(position, '-', 2)::numeric, partition
 """
 # Keeps one statement far below its timeout.
 VALUES_AT_ONCE = 50_000
@@ -265,6 +280,27 @@ class PostgresOfflineStore:
                 limit=limit,
             )
         )
+
+    async def events_of(
+        self, entity_ids: Sequence[str], event_types: Collection[str], series: Collection[str]
+    ) -> list[list[PastEvent]]:
+        await self._consumer.catch_up()
+        chosen = (list(dict.fromkeys(entity_ids)), list(event_types), list(series))
+        rows = await self._postgres.run(lambda connection: connection.fetch(EVENTS_OF, *chosen))
+        found: dict[str, list[PastEvent]] = {entity_id: [] for entity_id in entity_ids}
+        for entity_id, position, event_type, payload, timestamp, event_id, received, first in rows:
+            event = ServiceEvent(
+                event_type, entity_id, msgspec.json.decode(payload), timestamp, event_id
+            )
+            found[entity_id].append(
+                PastEvent(
+                    position,
+                    event,
+                    received_at=to_micros(received),
+                    written_at=None if first is None else to_micros(first),
+                )
+            )
+        return [found[entity_id] for entity_id in entity_ids]
 
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
