@@ -1,0 +1,1 @@
+"""Proof of evaluations: a world that is lived again with every edit of its features file."""

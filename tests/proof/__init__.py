@@ -1,0 +1,1 @@
+"""Tests of evaluations, against worlds that are lived again with every edit."""
