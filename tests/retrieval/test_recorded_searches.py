@@ -270,24 +270,41 @@ async def test_as_of_uses_the_version_that_was_searched_not_that_of_the_start(
     assert (await support("parcels")).content == f"{PARCELS} {PARCELS}"
 
 
-async def test_a_version_that_is_no_longer_kept_is_searched_now_and_named(
+async def test_of_a_version_that_is_no_longer_kept_the_recorded_results_are_used_and_named(
     store: FeatureStore, clock: ManualClock
 ) -> None:
     declare_docs(store, keep_versions="1h")
     await index_all(store)
-    support = declare_support(store)
+
+    @retriever(store, index="docs", top_k=2)
+    def find_help(query: str) -> list[Chunk]: ...  # type: ignore[empty-body]
+
+    @context(store)
+    async def support(query: str) -> str:
+        return " ".join(
+            f"{chunk.text} {chunk.metadata['lang']}" for chunk in await find_help(query)
+        )
+
     unchanged = await support("when do parcels arrive")
     clock.advance("2h")
     # Nothing was replaced since then, so that the version is still the present one.
     same = await store.replay(unchanged.context_id, "as_of")
     assert (same.matches, "recorded versions" in same.fidelity) == (True, True)
 
-    await store.index("docs", "parcels", NEWER)
+    await store.index("docs", "parcels", NEWER, {"lang": "en"})
     clock.advance("2h")
     gone = await store.replay(unchanged.context_id, "as_of")
-    assert (gone.matches, NEWER in str(gone.content)) == (False, True)
+    assert (gone.matches, NEWER in str(gone.content)) == (True, False)
+    assert (
+        "recorded results of docs with present metadata, because the version of that time is no "
+        "longer kept" in gone.fidelity
+    )
+    pointer = "/retrievals/0/results/0/content"
+    await store.records.redact(unchanged.context_id, pointer, reason="asked")
+    withheld = await store.replay(unchanged.context_id, "as_of")
+    assert (withheld.matches, NEWER in str(withheld.content)) == (False, True)
     assert "present contents of docs, because the version of that time is no longer kept" in (
-        gone.fidelity
+        withheld.fidelity
     )
 
 

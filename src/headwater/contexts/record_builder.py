@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -32,6 +32,7 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.items import Chunk, ContextItem
 from headwater.errors import RecordValueError
 from headwater.features.read_tracking import (
+    FeatureKey,
     Reads,
     SeenReads,
     TrackedContext,
@@ -119,7 +120,7 @@ def build_core(
         ),
         items=_items(result),
         features=tuple(features),
-        retrievals=tuple([_retrieval(call, sla_ms, now) for call in result.reads.retrievals]),
+        retrievals=tuple(_retrieval(call, result) for call in result.reads.retrievals),
         contexts=tuple(map(_nested, result.reads.contexts)),
         sources=tuple(_sources(result.reads, features)),
         freshness=result.judgement.freshness,
@@ -257,12 +258,13 @@ def recorded_value(value: Any) -> Any:
     return json_form
 
 
-def _retrieval(call: TrackedRetrieval, sla_ms: int | None, now: datetime) -> crs.Retrieval:
+def _retrieval(call: TrackedRetrieval, result: AssemblyResult) -> crs.Retrieval:
+    sla_ms, now = result.request.sla_ms, result.created_at
     return crs.Retrieval(
         retriever=call.retriever,
         arguments=dict(call.arguments),
         index=None if call.searched is None else crs.IndexRead(**asdict(call.searched)),
-        results=tuple(map(_result, call.chunks)),
+        results=tuple([_result(chunk, kept=call.read is not None) for chunk in call.chunks]),
         count=len(call.chunks),
         searched_at=call.searched_at,
         age_ms=age_ms(call.oldest or call.searched_at, now) or 0,
@@ -271,24 +273,38 @@ def _retrieval(call: TrackedRetrieval, sla_ms: int | None, now: datetime) -> crs
         sla_ms=search_sla(call, sla_ms),
         fresh=search_reason(call, sla_ms, now) is None,
         failed=call.failed,
+        kept=UNSET if call.read is None else _kept(call.chunks, call.read, result.reads.features),
     )
 
 
-def _result(chunk: Chunk) -> crs.Result:
+def _kept(
+    chunks: Sequence[Chunk], read: Set[FeatureKey], features: Sequence[TrackedFeature]
+) -> crs.KeptResults:
+    keys = [(value.entity, value.feature, value.entity_id) for value in features]
+    return crs.KeptResults(
+        metadata=[chunk.metadata for chunk in chunks],
+        features=tuple(place for place, key in enumerate(keys) if key in read),
+    )
+
+
+def _result(chunk: Chunk, *, kept: bool) -> crs.Result:
     score = None if chunk.score is None else crs.decimal_text(chunk.score)
-    return crs.Result(id=chunk.id, score=score, content=chunk.text, origin=_origin(chunk))
-
-
-def _origin(chunk: Chunk) -> crs.ChunkOrigin | None:
-    if chunk.document is None and chunk.content_hash is None:
-        return None
-    return crs.ChunkOrigin(
+    origin = crs.ChunkOrigin(
         document=chunk.document,
         position=chunk.position,
         content_hash=chunk.content_hash,
         version=chunk.version,
         indexed_at=chunk.indexed_at,
     )
+    is_known = origin != _NO_ORIGIN if kept else chunk.document or chunk.content_hash
+    return crs.Result(
+        id=chunk.id, score=score, content=chunk.text, origin=origin if is_known else None
+    )
+
+
+_NO_ORIGIN = crs.ChunkOrigin(
+    document=None, position=None, content_hash=None, version=None, indexed_at=None
+)
 
 
 def _nested(tracked: TrackedContext) -> NestedLineage:

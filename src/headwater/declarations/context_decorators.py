@@ -155,6 +155,7 @@ def retriever(
     freshness_sla: Duration | None = None,
     on_error: OnError = "raise",
     timeout: Duration | None = None,
+    record: bool = False,
     name: str | None = None,
     **unknown: Never,
 ) -> Callable[[Callable[P, Any]], RetrieverFunction[P]]:
@@ -173,6 +174,9 @@ def retriever(
     results in place of the context's. With ``on_error="empty"``, a search that fails returns no
     results and makes its context degraded. It may run for ``timeout``; the default is in the
     settings.
+
+    With ``record=True``, records keep the results as a whole, with their metadata, and a replay
+    ``as_of`` returns these in place of a search that may find something else by now.
 
     >>> @store.retriever(index="docs", top_k=3, cache_ttl="5m")
     ... def find_help(question: str) -> list[Chunk]: ...
@@ -196,6 +200,7 @@ def _declare_retriever(
     if options.on_error not in get_args(OnError):
         hint = nearest(str(options.on_error), get_args(OnError))
         raise checks.error(f"unknown on_error {options.on_error!r}; {hint}")
+    checks.check("record", "True or False", holds=type(options.record) is bool)
     signature, runtime = checks.checked_signature(function), runtime_of(options.store)
     search = checks.search(function, options, runtime.registry)
     definition = RetrieverDef(
@@ -212,6 +217,7 @@ def _declare_retriever(
         freshness_sla=checks.span("freshness_sla", options.freshness_sla, sla_of),
         on_error=options.on_error,
         search=search,
+        record=options.record,
     )
     runtime.registry.add_retriever(definition)
     if search is not None:

@@ -63,6 +63,7 @@ class SearchOptions(TypedDict, total=False):
     freshness_sla: Duration | None
     on_error: OnError
     timeout: Duration | None
+    record: bool
 
 
 def template_feature(

@@ -115,6 +115,8 @@ class RetrieverDef(msgspec.Struct, frozen=True, kw_only=True):
     freshness_sla: timedelta | None = None
     on_error: OnError = "raise"
     search: IndexSearch | None = None
+    record: bool = False
+    """Whether records keep its results as a whole, so that replays need not search again."""
 
 
 def parse_values(value: Any, location: Location) -> Any:

@@ -171,7 +171,9 @@ def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backen
         indexer=indexer,
         reindexer=Reindexer(services, generations, indexer),
         searcher=searcher,
-        retrievers=Retrievers(services, IndexSearches(registry, reader, searcher)),
+        retrievers=Retrievers(
+            services, reader, IndexSearches(registry, reader, searcher, backends.vectors)
+        ),
         assembler=assembler,
         recorded=RecordedContexts(services, reader, assembler),
         reconciler=Reconciler(registry, backends, clock),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -17,12 +17,13 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import FeatureDef
 from headwater.errors import ReplayWriteError
 from headwater.features.batch_state import HandlerTransaction
-from headwater.features.read_tracking import Reads, RetrievalKey
+from headwater.features.read_tracking import Reads, RetrievalKey, TrackedRetrieval
 from headwater.features.running_calls import RunningCall, UserCall
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
 from headwater.model.values import EVERYTHING, FeatureValue, FreshnessRule, Part, WindowRead
 
+T = TypeVar("T")
 MOST_SOURCES = 2_000
 """How many rows of one read are listed in a provenance; each is a few keys of a record."""
 
@@ -50,6 +51,9 @@ ReadAt = Mapping[tuple[str, str, str], Sequence[PastRead]]
 SearchedVersions = Mapping[RetrievalKey, Sequence[str]]
 """The versions of an index that each call searched, in their order."""
 
+RecordedResults = Mapping[RetrievalKey, Sequence[TrackedRetrieval]]
+"""The recorded results of each call, in their order; those that a replay may not use are absent."""
+
 
 class Past:
     """A span of the past whose values are read in place of the present ones.
@@ -60,12 +64,18 @@ class Past:
     """
 
     def __init__(
-        self, began: datetime, ended: datetime, read_at: ReadAt, searched: SearchedVersions
+        self,
+        began: datetime,
+        ended: datetime,
+        read_at: ReadAt,
+        searched: SearchedVersions,
+        results: RecordedResults = MappingProxyType({}),
     ) -> None:
         self.began = began
         self.ended = ended
         self._read_at = {key: list(reads) for key, reads in read_at.items()}
         self._searched = {key: list(versions) for key, versions in searched.items()}
+        self._results = {key: list(calls) for key, calls in results.items()}
 
     def moment(self, feature: FeatureDef, entity_id: str) -> datetime:
         """Return the moment whose value the next read of the feature returns."""
@@ -104,22 +114,31 @@ class Past:
 
     def searched(self, key: RetrievalKey) -> str | None:
         """Return the version of its index that the next such call searched, if it is known."""
-        versions = self._searched.get(key, [])
-        return versions.pop(0) if len(versions) > 1 else next(iter(versions), None)
+        return _next(self._searched.get(key, []))
+
+    def results(self, key: RetrievalKey) -> TrackedRetrieval | None:
+        """Return what the next such call found, if the record has it."""
+        return _next(self._results.get(key, []))
 
     def _reads(self, feature: FeatureDef, entity_id: str) -> list[PastRead]:
         return self._read_at.get((feature.entity.name, feature.name, entity_id), [])
+
+
+def _next(recorded: list[T]) -> T | None:
+    """Return what the next call got; further calls than the recorded ones get the last again."""
+    return recorded.pop(0) if len(recorded) > 1 else next(iter(recorded), None)
 
 
 class ReplayedSearch(NamedTuple):
     """A search of a replay: the name of the index or retriever, and as of when it searched.
 
     That is now, the recorded version of an index, the moment of the assembly, or now because the
-    version of that time is gone.
+    version of that time is gone. Or it did not search and returned the recorded results: as a
+    whole, or with present metadata, because the version of that time is gone.
     """
 
     name: str
-    as_of: Literal["now", "recorded", "moment", "gone"]
+    as_of: Literal["now", "recorded", "moment", "gone", "results", "texts"]
 
 
 class ReplayRun(NamedTuple):
@@ -273,10 +292,11 @@ def at_moment(
     ended: datetime | None = None,
     read_at: ReadAt = MappingProxyType({}),
     searched: SearchedVersions = MappingProxyType({}),
+    results: RecordedResults = MappingProxyType({}),
 ) -> Iterator[None]:
     """Read the values inside that were served at a moment, or from one to another."""
     # Tracked reads never take the reader's short way, which reads the present.
-    past = Past(began, ended or began, read_at, searched)
+    past = Past(began, ended or began, read_at, searched, results)
     with _Replaced(past=past, reads=current_reads()):
         yield
 

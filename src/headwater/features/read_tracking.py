@@ -28,6 +28,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 RetrievalKey = tuple[str, bytes]
 """A retriever and its arguments."""
+FeatureKey = tuple[str, str, str]
+"""The entity, the feature and the id of a value."""
 
 
 class IndexSearched(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,8 @@ class TrackedRetrieval(NamedTuple):
     searched: IndexSearched | None = None
     sla_ms: int | None = None
     """The SLA of the retriever, in place of that of the context."""
+    read: Set[FeatureKey] | None = None
+    """The values that the search read, if records keep its results as a whole."""
 
     @property
     def key(self) -> RetrievalKey:

@@ -205,6 +205,7 @@ class RetrieverListing(msgspec.Struct, frozen=True, kw_only=True):
     on_error: str
     top_k: int | None
     timeout_ms: int | None
+    record: bool
 
 
 class ContextListing(msgspec.Struct, frozen=True, kw_only=True):

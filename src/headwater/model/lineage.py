@@ -413,9 +413,13 @@ class ItemTrace(ItemLineage, frozen=True, kw_only=True):
 
 
 class ResultTrace(ChunkLineage, frozen=True, kw_only=True):
-    """A chunk that a search found, with its text."""
+    """A chunk that a search found, with its text.
+
+    Its metadata are recorded if the retriever is declared with ``record=True``.
+    """
 
     content: str | None
+    metadata: Mapping[str, Any] | None = None
 
 
 class RetrieverTrace(RetrieverLineage, frozen=True, kw_only=True):

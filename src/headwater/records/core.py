@@ -198,6 +198,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     origin: ChunkOrigin | None = None
 
 
+class KeptResults(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay needs besides the results to return them in place of a search.
+
+    `metadata` has that of each result, in their order. `features` are the places of the values that
+    the search read.
+    """
+
+    metadata: Committed[Any]
+    features: tuple[Exact, ...] = ()
+
+
 class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a retriever, or one search of an index."""
 
@@ -213,6 +224,8 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
     sla_ms: Exact | None
     fresh: bool
     failed: bool
+    kept: KeptResults | msgspec.UnsetType = msgspec.UNSET
+    """Absent unless the retriever is declared with `record=True`."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

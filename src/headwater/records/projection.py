@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import msgspec
@@ -307,9 +308,12 @@ def _retriever(call: Retrieval, now: datetime) -> RetrieverLineage:
 
 
 def _retriever_trace(call: Retrieval, now: datetime) -> RetrieverTrace:
+    kept = [] if call.kept is msgspec.UNSET else disclosed(call.kept.metadata) or []
     results = [
-        ResultTrace(**_result_facts(result, now), content=disclosed(result.content))
-        for result in call.results
+        ResultTrace(
+            **_result_facts(result, now), content=disclosed(result.content), metadata=metadata
+        )
+        for result, metadata in zip_longest(call.results, kept[: len(call.results)])
     ]
     return RetrieverTrace(**_call_facts(call), results=results)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from headwater.declarations.graph import SAMPLES
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.interceptors import SearchResult
@@ -26,8 +28,9 @@ from headwater.features.call_scope import (
     in_present,
     track_search,
 )
-from headwater.features.read_tracking import IndexSearched, RetrievalKey
+from headwater.features.read_tracking import IndexSearched, RetrievalKey, TrackedRetrieval
 from headwater.features.reader import Reader, ReferenceOwner, References, id_field
+from headwater.ports import VectorIndex
 from headwater.retrieval.past_versions import AsOf
 from headwater.retrieval.search import Searcher
 
@@ -53,14 +56,23 @@ class IndexQuery(NamedTuple):
             filters=self.options.filters,
         )
 
+    def is_of(self, recorded: IndexSearched | None) -> bool:
+        """Return whether a recorded search was for the same, in the same way."""
+        return recorded is not None and recorded == self.searched(
+            recorded.version, recorded.embedder
+        )
+
 
 class IndexSearches:
     """Resolves the templates of retrievers, and searches the past inside of a replay."""
 
-    def __init__(self, registry: Registry, reader: Reader, searcher: Searcher) -> None:
+    def __init__(
+        self, registry: Registry, reader: Reader, searcher: Searcher, vectors: VectorIndex
+    ) -> None:
         self._registry = registry
         self._references = References(registry, reader)
         self._searcher = searcher
+        self._vectors = vectors
 
     async def resolve(
         self, retriever: RetrieverDef, search: IndexSearch, arguments: Mapping[str, Any]
@@ -78,29 +90,50 @@ class IndexSearches:
 
     async def run(
         self, query: IndexQuery, key: Callable[[], RetrievalKey], as_of: AsOf | None = None
-    ) -> SearchResult:
+    ) -> SearchResult | TrackedRetrieval:
         """Search an index; in an as_of replay, the version that the record has for this call.
 
+        If that version is gone, return the recorded search with its results, if they are known.
         ``key`` returns the key of the call, which is only needed in a replay.
         """
         past = current_scope().past
         if past is None or as_of is not None:
             track_search(ReplayedSearch(query.declared.name, "now"))
             return await self._searcher.run(*query, as_of)
-        return await self._run_in_past(query, past, past.searched(key()))
+        return await self._run_in_past(query, past, key())
 
     async def _run_in_past(
-        self, query: IndexQuery, past: Past, version: str | None
-    ) -> SearchResult:
+        self, query: IndexQuery, past: Past, key: RetrievalKey
+    ) -> SearchResult | TrackedRetrieval:
+        version, recorded = past.searched(key), past.results(key)
         is_recorded = version is not None and version != NO_VERSION
         try:
             result = await self._searcher.run(*query, version if is_recorded else past.began)
         except IndexVersionGoneError:
+            if recorded is not None and query.is_of(recorded.searched):
+                return await self._recorded(recorded, query.declared.name)
             track_search(ReplayedSearch(query.declared.name, "gone"))
             with in_present():
                 return await self._searcher.run(*query)
         track_search(ReplayedSearch(query.declared.name, "recorded" if is_recorded else "moment"))
         return result
+
+    async def _recorded(self, recorded: TrackedRetrieval, index: str) -> TrackedRetrieval:
+        """Return recorded results; metadata that the record has not are those of the documents."""
+        if recorded.read is not None:
+            track_search(ReplayedSearch(recorded.retriever, "results"))
+            return recorded
+        track_search(ReplayedSearch(index, "texts"))
+        documents = await self._vectors.documents(
+            index, {chunk.document for chunk in recorded.chunks if chunk.document is not None}
+        )
+        chunks = [
+            replace(chunk, metadata=dict(documents[chunk.document].metadata))
+            if chunk.document in documents
+            else chunk
+            for chunk in recorded.chunks
+        ]
+        return recorded._replace(chunks=chunks)
 
 
 def check_retrievers(registry: Registry) -> None:

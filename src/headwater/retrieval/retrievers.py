@@ -43,12 +43,14 @@ from headwater.features.call_scope import (
 )
 from headwater.features.caller_limits import check_index_limits
 from headwater.features.read_tracking import (
+    FeatureKey,
     IndexSearched,
     OnFailure,
     Reads,
     RetrievalKey,
     TrackedRetrieval,
 )
+from headwater.features.reader import Reader
 from headwater.features.running_calls import (
     IMMUTABLE,
     UserCall,
@@ -119,6 +121,7 @@ class _Call(NamedTuple):
     arguments: Mapping[str, Any]
     began: float
     sla: timedelta | None = None
+    record: bool = False
 
     @property
     def key(self) -> RetrievalKey:
@@ -144,6 +147,7 @@ class _Call(NamedTuple):
             failed=failed,
             searched=results.searched,
             sla_ms=None if self.sla is None else self.sla // _MILLISECOND,
+            read=_read(results.reads) if self.record else None,
         )
 
 
@@ -159,6 +163,11 @@ class _Results(NamedTuple):
     began: float = 0.0
 
 
+def _read(reads: Reads | None) -> frozenset[FeatureKey]:
+    features = () if reads is None else reads.features
+    return frozenset((read.entity, read.feature, read.entity_id) for read in features)
+
+
 _Search = Callable[[], Awaitable[_Results]]
 
 _encode = msgspec.json.Encoder().encode
@@ -169,7 +178,8 @@ _decode = msgspec.json.Decoder(_CachedResults).decode
 class Retrievers:
     """Runs retrievers: the functions of users, and searches of indexes."""
 
-    def __init__(self, services: Services, searches: IndexSearches) -> None:
+    def __init__(self, services: Services, reader: Reader, searches: IndexSearches) -> None:
+        self._reader = reader
         self._cache = services.backends.cache
         self._vectors = services.backends.vectors
         self._calls = services.context_calls
@@ -185,7 +195,7 @@ class Retrievers:
         """Return the retriever's results, or cached ones that are not older than its cache_ttl."""
         bound = bind(retriever, arguments, named)
         used, began = recordable(bound.arguments, "/arguments"), time.perf_counter()
-        call = _Call(retriever.name, used, began, retriever.freshness_sla)
+        call = _Call(retriever.name, used, began, retriever.freshness_sla, retriever.record)
         try:
             with (
                 OnFailure(partial(self._track_failure, call)),
@@ -223,7 +233,7 @@ class Retrievers:
                 self._track_failure(call)
             raise
         current_reads().track_retrieval(call.done(_found(query, result, call.began)))
-        return result.chunks
+        return copied(result.chunks) if isinstance(result, TrackedRetrieval) else result.chunks
 
     def _track_failure(self, call: _Call) -> None:
         if not current_scope().is_isolated:
@@ -237,6 +247,9 @@ class Retrievers:
         user_call, scope = UserCall(retriever, call.arguments), current_scope()
         if retriever.search is None:
             query = None
+            recorded = None if scope.past is None else scope.past.results(call.key)
+            if recorded is not None and recorded.read is not None:
+                return await self._recorded(retriever, recorded)
             track_search(ReplayedSearch(retriever.name, "now"))
             search: _Search = partial(self._call_function, retriever, bound)
         else:
@@ -342,6 +355,17 @@ class Retrievers:
         oldest, provenance = _oldest(reads, searched_at), frozenset(reads.provenance)
         return _Results(chunks, oldest, provenance, searched_at, reads, began=began)
 
+    async def _recorded(self, retriever: RetrieverDef, recorded: TrackedRetrieval) -> _Results:
+        """Return the results of a record, and read again what the search had read."""
+        track_search(ReplayedSearch(retriever.name, "results"))
+        if recorded.failed:
+            raise RetrieverFailedError(retriever.name, RuntimeError("the recorded search failed"))
+        reads = Reads()
+        with tracking(reads):
+            for _, feature, entity_id in sorted(recorded.read or ()):
+                await self._reader.read((feature,), (entity_id,))
+        return _of_record(recorded, reads)
+
     async def _search_index(
         self, retriever: RetrieverDef, call: _Call, query: IndexQuery
     ) -> _Results:
@@ -352,7 +376,21 @@ class Retrievers:
         return _found(query, result, began)
 
 
-def _found(query: IndexQuery, result: SearchResult, began: float) -> _Results:
+def _of_record(recorded: TrackedRetrieval, reads: Reads) -> _Results:
+    oldest = None if recorded.oldest is None else to_micros(recorded.oldest)
+    return _Results(
+        list(recorded.chunks),
+        oldest,
+        frozenset(reads.provenance),
+        to_micros(recorded.searched_at),
+        reads,
+        recorded.searched,
+    )
+
+
+def _found(query: IndexQuery, result: SearchResult | TrackedRetrieval, began: float) -> _Results:
+    if isinstance(result, TrackedRetrieval):
+        return _of_record(result, Reads())
     version = result.version
     if version is None:
         searched = query.searched(NO_VERSION, None)

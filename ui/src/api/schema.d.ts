@@ -4603,6 +4603,8 @@ export interface components {
         /**
          * ResultTrace
          * @description A chunk that a search found, with its text.
+         *
+         *         Its metadata are recorded if the retriever is declared with ``record=True``.
          */
         ResultTrace: {
             /** @default null */
@@ -4615,6 +4617,8 @@ export interface components {
             id: unknown;
             /** @default null */
             indexed_at: string | null;
+            /** @default null */
+            metadata: Record<string, never> | null;
             /** @default null */
             position: number | null;
             score: string | null;
@@ -4722,6 +4726,7 @@ export interface components {
             name: string;
             on_error: string;
             parameters: components["schemas"]["ParameterListing"][];
+            record: boolean;
             timeout_ms: number | null;
             top_k: number | null;
         };

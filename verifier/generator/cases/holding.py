@@ -16,6 +16,7 @@ from verifier.generator.cases.records import (
     EXTERNAL,
     FULL,
     FUTURE,
+    KEPT,
     MESSAGES,
     REDACTED,
     SIGNED,
@@ -50,6 +51,7 @@ def holding() -> list[Case]:
             "/items/7/message/data",
         ),
         case("windows", "values of windows, one of them empty", WINDOWS, "+.+++"),
+        case("kept-results", "a search whose results are kept with their metadata", KEPT, "+.+++"),
         case("private", "no value is disclosed", FULL.private(), "+...."),
         case(
             "redacted",

@@ -19,7 +19,7 @@ from headwater.messages.parts import (
 )
 from headwater.messages.texts import Place, layout, part_text, transcript
 from headwater.model.values import WindowRead
-from headwater.records.core import Core, Counter, Item, ItemMessage, Loss
+from headwater.records.core import Core, Counter, Item, ItemMessage, KeptResults, Loss
 from headwater.records.redaction import redact
 from headwater.records.sealing import seal
 from headwater.records.signing import parse_keyring, sign
@@ -152,3 +152,17 @@ def _windows() -> Core:
 
 
 WINDOWS = seal(_windows(), salts())
+
+
+def _kept() -> Core:
+    """Return a core whose first search kept its results as a whole."""
+    core = sample()
+    search, *others = core.retrievals
+    metadata = [{"page": place, "weight": 0.5, "at": NOON} for place in range(len(search.results))]
+    kept = KeptResults(metadata=metadata, features=(0,))
+    return msgspec.structs.replace(
+        core, retrievals=(msgspec.structs.replace(search, kept=kept), *others)
+    )
+
+
+KEPT = seal(_kept(), salts())

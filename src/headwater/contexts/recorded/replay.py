@@ -24,6 +24,7 @@ from headwater.contexts.assembler import Assembler
 from headwater.contexts.budget import BudgetPolicy, Fitted, fit
 from headwater.contexts.counters import ModelCounters
 from headwater.contexts.record_builder import output_facts
+from headwater.contexts.recorded.past_searches import recorded_results, searched_versions
 from headwater.contexts.recorded.verification import decode_record
 from headwater.contexts.requests import recorded_candidates, recorded_envelope, tokenizer_of
 from headwater.core.canonical_json import to_tagged
@@ -43,9 +44,8 @@ from headwater.features.call_scope import (
     current_reads,
     replaying,
 )
-from headwater.features.read_tracking import Reads, RetrievalKey
+from headwater.features.read_tracking import Reads
 from headwater.features.reader import Reader
-from headwater.features.running_calls import argument_key
 from headwater.features.services import Services
 from headwater.model.catalog import CatalogState
 from headwater.model.contexts import Mode, Overrides, Replay
@@ -201,19 +201,22 @@ def unlike(core: Core, again: Core, names: Mapping[str, str | None]) -> list[str
 
 def _search_words(core: Core, searches: Sequence[ReplayedSearch]) -> Iterator[str]:
     """Yield as of when the replay searched."""
-    kinds = {search.as_of for search in searches}
+    kinds: dict[str, list[str]] = {}
+    for search in sorted(set(searches)):
+        kinds.setdefault(search.as_of, []).append(search.name)
     if "now" in kinds:
         yield "retrievers called now"
     if "recorded" in kinds:
         yield "indexes in their recorded versions"
     if "moment" in kinds:
         yield f"unrecorded searches of indexes as of {moment_text(core.timing.started_at)}"
+    if "results" in kinds:
+        yield f"recorded results of {', '.join(kinds['results'])}"
+    gone = "because the version of that time is no longer kept (see keep_versions)"
+    if "texts" in kinds:
+        yield f"recorded results of {', '.join(kinds['texts'])} with present metadata, {gone}"
     if "gone" in kinds:
-        gone = sorted({search.name for search in searches if search.as_of == "gone"})
-        yield (
-            f"present contents of {', '.join(gone)}, because the version of that time is no longer "
-            "kept (see keep_versions)"
-        )
+        yield f"present contents of {', '.join(kinds['gone'])}, {gone}"
 
 
 def _rerun_fidelity(
@@ -433,7 +436,7 @@ def _past_of(core: Core, names: Mapping[str, str | None]) -> AbstractContextMana
         if not isinstance(inner.entity_id, Commitment) and inner.source != "computed":
             past = past_read(inner, began, began)
             read_at.setdefault((inner.entity, names[inner.feature] or "", inner.entity_id), [past])
-    return at_moment(began, ended, read_at, searched_versions(core))
+    return at_moment(began, ended, read_at, searched_versions(core), recorded_results(core, names))
 
 
 def first_needed(read: FeatureInput) -> datetime | None:
@@ -458,16 +461,6 @@ def past_read(read: FeatureInput, absent: datetime, began: datetime) -> PastRead
 def _current_at(read: FeatureInput, began: datetime) -> datetime | None:
     """Return when a value was known to be current; the feature may have had another rule then."""
     return read.current_at if read.rule == "caught_up" else read.current_at or began
-
-
-def searched_versions(core: Core) -> dict[RetrievalKey, list[str]]:
-    """Return the versions of indexes that the record has for each call."""
-    versions: dict[RetrievalKey, list[str]] = {}
-    for call in core.retrievals:
-        if call.index is not None and not isinstance(call.arguments, Commitment):
-            key = (call.retriever, argument_key(call.arguments))
-            versions.setdefault(key, []).append(call.index.version)
-    return versions
 
 
 def recorded_inputs(core: Core, mode: Mode) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -99,7 +99,8 @@ export function RetrieverDetail({ retriever, onClose }: Props) {
 }
 
 function Options({ retriever }: { retriever: Retriever }) {
-  const { index, mode, top_k, cache_ttl_ms, freshness_sla_ms, on_error, timeout_ms } = retriever;
+  const { index, mode, top_k, cache_ttl_ms, freshness_sla_ms, on_error, timeout_ms, record } =
+    retriever;
   return (
     <p className={css.tags}>
       {index === null ? (
@@ -113,6 +114,7 @@ function Options({ retriever }: { retriever: Retriever }) {
       {freshness_sla_ms !== null && <Tag>SLA {duration(freshness_sla_ms)}</Tag>}
       {timeout_ms !== null && <Tag>timeout {duration(timeout_ms)}</Tag>}
       {on_error === "empty" && <Tag>empty on errors</Tag>}
+      {record && <Tag>results recorded</Tag>}
     </p>
   );
 }

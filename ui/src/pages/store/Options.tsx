@@ -135,6 +135,7 @@ function retrieverRows(retriever: Schema<"RetrieverListing">): Rows {
     ["Cache", span(retriever.cache_ttl_ms)],
     ["Freshness SLA", span(retriever.freshness_sla_ms)],
     ["On error", retriever.on_error],
+    ["Records", retriever.record ? "keep the results as a whole" : null],
     ["Timeout", span(retriever.timeout_ms)],
   ];
 }
