@@ -206,19 +206,32 @@ class EvaluationSummary(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     failed: int
     skipped: int
+    text_changed: int = 0
+    """The contexts of which a model would be shown something else."""
     fidelity: Mapping[str, int]
     """How many of the contexts that were assembled are exact, and how many approximate."""
+    approximate: Mapping[str, int] = {}
+    """How many contexts of a status, a kind and a cause are only approximate, by its name."""
     reasons: Mapping[str, int]
     """How many contexts have each reason for not being exact, or for being skipped or failed."""
     kinds: Mapping[str, int]
     causes: Mapping[str, int]
     """How many differences each declaration caused; `unexplained` counts those of none."""
     tokens_before: Spread
+    """Of the contexts that both codes assemble."""
     tokens_after: Spread
+    priced: int = 0
+    """The contexts with a price on both sides, of which the costs are, in nano-USD."""
     cost_before: int
     cost_after: int
     new_refusals: int
     lost_required: int
+    """The contexts that lost a required item."""
+
+    @property
+    def compared(self) -> int:
+        """The contexts that the new code was given; the others cannot be assembled again."""
+        return self.contexts - self.skipped
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,6 +242,16 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     value: str
     passed: bool
     contexts: tuple[str, ...] = ()
+
+
+class BaselineUse(msgspec.Struct, frozen=True, kw_only=True):
+    """How many changes a baseline accepted, and its entries that no longer occur."""
+
+    file: str
+    accepted: int
+    stale: int
+    contexts: tuple[str, ...] = ()
+    """The first contexts of stale entries."""
 
 
 class EvaluationProgress(msgspec.Struct, frozen=True):
@@ -249,6 +272,7 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     run: EvaluationRun
     summary: EvaluationSummary
     gates: Sequence[GateResult] = ()
+    baseline: BaselineUse | None = None
     answers: Mapping[str, Any] | None = None
 
 

@@ -19,6 +19,7 @@ from headwater.core.models import ModelOverride, ModelTable
 from headwater.core.prices import Rate
 from headwater.core.sql_sources import check_name, kind_of
 from headwater.errors import ConfigError, DeclarationError, DurationError, InvalidInputError
+from headwater.settings.gates import Gate, check_gates
 
 PREFIX = "HEADWATER_"
 
@@ -131,9 +132,7 @@ Models = Annotated[
     Meta(extra={"check": _check_models, "variable": "HEADWATER_TOKENS_MODELS"}),
 ]
 Prices = Annotated[dict[str, Price], Meta(extra={"check": _check_prices})]
-Gate = int | str
-"""A limit of an evaluation: a number, a share such as ``2%`` or a growth such as ``+5%``."""
-Gates = dict[str, Gate]
+Gates = Annotated[dict[str, Gate], Meta(extra={"check": check_gates})]
 
 
 class SettingsGroup(msgspec.Struct, frozen=True):
