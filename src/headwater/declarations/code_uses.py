@@ -8,11 +8,12 @@ import textwrap
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple, TypeGuard
 
 from headwater.core.templates import Template, parse_template
 from headwater.declarations.contexts import ContextFunction, RetrieverFunction
-from headwater.declarations.definitions import enclosed_variables
+from headwater.declarations.definitions import OwnCode, enclosed_variables
 from headwater.declarations.feature_handles import Feature
 from headwater.declarations.indexes import Index
 from headwater.errors import TemplateError
@@ -78,6 +79,50 @@ def uses_of(function: Callable[..., Any]) -> tuple[CodeUse, ...]:
         elif (handle := _handle(variables.get(use.name))) is not None:
             uses.append(handle._replace(is_written=use.is_written))
     return tuple(dict.fromkeys(uses))
+
+
+@lru_cache(_MOST_FUNCTIONS)
+def reached_uses(function: Callable[..., Any]) -> frozenset[CodeUse]:
+    """Return the declarations that a function names, or one of the user's own that it calls."""
+    plain = inspect.unwrap(function)
+    own = OwnCode.of(plain)
+    uses: set[CodeUse] = set()
+    pending, seen = [plain], set[object]()
+    while pending:
+        called = pending.pop()
+        if called not in seen and isinstance(called, FunctionType):
+            seen.add(called)
+            uses.update(uses_of(called))
+            pending += (inner for inner in _called_by(called) if own.has(*_place(inner)))
+    return frozenset(uses)
+
+
+def _called_by(function: FunctionType) -> Iterator[FunctionType]:
+    """Yield the functions that the names in the code of a function may mean."""
+    variables = ChainMap(enclosed_variables(function), function.__globals__)
+    names = set(_names_in(function.__code__))
+    values = [variables[name] for name in names if name in variables]
+    for module in [value for value in values if isinstance(value, ModuleType)]:
+        values += [vars(module)[name] for name in names if name in vars(module)]
+    yield from (
+        value for value in map(inspect.unwrap, filter(callable, values)) if _is_function(value)
+    )
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    yield from code.co_freevars
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def _is_function(value: object) -> TypeGuard[FunctionType]:
+    return isinstance(value, FunctionType)
+
+
+def _place(function: FunctionType) -> tuple[str, str]:
+    return function.__module__ or "", function.__code__.co_filename
 
 
 def gaps_in_templates(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -70,6 +70,14 @@ def code_of(function: Callable[..., Any] | None) -> str:
 
 
 @lru_cache(_MOST_FUNCTIONS)
+def own_code_of(function: Callable[..., Any], is_declared: Callable[[object], bool]) -> str:
+    """Return the hash of the code of a function without that of other declarations it names."""
+    reached = _Reached(inspect.unwrap(function), is_declared)
+    reached.add("", function)
+    return sha256(repr(sorted(reached.parts.items())).encode()).hexdigest()[:_LENGTH]
+
+
+@lru_cache(_MOST_FUNCTIONS)
 def _definition(
     function: Callable[..., Any], convert: Callable[..., Any] | None, *options: object
 ) -> str:
@@ -109,8 +117,13 @@ def _package(module: str) -> str:
 class _Reached:
     """The parts of the user's own code that a function reaches, in one form, by their names."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        is_left_out: Callable[[object], bool] = lambda _: False,
+    ) -> None:
         self._own = OwnCode.of(function)
+        self._is_left_out = is_left_out
         self._files: dict[str, int] = {}
         self._followed: set[tuple[str, str]] = set()
         self.parts: dict[str, str] = {}
@@ -149,6 +162,8 @@ class _Reached:
         file, number = _file(path), self._files.setdefault(path, len(self._files))
         for name in _names(code):
             key = f"{number}/{name}"
+            if self._is_left_out(variables.get(name)):
+                continue
             if name in file.bound and key not in self.parts:
                 statements = [_plain(bound) for bound in file.bound[name]]
                 self.parts[key] = "\n".join(map(ast.unparse, statements))
