@@ -1,7 +1,7 @@
 """`headwater eval`: freeze cohorts of contexts, evaluate changed code on them, show the results."""
 
-from headwater.cli import eval_show
-from headwater.cli.commands import STORE, Commands
+from headwater.cli import eval_run, eval_show
+from headwater.cli.commands import DECLARED, STORE, Commands
 
 app = Commands()
 evaluation = Commands(
@@ -9,3 +9,4 @@ evaluation = Commands(
 )
 evaluation.command("list")(eval_show.list_)
 evaluation.command("show")(eval_show.show)
+evaluation.command("run", file=DECLARED)(eval_run.run)

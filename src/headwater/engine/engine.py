@@ -127,7 +127,7 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     backends = await connect(settings, clock)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(backends.lifecycle.close)
-        engine = _wire(registry, settings, clock, backends)
+        engine = wire(registry, settings, clock, backends)
         await engine.catalog.follow()
         await backends.erasures.refresh()
         engine.embedders.advise(registry.all_indexes().values())
@@ -135,7 +135,8 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
     return engine
 
 
-def _wire(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
+def wire(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
+    """Return an engine of these declarations over open backends."""
     tracer = tracer_of(settings)
     chain: list[Interceptor] = [Metrics(), *conversions(registry)]
     interceptors = Interceptors(*([] if tracer is None else [Tracing(tracer)]), *chain)

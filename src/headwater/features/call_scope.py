@@ -35,7 +35,8 @@ AssembleContext = Callable[
 class PastRead(NamedTuple):
     """A recorded read: when its value had been written, and how its freshness was judged.
 
-    ``value`` is the recorded value as JSON text, if it is returned itself and not looked up.
+    ``value`` is the recorded value as JSON text, None for none, if it is returned itself and not
+    looked up.
     """
 
     written_at: datetime
@@ -60,7 +61,8 @@ class Past:
 
     ``read_at`` says which version of a value each read returned. For other reads, a stored value is
     the one of the beginning, because most reads happen early; a value that was computed and cached
-    is the one of the end, because this span may have computed it.
+    is the one of the end, because this span may have computed it. ``indexes`` has versions that are
+    searched in place of those of that time.
     """
 
     def __init__(
@@ -70,10 +72,12 @@ class Past:
         read_at: ReadAt,
         searched: SearchedVersions,
         results: RecordedResults = MappingProxyType({}),
+        indexes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.began = began
         self.ended = ended
         self._read_at = {key: list(reads) for key, reads in read_at.items()}
+        self._indexes = indexes
         self._searched = {key: list(versions) for key, versions in searched.items()}
         self._results = {key: list(calls) for key, calls in results.items()}
 
@@ -88,7 +92,9 @@ class Past:
         """Return the recorded value of the next read, decoded anew; None to look it up."""
         for read in self._reads(feature, entity_id)[:1]:
             if read.value is not None:
-                return replace(read.value, value=feature.codec.decode(read.value.value))
+                text = read.value.value
+                value = None if text is None else feature.codec.decode(text)
+                return replace(read.value, value=value)
         return None
 
     def window(self, feature: FeatureDef, entity_id: str) -> WindowRead | None:
@@ -112,9 +118,9 @@ class Past:
         if len(reads) > 1:
             del reads[0]
 
-    def searched(self, key: RetrievalKey) -> str | None:
-        """Return the version of its index that the next such call searched, if it is known."""
-        return _next(self._searched.get(key, []))
+    def searched(self, key: RetrievalKey, index: str) -> str | None:
+        """Return the version of its index that the next such call searches, if it is known."""
+        return self._indexes.get(index) or _next(self._searched.get(key, []))
 
     def results(self, key: RetrievalKey) -> TrackedRetrieval | None:
         """Return what the next such call found, if the record has it."""
@@ -293,10 +299,11 @@ def at_moment(
     read_at: ReadAt = MappingProxyType({}),
     searched: SearchedVersions = MappingProxyType({}),
     results: RecordedResults = MappingProxyType({}),
+    indexes: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[None]:
     """Read the values inside that were served at a moment, or from one to another."""
     # Tracked reads never take the reader's short way, which reads the present.
-    past = Past(began, ended or began, read_at, searched, results)
+    past = Past(began, ended or began, read_at, searched, results, indexes)
     with _Replaced(past=past, reads=current_reads()):
         yield
 

@@ -169,7 +169,6 @@ class PortionReport(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     contexts: int
-    changed: int
 
 
 class EvaluationRun(msgspec.Struct, frozen=True, kw_only=True):

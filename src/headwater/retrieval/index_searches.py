@@ -105,7 +105,7 @@ class IndexSearches:
     async def _run_in_past(
         self, query: IndexQuery, past: Past, key: RetrievalKey
     ) -> SearchResult | TrackedRetrieval:
-        version, recorded = past.searched(key), past.results(key)
+        version, recorded = past.searched(key, query.declared.name), past.results(key)
         is_recorded = version is not None and version != NO_VERSION
         try:
             result = await self._searcher.run(*query, version if is_recorded else past.began)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from headwater.contexts.evaluation.results import RunFolder
 from headwater.contexts.recorded.service import explained
 from headwater.errors import InvalidInputError, UnknownContextError, UnknownEvaluationError
+from headwater.history.runners import ProcessRunner
 from headwater.model.evaluations import (
     CohortHeader,
     CohortSeal,
@@ -25,10 +26,13 @@ from headwater.model.evaluations import (
     EvaluationList,
     ListedCohort,
     ListedRun,
+    OnEvaluated,
 )
+from headwater.ports.runner import Runner
 from headwater.records.document import load
 from headwater.records.record import Redaction
 from headwater.records.verify import checked_core
+from headwater.store.evaluation_run import RunOptions, evaluate
 from headwater.store.runtime import Runtime
 
 _SEAL_BYTES = 8_192
@@ -54,6 +58,32 @@ class Evaluations:
     def run_folder(self, name: str, run_id: str) -> RunFolder:
         """Return the folder of a run of a cohort."""
         return RunFolder(self.folder / name / run_id)
+
+    async def run(
+        self,
+        name: str,
+        *,
+        file: str,
+        base: str,
+        options: RunOptions | None,
+        runner: Runner | None,
+        again: bool,
+        progress: OnEvaluated | None,
+    ) -> RunFolder:
+        """Evaluate a cohort with the code of a features file, or continue that."""
+        path = self.cohort(name)
+        if not path.exists():
+            raise UnknownEvaluationError("cohort", name, self._cohorts())
+        return await evaluate(
+            self._runtime,
+            path,
+            file=file,
+            base=base,
+            options=options or RunOptions(),
+            runner=runner or ProcessRunner(os.cpu_count() or 1),
+            again=again,
+            progress=progress,
+        )
 
     async def listed(self, limit: int) -> EvaluationList:
         """Return the cohorts and the runs of each, newest first, at most so many of both."""

@@ -63,6 +63,11 @@ class Runtime:
         """Return the engine for the running event loop; open it if necessary."""
         return await self._engines.open(self.registry, self.settings, self.clock)
 
+    def lend(self, engine: Engine) -> None:
+        """Let the functions of this store use the declarations of another engine, which it owns."""
+        self.registry = engine.registry
+        self._engines.shared = engine
+
     async def close(self) -> None:
         """Close the engines of the running event loop and of the loop of ``store.sync``."""
         await self._engines.close(self.sync_loop.loop)
@@ -157,4 +162,6 @@ class Runtime:
         """Run a declared retriever."""
         check_allowed_in_handler("retrieve")
         engine = await self.open()
-        return await engine.retrievers.run(retriever, arguments, named)
+        # An evaluation may have taken the declaration back that the function holds.
+        current = engine.registry.retrievers.get(retriever.name, retriever)
+        return await engine.retrievers.run(current, arguments, named)

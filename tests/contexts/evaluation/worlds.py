@@ -39,7 +39,7 @@ async def replayed(
         engine, chosen, {name: engine.registry.features[name] for name in former}
     )
     backends = replace(engine.backends, offline=history)
-    variant = engines._wire(registry, engine.settings, engine.clock, backends)  # noqa: SLF001
+    variant = engines.wire(registry, engine.settings, engine.clock, backends)
     runtime_of(edited)._engines.shared = variant  # noqa: SLF001 - as an evaluation does
     history.bind(variant)
     return Replayed(history, variant)

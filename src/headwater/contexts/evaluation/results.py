@@ -37,6 +37,11 @@ class RunFolder:
         return _decode_run((self.path / "run.json").read_bytes())
 
     @property
+    def is_begun(self) -> bool:
+        """Whether it is known what is evaluated."""
+        return (self.path / "run.json").exists()
+
+    @property
     def report(self) -> EvaluationReport | None:
         """The report; None until the run is finished."""
         try:

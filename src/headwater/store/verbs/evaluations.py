@@ -14,12 +14,16 @@ from headwater.model.evaluations import (
     EvaluatedPage,
     EvaluationList,
     Fidelity,
+    OnEvaluated,
     Status,
 )
 from headwater.model.kinds import ContextId, Cursor, Limit
 from headwater.store.verbs.verb import Sent, Verbs, verb
 
 if TYPE_CHECKING:
+    from headwater.contexts.evaluation.results import RunFolder
+    from headwater.ports.runner import Runner
+    from headwater.store.evaluation_run import RunOptions
     from headwater.store.evaluations import Evaluations
 
 CohortName = Annotated[str, Meta(description="The name of a cohort.", examples=["last-month"])]
@@ -118,6 +122,33 @@ class EvaluationVerbs(Verbs):
         """
         return await self._evaluations().context(cohort, run_id, context_id)
 
+    async def run(
+        self,
+        cohort: str,
+        *,
+        file: str,
+        base: str = "",
+        options: RunOptions | None = None,
+        runner: Runner | None = None,
+        again: bool = False,
+        progress: OnEvaluated | None = None,
+    ) -> RunFolder:
+        """Assemble the contexts of a cohort again with the present code, on what was known then.
+
+        ``file`` is the features file of this store, which other processes load, and ``base`` that
+        of the former code, if it is not the one that the cohort keeps. Nothing is written to the
+        store. A run that was interrupted continues; with ``again`` it begins anew.
+        """
+        return await self._evaluations().run(
+            cohort,
+            file=file,
+            base=base,
+            options=options,
+            runner=runner,
+            again=again,
+            progress=progress,
+        )
+
 
 class SyncEvaluationVerbs(Blocking[EvaluationVerbs]):
     """The blocking form of evaluations."""
@@ -125,3 +156,4 @@ class SyncEvaluationVerbs(Blocking[EvaluationVerbs]):
     list = blocking(EvaluationVerbs.list)
     changes = blocking(EvaluationVerbs.changes)
     context = blocking(EvaluationVerbs.context)
+    run = blocking(EvaluationVerbs.run)

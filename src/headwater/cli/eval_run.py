@@ -1,0 +1,94 @@
+"""`headwater eval run`: assemble the contexts of a cohort again with the present code."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+from headwater.cli.commands import CommandCall, features_file
+from headwater.cli.commands import run as run_store
+from headwater.cli.output import ProgressLines, bar, note, span_text
+from headwater.errors import InvalidInputError
+from headwater.history.runners import ProcessRunner
+from headwater.model.evaluations import EvaluationProgress, OnEvaluated
+from headwater.store.evaluation_run import RunOptions
+
+
+def run(
+    call: CommandCall,
+    name: str,
+    *,
+    base: Path | None = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    model: str | None = None,
+    index: list[str] | None = None,
+    processes: Annotated[int | None, typer.Option(min=1)] = None,
+    again: bool = False,
+) -> None:
+    """Assemble the contexts of a cohort again with the present code, on what was known then.
+
+    Nothing is written to the store, and no model is called. A run that was interrupted continues,
+    and the same code on the same cohort is not run twice.
+
+    Args:
+        name: Name of the cohort.
+        base FILE: Features file of the former code. Default: the code that the cohort keeps.
+        max_tokens: Budget of the contexts, in place of the declared one.
+        model: Model of the contexts, in place of the declared one.
+        index NAME@GENERATION: Generation of an index to search, in place of the recorded version.
+        processes: Processes that evaluate. Default: one for each core.
+        again: Run again what is done.
+    """
+    options = RunOptions(
+        max_tokens=max_tokens, model=model, indexes=dict(map(_generation, index or ()))
+    )
+    runner = ProcessRunner(processes or os.cpu_count() or 1)
+    file = str(features_file(call.file))
+    store = call.local
+    with _shown_progress() as progress:
+        folder = run_store(
+            store,
+            lambda store: store.evaluations.run(
+                name,
+                file=file,
+                base="" if base is None else str(base),
+                options=options,
+                runner=runner,
+                again=again,
+                progress=progress,
+            ),
+        )
+    counts = Counter(context.status for context in folder.contexts())
+    call.show({"run": folder.run, "counts": counts}, str(dict(counts)))
+
+
+def _generation(text: str) -> tuple[str, str]:
+    name, _, generation = text.partition("@")
+    if not name or not generation:
+        raise InvalidInputError(
+            f"--index {text!r} does not name an index and a generation of it, as in --index help@3"
+        )
+    return name, generation
+
+
+@contextmanager
+def _shown_progress() -> Iterator[OnEvaluated]:
+    """Show how far a run is: a bar on a terminal, lines elsewhere."""
+    lines = ProgressLines()
+    title, left_text = TextColumn("Evaluating"), TextColumn("{task.fields[left]}")
+    with bar(title, BarColumn(), MofNCompleteColumn(), left_text, left="") as update:
+
+        def show(progress: EvaluationProgress) -> None:
+            seconds = progress.seconds_left
+            left = f"{span_text(round(1000 * seconds))} left" if seconds else ""
+            if update:
+                update(completed=progress.done, total=progress.total, left=left)
+            elif lines.is_due(progress.label):
+                note(f"Evaluating: {progress.done:,} of {progress.total:,}{left and ', ' + left}")
+
+        yield show
