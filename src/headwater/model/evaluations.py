@@ -265,6 +265,64 @@ class EvaluationProgress(msgspec.Struct, frozen=True):
 OnEvaluated = Callable[[EvaluationProgress], None]
 
 
+class ScorePair(msgspec.Struct, frozen=True, kw_only=True):
+    """A score of the answers to both sides of a context."""
+
+    context_id: str
+    before: float
+    after: float
+
+
+class ScoreComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A score of both answers, over the contexts that have it on both sides.
+
+    `p_sign` is of the exact sign test over wins and losses, `p_value` of a paired permutation test
+    of the mean difference; both have two sides. `is_exact` says whether the latter counted all
+    permutations or a seeded sample.
+    """
+
+    name: str
+    pairs: int
+    before: float
+    after: float
+    """The means."""
+    wins: int
+    ties: int
+    losses: int
+    p_sign: float
+    p_value: float
+    is_exact: bool
+    worst: tuple[ScorePair, ...] = ()
+    """The contexts whose score fell most."""
+
+    @property
+    def difference(self) -> float:
+        """By how much the mean grew."""
+        return self.after - self.before
+
+
+class AnswerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model answers to both sides of the contexts whose text changed, and how it scores.
+
+    Answers are outcomes of the evaluation, never of a record: nothing of them is in the store.
+    """
+
+    answer: str
+    """The function that was asked, as ``module:function``."""
+    score: str | None
+    contexts: int
+    """The contexts whose text changed."""
+    answered: int
+    """Those of them with an answer to both sides."""
+    recorded: int = 0
+    """Those of them whose former answer is the recorded one."""
+    withheld: int = 0
+    """Those of them that were not asked, because their record withholds the text."""
+    problems: Mapping[str, int] = {}
+    """How many calls failed, by function and error."""
+    scores: tuple[ScoreComparison, ...] = ()
+
+
 class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     """A finished run, with its summary and its gates."""
 
@@ -272,7 +330,7 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     summary: EvaluationSummary
     gates: Sequence[GateResult] = ()
     baseline: BaselineUse | None = None
-    answers: Mapping[str, Any] | None = None
+    answers: AnswerReport | None = None
 
 
 class ListedRun(msgspec.Struct, frozen=True, kw_only=True):

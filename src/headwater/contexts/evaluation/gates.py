@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,6 +16,7 @@ from headwater.contexts.evaluation.results import RunFolder
 from headwater.contexts.evaluation.summary import is_refused_now, summarize
 from headwater.errors import InvalidInputError
 from headwater.model.evaluations import (
+    AnswerReport,
     BaselineUse,
     EvaluatedContext,
     EvaluationReport,
@@ -109,7 +109,7 @@ def conclude(
     folder: RunFolder,
     gates: Mapping[str, Gate],
     baseline: Path | None = None,
-    answers: Mapping[str, Any] | None = None,
+    answers: AnswerReport | None = None,
 ) -> EvaluationReport:
     """Return the report of a run whose portions are done, by these gates and this baseline.
 
