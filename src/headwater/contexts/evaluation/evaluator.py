@@ -90,7 +90,7 @@ class Evaluator:
             for context, again in zip(contexts, reruns, strict=True)
         }
         pairs = [
-            (context, again)
+            (context, again.sealed())
             for context, again in zip(contexts, reruns, strict=True)
             if not _is_same(again, Rerun(context.core))
         ]
@@ -134,7 +134,7 @@ class Evaluator:
         if not pairs:
             return []
         contexts = [context for context, _ in pairs]
-        controls = await self._variants.run(self._keys, contexts)
+        controls = [one.sealed() for one in await self._variants.run(self._keys, contexts)]
         cases = []
         for (context, new), control in zip(pairs, controls, strict=True):
             recorded = Rerun(context.core, context.record)
@@ -167,7 +167,7 @@ class Evaluator:
                 # Changes that hide each other show when each is made alone.
                 taken_back = self._keys - {key} if is_alone_applied else frozenset({key})
                 reruns = await self._variants.run(taken_back, [case.recorded for case in tried])
-                for case, again in zip(tried, reruns, strict=True):
+                for case, again in zip(tried, [one.sealed() for one in reruns], strict=True):
                     before = case.former if is_alone_applied else case.new
                     # That others need what was taken back does not make it the cause.
                     is_broken = again.core is None and before.core is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -15,14 +15,13 @@ from headwater.contexts.counters import ModelCounters
 from headwater.contexts.evaluation.variants import Variant
 from headwater.contexts.recorded.past_searches import recorded_results, searched_versions
 from headwater.contexts.recorded.replay import (
-    ScratchLog,
     bind_recorded,
     names_now,
     past_read,
     recorded_inputs,
     recorded_overrides,
 )
-from headwater.contexts.recorded.verification import decode_record
+from headwater.contexts.recorder import Recorder
 from headwater.core.clock import Clock, to_micros
 from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import FeatureDef
@@ -42,13 +41,16 @@ from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
-from headwater.model.values import FeatureValue, TrackedFeature
-from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead
-from headwater.records.record import Record
-from headwater.records.sealing import open_core
+from headwater.model.values import FeatureValue, Part, TrackedFeature
+from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead, disclosed
+from headwater.records.record import Record, content_hash
+from headwater.records.sealing import open_core, seal
 
 INDEX = "index "
 """The beginning of the names of options that choose a version of an index."""
+
+UNSEALED = "sha256:" + 64 * "0"
+"""The hash of a record that was not sealed."""
 
 _Key = tuple[str, str, str]
 """An entity, a feature and an id."""
@@ -62,8 +64,16 @@ class Rerun(NamedTuple):
 
     core: Core | None
     record: Record | None = None
+    """Absent until it is sealed: most contexts are identical, and then need none."""
     reasons: tuple[str, ...] = ()
     error: str = ""
+
+    def sealed(self) -> Rerun:
+        """Return it with its record, and the core as that has it."""
+        if self.core is None or self.record is not None:
+            return self
+        record = seal(self.core)
+        return self._replace(core=open_core(record), record=record)
 
 
 class Rerunner:
@@ -83,7 +93,7 @@ class Rerunner:
         self._counters = counters
         self._notes = notes
         self._problems = variant.problems()
-        self._log = ScratchLog(services.backends.records)
+        self._recorder = _CoreRecorder(services)
         self._assemblers: dict[tuple[str | None, int], Assembler] = {}
 
     async def run(self, core: Core, inner: Sequence[Core] = ()) -> Rerun:
@@ -104,10 +114,9 @@ class Rerunner:
                 context_id = await self._context_id(assembler, definition, call, overrides)
         except HeadwaterError as error:
             return Rerun(None, error=str(error))
-        record = decode_record(self._log.appended.pop(context_id))
-        again = open_core(record)
-        reasons = tuple(dict.fromkeys(self._reasons(core, again, replay.searches)))
-        return Rerun(again, record, reasons)
+        again = self._recorder.cores.pop(context_id)
+        reasons = tuple(dict.fromkeys(self._reasons(again, replay.searches)))
+        return Rerun(again, reasons=reasons)
 
     async def _context_id(
         self, assembler: Assembler, definition: ContextDef, call: Any, overrides: Overrides
@@ -125,21 +134,14 @@ class Rerunner:
         key = (core.policy.model, core.tokenizer.margin_percent)
         if key not in self._assemblers:
             services = self._services
-            settings = services.settings.replace(
-                signature_mode="off", record={"include_content": True}
-            )
             replayed = replace(
-                services,
-                clock=PastClock(services.clock),
-                settings=settings,
-                backends=replace(services.backends, records=self._log),
-                interceptors=Interceptors(),
+                services, clock=PastClock(services.clock), interceptors=Interceptors()
             )
             is_other = "model" in self._variant.options
             counters = self._counters if is_other else self._counters.pinned(*key)
-            self._assemblers[key] = Assembler(
-                replayed, self._reader, counters, counted=lambda context: None
-            )
+            assembler = Assembler(replayed, self._reader, counters, counted=lambda context: None)
+            assembler.recorder = self._recorder
+            self._assemblers[key] = assembler
         return self._assemblers[key]
 
     def _named(self, assembler: Assembler) -> Any:
@@ -166,36 +168,38 @@ class Rerunner:
 
     def _past(self, core: Core, inner: Sequence[Core]) -> AbstractContextManager[None]:
         """Read what the records have, and all else as it was known at that time."""
+        catalog, features = self._services.catalog.state, self._services.registry.features
         began, ended = core.timing.started_at, core.created_at
         reads: dict[_Key, list[PastRead]] = {}
         searched: dict[RetrievalKey, list[str]] = {}
         results: dict[RetrievalKey, list[TrackedRetrieval]] = {}
         for recorded in (core, *inner):
-            for key, read in self._recorded_reads(recorded):
+            names = names_now(recorded, catalog, features)
+            for key, read in self._recorded_reads(recorded, names):
                 reads.setdefault(key, []).append(read)
             for call, versions in searched_versions(recorded).items():
                 searched.setdefault(call, []).extend(versions)
-            for call, found in self._recorded_results(recorded):
+            for call, found in self._recorded_results(recorded, names):
                 results.setdefault(call, []).extend(found)
         options = self._variant.options.items()
         indexes = {name.removeprefix(INDEX): v for name, v in options if name.startswith(INDEX)}
         return at_moment(began, ended, reads, searched, results, indexes)
 
     def _recorded_results(
-        self, core: Core
+        self, core: Core, names: Mapping[str, str | None]
     ) -> Iterator[tuple[RetrievalKey, list[TrackedRetrieval]]]:
         """Yield what retrievers found that are declared as they were, and read the same."""
-        catalog, features = self._services.catalog.state, self._services.registry.features
         changed, affected = self._variant.changed, self._variant.affected
-        for key, found in recorded_results(core, names_now(core, catalog, features)).items():
+        for key, found in recorded_results(core, names).items():
             read = {name for one in found for _, name, _ in one.read or ()}
             if Declared("retriever", key[0]) not in changed and not read & affected:
                 yield key, found
 
-    def _recorded_reads(self, core: Core) -> Iterator[tuple[_Key, PastRead]]:
+    def _recorded_reads(
+        self, core: Core, names: Mapping[str, str | None]
+    ) -> Iterator[tuple[_Key, PastRead]]:
         """Yield how each read of a record is answered again."""
-        catalog, features = self._services.catalog.state, self._services.registry.features
-        names = names_now(core, catalog, features)
+        features = self._services.registry.features
         began, ended = core.timing.started_at, core.created_at
         seen = _seen(core)
         for read in core.features:
@@ -232,9 +236,7 @@ class Rerunner:
         inputs = read.inputs if isinstance(read, FeatureRead) else ()
         return name in affected or any(value.feature in affected for value in inputs)
 
-    def _reasons(
-        self, core: Core, again: Core, searches: Sequence[ReplayedSearch]
-    ) -> Iterator[str]:
+    def _reasons(self, again: Core, searches: Sequence[ReplayedSearch]) -> Iterator[str]:
         """Yield why a context is not exactly the one that the variant would have assembled."""
         read = [
             (value.feature, value.entity_id)
@@ -307,6 +309,27 @@ def _value(read: FeatureInput, value: Any) -> FeatureValue:
         (),
         window,
     )
+
+
+class _CoreRecorder(Recorder):
+    """Keeps the cores of contexts, and neither seals nor stores them."""
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self.cores: dict[str, Core] = {}
+
+    def seal(self, core: Core) -> Record:
+        """Keep a core; the record has only what the context shows of it."""
+        text = content_hash(disclosed(core.output.content) or "")
+        output = replace(core.output, content_hash=text)
+        self.cores[core.context_id] = replace(core, output=output)
+        return Record(core=b"", context_id=core.context_id, record_hash=UNSEALED, content_hash=text)
+
+    async def store(
+        self, core: Core, record: Record, provenance: Collection[Part], since: int
+    ) -> bool:
+        """Store nothing."""
+        return True
 
 
 class PastClock:
