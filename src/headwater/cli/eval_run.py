@@ -1,7 +1,6 @@
 """`headwater eval run`: assemble the contexts of a cohort again with the present code."""
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ def run(
     index: list[str] | None = None,
     processes: Annotated[int | None, typer.Option(min=1)] = None,
     again: bool = False,
+    baseline: Path | None = None,
 ) -> None:
     """Assemble the contexts of a cohort again with the present code, on what was known then.
 
@@ -43,6 +43,7 @@ def run(
         index NAME@GENERATION: Generation of an index to search, in place of the recorded version.
         processes: Processes that evaluate. Default: one for each core.
         again: Run again what is done.
+        baseline FILE: Changes that gates accept, as --write-baseline of `eval show` writes them.
     """
     options = RunOptions(
         max_tokens=max_tokens, model=model, indexes=dict(map(_generation, index or ()))
@@ -51,7 +52,7 @@ def run(
     file = str(features_file(call.file))
     store = call.local
     with _shown_progress() as progress:
-        folder = run_store(
+        report = run_store(
             store,
             lambda store: store.evaluations.run(
                 name,
@@ -60,11 +61,13 @@ def run(
                 options=options,
                 runner=runner,
                 again=again,
+                baseline=baseline,
                 progress=progress,
             ),
         )
-    counts = Counter(context.status for context in folder.contexts())
-    call.show({"run": folder.run, "counts": counts}, str(dict(counts)))
+    call.show(report, str(report.summary))
+    if not all(gate.passed for gate in report.gates):
+        raise typer.Exit(1)
 
 
 def _generation(text: str) -> tuple[str, str]:

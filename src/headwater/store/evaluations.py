@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headwater.contexts.evaluation.gates import conclude
 from headwater.contexts.evaluation.results import RunFolder
 from headwater.contexts.recorded.service import explained
 from headwater.errors import InvalidInputError, UnknownContextError, UnknownEvaluationError
@@ -24,6 +25,7 @@ from headwater.model.evaluations import (
     EvaluatedContext,
     EvaluatedPage,
     EvaluationList,
+    EvaluationReport,
     ListedCohort,
     ListedRun,
     OnEvaluated,
@@ -68,13 +70,14 @@ class Evaluations:
         options: RunOptions | None,
         runner: Runner | None,
         again: bool,
+        baseline: Path | None,
         progress: OnEvaluated | None,
-    ) -> RunFolder:
+    ) -> EvaluationReport:
         """Evaluate a cohort with the code of a features file, or continue that."""
         path = self.cohort(name)
         if not path.exists():
             raise UnknownEvaluationError("cohort", name, self._cohorts())
-        return await evaluate(
+        folder = await evaluate(
             self._runtime,
             path,
             file=file,
@@ -84,6 +87,13 @@ class Evaluations:
             again=again,
             progress=progress,
         )
+        gates = self._runtime.settings.eval.gates
+        report = await asyncio.to_thread(conclude, folder, gates, baseline)
+        before = folder.report
+        finished_at = self._runtime.clock.now() if before is None else before.run.finished_at
+        report = replace(report, run=replace(report.run, finished_at=finished_at))
+        folder.finish(report)
+        return report
 
     async def listed(self, limit: int) -> EvaluationList:
         """Return the cohorts and the runs of each, newest first, at most so many of both."""

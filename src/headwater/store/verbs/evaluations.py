@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
@@ -13,6 +14,7 @@ from headwater.model.evaluations import (
     ComparedContext,
     EvaluatedPage,
     EvaluationList,
+    EvaluationReport,
     Fidelity,
     OnEvaluated,
     Status,
@@ -21,7 +23,6 @@ from headwater.model.kinds import ContextId, Cursor, Limit
 from headwater.store.verbs.verb import Sent, Verbs, verb
 
 if TYPE_CHECKING:
-    from headwater.contexts.evaluation.results import RunFolder
     from headwater.ports.runner import Runner
     from headwater.store.evaluation_run import RunOptions
     from headwater.store.evaluations import Evaluations
@@ -131,13 +132,15 @@ class EvaluationVerbs(Verbs):
         options: RunOptions | None = None,
         runner: Runner | None = None,
         again: bool = False,
+        baseline: Path | None = None,
         progress: OnEvaluated | None = None,
-    ) -> RunFolder:
+    ) -> EvaluationReport:
         """Assemble the contexts of a cohort again with the present code, on what was known then.
 
         ``file`` is the features file of this store, which other processes load, and ``base`` that
         of the former code, if it is not the one that the cohort keeps. Nothing is written to the
-        store. A run that was interrupted continues; with ``again`` it begins anew.
+        store. A run that was interrupted continues; with ``again`` it begins anew. ``baseline`` is
+        a file of changes that gates accept.
         """
         return await self._evaluations().run(
             cohort,
@@ -146,6 +149,7 @@ class EvaluationVerbs(Verbs):
             options=options,
             runner=runner,
             again=again,
+            baseline=baseline,
             progress=progress,
         )
 
