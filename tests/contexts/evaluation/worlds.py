@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from headwater import FeatureStore, ServiceEvent
@@ -14,7 +13,7 @@ from headwater.contexts.evaluation.replayed_history import ReplayedHistory
 from headwater.declarations.runtime import runtime_of
 from headwater.engine import engine as engines
 from headwater.engine.engine import Engine
-from headwater.ports import Point
+from headwater.features.call_scope import at_moment
 from headwater.testing import ManualClock
 
 
@@ -45,15 +44,13 @@ async def replayed(
     return Replayed(history, variant)
 
 
-async def value_at(
-    engine: Engine, name: str, entity_id: str, moment: datetime
-) -> tuple[Any, datetime, datetime] | None:
-    """Return the value that was known at a moment, with its times."""
-    feature = engine.registry.features[name]
-    [[past]] = await engine.backends.offline.as_of(
-        [feature.series], [Point(entity_id, moment)], known=True
-    )
-    return None if past is None else (msgspec.json.decode(past.value), past.as_of, past.written_at)
+async def values_at(
+    engine: Engine, names: Sequence[str], entity_id: str, moment: datetime
+) -> dict[str, Any]:
+    """Return the values that were known at a moment."""
+    with at_moment(moment):
+        (row,) = await engine.reader.read(names, [entity_id])
+    return {name: value.value for name, value in row.items()}
 
 
 class World:
@@ -64,38 +61,56 @@ class World:
     ) -> None:
         self.former, self.edited, self.truth = former, edited, truth
         self.clock = clock
-        self.moments: list[datetime] = [clock.now()]
+        self.seen: dict[tuple[datetime, str], dict[str, Any]] = {}
+        """What the one with the edited file had, by moment and entity id."""
 
-    async def publish(self, *events: tuple[str, str, dict[str, Any]], drain: bool = True) -> None:
-        """Publish events to both and let their workers handle them, at the time of the clock."""
-        made = [ServiceEvent(kind, of, payload, self.clock.now()) for kind, of, payload in events]
-        for store in (self.former, self.truth):
+    @property
+    def live(self) -> tuple[FeatureStore, FeatureStore]:
+        """The stores whose workers run."""
+        return self.former, self.truth
+
+    async def publish(
+        self,
+        *events: tuple[str, str, dict[str, Any]],
+        late: timedelta = timedelta(),
+    ) -> None:
+        """Publish events to both, at the time of the clock or of an earlier time."""
+        at = self.clock.now() - late
+        made = [ServiceEvent(kind, of, payload, at) for kind, of, payload in events]
+        for store in self.live:
             await store.bus.publish_many(made)
-        if drain:
-            await self.drain()
 
-    async def drain(self) -> None:
-        """Let the workers of both handle the events that wait."""
-        for store in (self.former, self.truth):
+    async def set(self, name: str, entity_id: str, value: Any) -> None:
+        """Set a feature in both."""
+        for store in self.live:
+            await store.set_feature(name, entity_id, value)
+
+    async def drain(self, names: Sequence[str], ids: Sequence[str]) -> None:
+        """Let the workers of both handle the events that wait; see what the values are then."""
+        for store in self.live:
             await store.drain()
-        self.wait(timedelta(seconds=1))
+        await self.see(names, ids)
+
+    async def see(self, names: Sequence[str], ids: Sequence[str]) -> None:
+        """Note the values of the present, a millisecond later."""
+        self.wait(timedelta(milliseconds=1))
+        seen = await self.truth.get_features(names, ids)
+        self.seen |= {(self.clock.now(), of): values for of, values in seen.items()}
+        self.wait(timedelta(milliseconds=1))
 
     def wait(self, span: timedelta) -> None:
-        """Let time pass; the moments before and after it are compared."""
-        self.moments.append(self.clock.now())
-        self.clock.advance(span)
+        """Let time pass."""
+        if span:
+            self.clock.advance(span)
 
     async def assert_same(
-        self, names: Sequence[str], ids: Sequence[str], former: Sequence[str] = ()
+        self, replay: Sequence[str], former: Sequence[str], names: Sequence[str], ids: Sequence[str]
     ) -> Replayed:
-        """Assert that a replay gives the values of the live world at each moment."""
-        replay = await replayed(self.former, self.edited, names, former)
-        truth = await runtime_of(self.truth).open()
-        await replay.history.preload({"User": ids}, self.clock.now())
-        for moment in (*self.moments, self.clock.now()):
-            for name in names:
-                for of in ids:
-                    expected = await value_at(truth, name, of, moment)
-                    found = await value_at(replay.engine, name, of, moment)
-                    assert found == expected, (name, of, moment)
-        return replay
+        """Assert that a replay of some features gives all values of the live world."""
+        started = await replayed(self.former, self.edited, replay, former)
+        await started.history.preload({"User": ids[:1]}, self.clock.now())
+        for (moment, of), expected in self.seen.items():
+            found = await values_at(started.engine, names, of, moment)
+            differing = [(n, found[n], expected[n]) for n in names if found[n] != expected[n]]
+            assert differing == [], (of, moment, differing)
+        return started

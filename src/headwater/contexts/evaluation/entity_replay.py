@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -188,6 +189,11 @@ class EntityLog:
     def is_behind(self, moment: int) -> bool:
         """Return whether a step up to a moment is not done."""
         return self.next < len(self.steps) and self.steps[self.next].moment <= moment
+
+    def is_busy(self, moment: int) -> bool:
+        """Return whether a step was done at a moment, or is not done although it was before."""
+        place = bisect_right(self.steps, moment, key=attrgetter("moment"))
+        return self.is_behind(moment) or (place > 0 and self.steps[place - 1].moment == moment)
 
     def add(self, series: str, moment: int, cell: Cell, cause: str) -> None:
         """Add a value that became visible at a moment."""

@@ -36,7 +36,7 @@ from headwater.windows.state import covers, decode_state
 _ALL_ROWS = 2**31 - 1
 _UNREADABLE = msgspec.Raw(b'["unreadable"]')
 _LATE = "it is not known when a live worker handled an event"
-_CIRCULAR = "it and a feature of another entity read each other at the same moment"
+_TIED = "it read another entity while an event of that one was handled"
 _REDRIVEN = "an event that was redriven later does not fail with this code"
 _MISFIT = "a value that was set does not fit its type"
 
@@ -390,8 +390,8 @@ class ReplayedHistory(ReadOnlyHistory):
         replayed = [feature for feature in features if feature.series in self.replayed]
         if replayed:
             await self.reach(entity_ids, moment, own)
-            if any(self._logs[entity_id].is_behind(moment) for entity_id in entity_ids):
-                own.note(reader, _CIRCULAR, moment)
+            if any(self._logs[entity_id].is_busy(moment) for entity_id in entity_ids):
+                own.note(reader, _TIED, moment)
         cells: list[dict[str, Cell]] = [{} for _ in entity_ids]
         real = [f for f in features if f.windows is None and f.series not in self.replayed]
         points = [Point(entity_id, from_micros(moment)) for entity_id in entity_ids]
