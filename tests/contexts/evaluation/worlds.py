@@ -53,6 +53,11 @@ async def values_at(
     return {name: value.value for name, value in row.items()}
 
 
+async def publish_to(store: FeatureStore, kind: str, entity_id: str) -> None:
+    """Publish an event at the time of the store's clock."""
+    await store.bus.publish(ServiceEvent(kind, entity_id, {}, store.clock.now()))
+
+
 class World:
     """Two stores that live through the same: one with the former and one with the edited file."""
 
@@ -114,3 +119,8 @@ class World:
             differing = [(n, found[n], expected[n]) for n in names if found[n] != expected[n]]
             assert differing == [], (of, moment, differing)
         return started
+
+    async def former_events(self, ids: Sequence[str], types: Sequence[str]) -> Any:
+        """Return the stored events of some ids."""
+        offline = (await runtime_of(self.former).open()).backends.offline
+        return await offline.events_of(ids, types, [])

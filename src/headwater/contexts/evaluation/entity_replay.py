@@ -35,16 +35,18 @@ class Timeline(Generic[K]):
     those of one moment, the one written last.
     """
 
-    __slots__ = ("_last", "_visible", "rows")
+    __slots__ = ("_history", "_last", "_visible", "rows")
 
     def __init__(self) -> None:
         self._visible: list[K] = []
         self._last: list[Cell] = []
+        self._history: list[HistoryRow] | None = None
         self.rows: list[tuple[Cell, str]] = []
         """Values and their causes."""
 
     def add(self, visible: K, cell: Cell, cause: str) -> None:
         """Add a value, nearly always the latest one to become visible."""
+        self._history = None
         place = bisect_right(self._visible, visible)
         self._visible.insert(place, visible)
         self.rows.insert(place, (cell, cause))
@@ -69,6 +71,8 @@ class Timeline(Generic[K]):
         Values that a stopped clock gave the same moment are dated up to it, and not from it on, so
         that all of them had been written at that moment.
         """
+        if until is None and self._history is not None:
+            return self._history
         dated: list[tuple[Cell, int, str]] = []
         following: int = END
         at: K | None = None
@@ -82,10 +86,12 @@ class Timeline(Generic[K]):
             following, at = written_at, visible
             dated.append((cell, written_at, cause))
         dated.sort(key=lambda row: (row[0].as_of, row[1]), reverse=True)
-        return [
+        rows = [
             HistoryRow(bytes(cell.value), from_micros(cell.as_of), from_micros(written_at), cause)
             for cell, written_at, cause in dated
         ]
+        self._history = rows if until is None else self._history
+        return rows
 
 
 def _rank(cell: Cell) -> tuple[int, int]:
@@ -164,10 +170,10 @@ class EntityLog:
         ]
         for place in range(len(events) - 2, -1, -1):
             self._written[place] = min(self._written[place], self._written[place + 1])
+        self.first_written = END
+        """When the first value of a replayed feature was written in the live world."""
         self.steps: list[Step] = []
         self.next = 0
-        self.reached = BEGINNING
-        """The moment up to which all steps are done."""
         self.lock = asyncio.Lock()
         self.values: dict[str, Timeline[int]] = {}
         """The values of each series that became visible in the replay."""
@@ -220,9 +226,6 @@ class Replay(Protocol):
     """The replayed features by their series."""
     order: Mapping[str, int]
     """The place of each feature in the order of declaration."""
-
-    def log(self, entity_id: str) -> EntityLog | None:
-        """Return an entity id that is in memory."""
 
     async def load_real(self, feature: FeatureDef) -> None:
         """Load the real values of a feature for the entity ids in memory."""
@@ -277,7 +280,7 @@ class ReplayedState(BatchState):
 class ReplayTransaction(HandlerTransaction):
     """One run of the handler of a past event, when a live worker handled it."""
 
-    __slots__ = ("_feature", "_log", "_own", "_place", "_replay", "published")
+    __slots__ = ("_feature", "_log", "_own", "_place", "_replay", "elsewhere", "published")
 
     is_past = True
 
@@ -288,6 +291,8 @@ class ReplayTransaction(HandlerTransaction):
         moment = to_micros(step.past.event.timestamp)
         super().__init__(state, moment, step.moment, step.past)
         self.published: list[ServiceEvent] | None = []
+        self.elsewhere: list[tuple[FeatureDef, str, Cell]] = []
+        """Values of other entity ids that the handler has set."""
         self._own = state
         self._replay = replay
         self._log = log
@@ -358,9 +363,9 @@ class ReplayTransaction(HandlerTransaction):
         self._replay.track_input(own, (feature.name, entity_id))
 
     async def set(self, feature: FeatureDef, entity_id: str, value: object) -> None:
-        """Stage a value of the own entity id; one of another id takes effect at once, if at all."""
-        key, own_id = (feature.entity.name, entity_id), self._log.entity_id
-        if entity_id == own_id:
+        """Stage a value of the own entity id, or keep one of another for the end of the run."""
+        key = (feature.entity.name, entity_id)
+        if entity_id == self._log.entity_id:
             if feature.series not in self._replay.replayed:
                 if feature.series not in self._log.real:
                     await self._replay.load_real(feature)
@@ -371,14 +376,9 @@ class ReplayTransaction(HandlerTransaction):
             self.stage(feature, entity_id, value)
             return
         self._check_open(feature)
-        text = f"{self._feature.name} of {own_id} sets it, and the order of the two is not known"
         cell = make_cell(feature, value, self._moment, self.now)
+        self.elsewhere.append((feature, entity_id, cell))
         self._note(f"it sets {feature.name} of another {feature.entity.name}")
-        other = self._replay.log(entity_id)
-        if other is not None:
-            other.note(feature.name, text, self.now)
-            other.add(feature.series, self.now, cell, self.cause)
-            self._own.set(key, feature.series, cell)
 
     def _note(self, text: str) -> None:
         self._log.note(self._feature.name, text, self.now)

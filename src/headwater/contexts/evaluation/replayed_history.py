@@ -18,7 +18,7 @@ from headwater.contexts.evaluation.entity_replay import (
     earlier_values,
     real_cell,
 )
-from headwater.contexts.evaluation.lookups import Lookups, ReadOnlyHistory
+from headwater.contexts.evaluation.lookups import Lookups, ReadOnlyHistory, between
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.concurrency import run_concurrently
 from headwater.core.deadlines import Slot
@@ -38,6 +38,7 @@ _UNREADABLE = msgspec.Raw(b'["unreadable"]')
 _LATE = "it is not known when a live worker handled an event"
 _TIED = "it read another entity while an event of that one was handled"
 _REDRIVEN = "an event that was redriven later does not fail with this code"
+_ELSEWHERE = "a handler of another entity set it, and the order of the two is not known"
 _MISFIT = "a value that was set does not fit its type"
 
 Input = tuple[str, str]
@@ -157,7 +158,7 @@ class ReplayedHistory(ReadOnlyHistory):
     ) -> list[list[HistoryRow]]:
         """Return the rows of a series as `OfflineStore.rows` does."""
         if series not in self.replayed:
-            return await self._real.rows(series, entity_ids, start=start, end=end, limit=limit)
+            return await self._lookups.rows(series, entity_ids, start=start, end=end, limit=limit)
         await self.reach(entity_ids, self._until)
         return [
             list(between(self._so_far(series, entity_id), start, end))[:limit]
@@ -191,10 +192,6 @@ class ReplayedHistory(ReadOnlyHistory):
         log, at = self._logs.get(entity_id), to_micros(moment)
         spans = () if log is None else log.failures.get(feature, {}).values()
         return any(since <= at < until for since, until in spans)
-
-    def log(self, entity_id: str) -> EntityLog | None:
-        """Return an entity id that is in memory."""
-        return self._logs.get(entity_id)
 
     def track_input(self, reader: Input, read: Input) -> None:
         """Note that values of a feature depend on those of another one."""
@@ -280,7 +277,21 @@ class ReplayedHistory(ReadOnlyHistory):
             log.add(change.feature, step.moment, change.cell, change.cause)
             if change.feature not in self.replayed:
                 self._set.add(change.feature)
+        for feature, entity_id, cell in transaction.elsewhere:
+            self._write_elsewhere(feature, entity_id, cell, transaction)
         return True
+
+    def _write_elsewhere(
+        self, feature: FeatureDef, entity_id: str, cell: Cell, transaction: ReplayTransaction
+    ) -> None:
+        """Add a value that the handler of another entity id has set."""
+        log = self._logs.get(entity_id)
+        if log is not None:
+            log.note(feature.name, _ELSEWHERE, transaction.now)
+            log.add(feature.series, transaction.now, cell, transaction.cause)
+            self._state.set((feature.entity.name, entity_id), feature.series, cell)
+            if feature.series not in self.replayed:
+                self._set.add(feature.series)
 
     def _write(self, log: EntityLog, step: Step) -> None:
         """Add a value that no event of the entity id caused."""
@@ -320,6 +331,7 @@ class ReplayedHistory(ReadOnlyHistory):
                     for log, page in zip(logs.values(), pages, strict=True):
                         self._add_writes(log, feature, page, is_converted=is_converted)
             for log in logs.values():
+                self._note_pruned(log)
                 log.steps.sort(key=lambda step: (step.place, step.is_of_log, step.moment))
             self._logs |= logs
 
@@ -331,8 +343,14 @@ class ReplayedHistory(ReadOnlyHistory):
             if handled.latest > handled.moment:
                 for feature in features:
                     log.note(feature.name, _LATE, handled.moment, handled.latest)
-        horizon = self._services.catalog.state.pruned.events
-        if horizon is not None:
+
+    def _note_pruned(self, log: EntityLog) -> None:
+        """Note that events of an entity id were pruned, unless it is known to have had none."""
+        state = self._services.catalog.state
+        horizon, began = state.pruned.events, state.worked_since
+        if horizon is None or (began is not None and began >= horizon):
+            return
+        if not self._former or log.first_written < to_micros(horizon):
             for feature in self.replayed.values():
                 log.note(feature.name, f"events before {horizon.isoformat()} were pruned")
 
@@ -342,9 +360,10 @@ class ReplayedHistory(ReadOnlyHistory):
         """Add the values of a feature in real history that no event of the entity id caused."""
         tombstone = self._services.backends.erasures.ledger.find(feature.entity.name, log.entity_id)
         for row in rows:
+            cell = real_cell(feature, row)
+            log.first_written = min(log.first_written, cell.written_at)
             if row.cause in log.places:
                 continue
-            cell = real_cell(feature, row)
             if tombstone is not None and not tombstone.admits(cell):
                 continue
             place = log.place_of(cell.written_at)
@@ -464,15 +483,6 @@ class Contributions(ReadOnlyHistory):
             list(between(self._rows(series, entity_id), start, end))[:limit]
             for entity_id in entity_ids
         ]
-
-
-def between(
-    rows: Iterable[HistoryRow], start: datetime | None, end: datetime | None
-) -> Iterator[HistoryRow]:
-    """Yield the rows of a span of time."""
-    for row in rows:
-        if (start is None or row.as_of >= start) and (end is None or row.as_of < end):
-            yield row
 
 
 def _is_redrive(row: HistoryRow) -> bool:
