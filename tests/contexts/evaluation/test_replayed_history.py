@@ -153,7 +153,7 @@ async def start(world: World, names: list[str], former: list[str]) -> ReplayedHi
 
 def users(*stores: FeatureStore) -> list[type]:
     """Declare users in stores."""
-    kinds = []
+    kinds: list[type] = []
     for store in stores:
 
         @entity(store)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.contexts.evaluation.entity_replay import (
+    END,
     EntityLog,
     ReplayedState,
     ReplayTransaction,
@@ -108,7 +109,7 @@ class ReplayedHistory(ReadOnlyHistory):
         self._inputs: dict[Input, set[Input]] = {}
         self._set: set[str] = set()
         """Series that are not replayed, and that handlers have set."""
-        self._until = 2**62
+        self._until = END
 
     async def preload(self, entities: Mapping[str, Collection[str]], until: datetime) -> None:
         """Replay the events of entities up to a moment, with few reads of the real history."""
@@ -258,7 +259,7 @@ class ReplayedHistory(ReadOnlyHistory):
         for feature in step.features:
             if not await self._succeeds(log, step, feature, slot):
                 spans = log.failures.setdefault(feature.name, {})
-                spans[step.place] = (step.moment, 2**62)
+                spans[step.place] = (step.moment, END)
 
     async def _succeeds(self, log: EntityLog, step: Step, feature: FeatureDef, slot: Slot) -> bool:
         """Run a handler and keep its values; return False if it fails, without a retry."""
@@ -350,7 +351,7 @@ class ReplayedHistory(ReadOnlyHistory):
         horizon, began = state.pruned.events, state.worked_since
         if horizon is None or (began is not None and began >= horizon):
             return
-        if not self._former or log.first_written < to_micros(horizon):
+        if log.first_written == END or log.first_written < to_micros(horizon):
             for feature in self.replayed.values():
                 log.note(feature.name, f"events before {horizon.isoformat()} were pruned")
 
