@@ -187,6 +187,8 @@ class Variants:
         registry = variant.registry()
         services = wire(registry, settings, clock, backends)
         services.catalog.use(catalog)
+        # The real history as it is stored: the engine's interceptors convert what it reads.
+        services = replace(services, backends=backends)
         history = ReplayedHistory(services, variant.replayed, former.features)
         engine = wire(registry, settings, clock, replace(backends, offline=history))
         engine.catalog.use(catalog)

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from headwater import FeatureStore, ServiceEvent
 from headwater.contexts.evaluation.replayed_history import ReplayedHistory
 from headwater.declarations.runtime import runtime_of
-from headwater.engine import engine as engines
-from headwater.engine.engine import Engine
+from headwater.engine.engine import Engine, wire
 from headwater.features.call_scope import at_moment
 from headwater.testing import ManualClock
 
@@ -38,8 +37,8 @@ async def replayed(
         engine, chosen, {name: engine.registry.features[name] for name in former}
     )
     backends = replace(engine.backends, offline=history)
-    variant = engines.wire(registry, engine.settings, engine.clock, backends)
-    runtime_of(edited)._engines.shared = variant  # noqa: SLF001 - as an evaluation does
+    variant = wire(registry, engine.settings, engine.clock, backends)
+    runtime_of(edited).lend(variant)
     history.bind(variant)
     return Replayed(history, variant)
 
