@@ -268,6 +268,7 @@ OnEvaluated = Callable[[EvaluationProgress], None]
 class ScorePair(msgspec.Struct, frozen=True, kw_only=True):
     """A score of the answers to both sides of a context."""
 
+    score: str
     context_id: str
     before: float
     after: float

@@ -22,9 +22,19 @@ from headwater.model.evaluations import (
     EvaluationReport,
     EvaluationSummary,
     GateResult,
+    ScorePair,
     Spread,
 )
-from headwater.settings.gates import DEFAULT_GATES, GATES, Gate, Limit, parse_gates
+from headwater.settings.gates import (
+    DEFAULT_GATES,
+    GATES,
+    Gate,
+    Limit,
+    ScoreDrop,
+    ScoreFloor,
+    parse_gates,
+    parse_score_gates,
+)
 
 NAMED = 5
 """The contexts that a broken gate names."""
@@ -117,10 +127,11 @@ def conclude(
     """
     summary = summarize(folder.contexts())
     accepted = NO_BASELINE if baseline is None else read_baseline(baseline)
+    scored = check_score_gates(folder.scores(), answers, gates)
     return EvaluationReport(
         run=folder.run,
         summary=summary,
-        gates=check_gates(folder.contexts(), summary, gates, accepted),
+        gates=[*check_gates(folder.contexts(), summary, gates, accepted), *scored],
         baseline=None if baseline is None else accepted.use(folder.contexts(), baseline),
         answers=answers,
     )
@@ -160,6 +171,51 @@ def check_gates(
             worst = grown["cost" if name == "cost" else "tokens"]
             results.append(_growth_result(name, given, limit, summary, worst))
     return results
+
+
+def check_score_gates(
+    pairs: Iterable[ScorePair], answers: AnswerReport | None, gates: Mapping[str, Gate]
+) -> Iterator[GateResult]:
+    """Yield whether each gate of scores holds, and the first contexts that break it.
+
+    A fall of a mean breaks its gate if it is larger than the limit and significant. One context
+    that crosses a floor is enough, whatever the mean says. Where nothing was asked or changed,
+    these gates hold.
+    """
+    drops, floors = parse_score_gates(gates)
+    crossed: dict[ScoreFloor, list[str]] = {floor: [] for floor in floors}
+    for pair in () if answers is None else pairs:
+        for floor, contexts in crossed.items():
+            if floor.score == pair.score and floor.holds(pair.before) > floor.holds(pair.after):
+                contexts.append(pair.context_id)
+    scores = {} if answers is None else {score.name: score for score in answers.scores}
+    limits: list[ScoreDrop | ScoreFloor] = [*drops, *floors]
+    for limit in limits:
+        score, broken = scores.get(limit.score), list[str]()
+        if score is None or answers is None:
+            is_held, value = answers is None or not answers.contexts, _unscored(answers)
+        elif isinstance(limit, ScoreDrop):
+            is_held = -score.difference <= limit.most or score.p_value >= limit.level
+            value = f"{score.before:.4g} → {score.after:.4g} (p = {score.p_value:.2g})"
+            broken = [pair.context_id for pair in score.worst]
+        else:
+            broken = crossed[limit]
+            is_held, value = not broken, f"{len(broken):,} of {score.pairs:,}"
+        if score is not None and answers is not None and score.pairs < answers.contexts:
+            value += f", {answers.contexts - score.pairs:,} not scored"
+        yield GateResult(
+            gate="score_drop" if isinstance(limit, ScoreDrop) else "hard_break",
+            limit=limit.text,
+            value=value,
+            passed=is_held,
+            contexts=() if is_held else tuple(broken[:NAMED]),
+        )
+
+
+def _unscored(answers: AnswerReport | None) -> str:
+    if answers is None:
+        return "not scored; pass --answer and --score"
+    return "no context has this score" if answers.contexts else "no text changed"
 
 
 class _Count:

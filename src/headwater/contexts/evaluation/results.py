@@ -16,11 +16,13 @@ from headwater.model.evaluations import (
     EvaluatedContext,
     EvaluationReport,
     EvaluationRun,
+    ScorePair,
 )
 
 _encode = msgspec.json.Encoder().encode
 _decode_context = msgspec.json.Decoder(EvaluatedContext).decode
 _decode_changed = msgspec.json.Decoder(ChangedRecord).decode
+_decode_pair = msgspec.json.Decoder(ScorePair).decode
 _decode_run = msgspec.json.Decoder(EvaluationRun).decode
 _decode_report = msgspec.json.Decoder(EvaluationReport).decode
 
@@ -74,6 +76,23 @@ class RunFolder:
         for part in sorted(self.path.glob("part-*[0-9].jsonl")):
             with part.open("rb") as lines:
                 yield from map(_decode_context, lines)
+
+    def changes(self) -> Iterator[ChangedRecord]:
+        """Yield both sides of all contexts that changed."""
+        for part in sorted(self.path.glob("part-*.changed.jsonl")):
+            with part.open("rb") as lines:
+                yield from map(_decode_changed, lines)
+
+    def write_scores(self, pairs: Iterable[ScorePair]) -> None:
+        """Write the scores of the answers to both sides of contexts."""
+        _write(self.path / "scores.jsonl", _lines(pairs))
+
+    def scores(self) -> Iterator[ScorePair]:
+        """Yield the scores of the answers to both sides; none if nothing was asked."""
+        file = self.path / "scores.jsonl"
+        if file.exists():
+            with file.open("rb") as lines:
+                yield from map(_decode_pair, lines)
 
     def changed(self, context_id: str) -> ChangedRecord | None:
         """Return both sides of a context that changed."""
