@@ -82,6 +82,28 @@ class CohortSeal(msgspec.Struct, frozen=True, kw_only=True):
     signature: str | None = None
 
 
+class FrozenCohort(msgspec.Struct, frozen=True, kw_only=True):
+    """What was frozen: how many contexts, of which time, and how many of each kind."""
+
+    name: str
+    path: str
+    cohort_hash: str
+    is_signed: bool
+    count: int
+    start: datetime
+    end: datetime
+    """The moments of the first and of the last context."""
+    contexts: Mapping[str, int]
+    models: Mapping[str, int]
+    statuses: Mapping[str, int]
+    """How many contexts there are by name, by model and by freshness status."""
+    left_out: Mapping[str, int]
+    """How many were not frozen although they were chosen, and why."""
+
+    def __repr__(self) -> str:
+        return f"<FrozenCohort {self.name!r}: contexts={self.count}>"
+
+
 class DeclarationChange(msgspec.Struct, frozen=True, kw_only=True):
     """A declaration that differs between the code of the cohort and the present code."""
 

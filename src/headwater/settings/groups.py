@@ -18,6 +18,9 @@ from headwater.settings.kinds import (
     Count,
     Gates,
     GeminiKey,
+    LangfuseHost,
+    LangfusePublicKey,
+    LangfuseSecretKey,
     Limit,
     Models,
     OpenAIKey,
@@ -382,6 +385,11 @@ class EvalSettings(SettingsGroup, frozen=True):
 
     folder: Annotated[Text, "folder of cohorts and of the results of evaluations"] = "evals"
     portion: Annotated[Count, "contexts that a process evaluates at a time"] = 250
+    langfuse_host: Annotated[LangfuseHost, "address of Langfuse, for cohorts of its datasets"] = (
+        "https://cloud.langfuse.com"
+    )
+    langfuse_public_key: Annotated[LangfusePublicKey, "public key of a project of Langfuse"] = ""
+    langfuse_secret_key: Annotated[LangfuseSecretKey, "secret key of that project"] = ""
     gates: Annotated[
         Gates, "limits that an evaluation must keep to, such as max_changed = '2%'"
     ] = field(default_factory=dict)

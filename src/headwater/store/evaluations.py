@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from itertools import islice
@@ -13,10 +14,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headwater.contexts.evaluation.freezing import Choice, Freezing
 from headwater.contexts.evaluation.gates import conclude
 from headwater.contexts.evaluation.results import RunFolder
 from headwater.contexts.recorded.service import explained
 from headwater.errors import InvalidInputError, UnknownContextError, UnknownEvaluationError
+from headwater.errors.hints import quoted
 from headwater.history.runners import ProcessRunner
 from headwater.model.evaluations import (
     CohortHeader,
@@ -26,6 +29,7 @@ from headwater.model.evaluations import (
     EvaluatedPage,
     EvaluationList,
     EvaluationReport,
+    FrozenCohort,
     ListedCohort,
     ListedRun,
     OnEvaluated,
@@ -34,9 +38,11 @@ from headwater.ports.runner import Runner
 from headwater.records.document import load
 from headwater.records.record import Redaction
 from headwater.records.verify import checked_core
+from headwater.store.base_code import KeptCode, kept_code
 from headwater.store.evaluation_run import RunOptions, evaluate
 from headwater.store.runtime import Runtime
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SEAL_BYTES = 8_192
 """More than the last line of a cohort has."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -56,6 +62,35 @@ class Evaluations:
     def cohort(self, name: str) -> Path:
         """Return the file of a cohort."""
         return self.folder / f"{name}.cohort"
+
+    async def freeze(
+        self, name: str, choice: Choice, *, file: str | Path | None = None, replaces: bool = False
+    ) -> FrozenCohort:
+        """Write the contexts of a choice and the present code to the file of a cohort.
+
+        Without the features file, the cohort has no code, and evaluations need to be given it.
+        """
+        path, runtime = self.cohort(name), self._runtime
+        if not _NAME.fullmatch(name):
+            raise InvalidInputError(
+                f"{quoted(name)} is not a valid name of a cohort; use letters, digits, dots, "
+                "hyphens and underscores, such as october or support-v2"
+            )
+        choice.check()
+        if choice.context is not None:
+            runtime.registry.context(choice.context)
+        kept = KeptCode("", {}) if file is None else kept_code(file)
+        header = CohortHeader(
+            name=name,
+            created_at=runtime.clock.now(),
+            chosen=choice.described(),
+            features=kept.features,
+            code=kept.code,
+        )
+        engine = await runtime.open()
+        freezing = Freezing(engine.recorded, engine.backends.records, runtime.registry.contexts)
+        signed = engine.assembler.recorder.signed
+        return await freezing.freeze(path, header, choice, signed, replaces=replaces)
 
     def run_folder(self, name: str, run_id: str) -> RunFolder:
         """Return the folder of a run of a cohort."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -158,3 +162,42 @@ def test_a_cohort_is_replaced_only_on_request(path: Path) -> None:
     with CohortWriter(path, header(), replaces=True) as writer:
         writer.seal(unsigned)
     assert Cohort.open(path, UNSIGNED).seal.count == 0
+
+
+WRITING = """
+import sys
+from pathlib import Path
+from headwater.contexts.evaluation.cohort import CohortWriter
+from tests.contexts.evaluation.test_cohorts import entries, header
+
+with CohortWriter(Path(sys.argv[1]), header()) as writer:
+    for entry in entries(10_000):
+        writer.add(entry)
+    print("written", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_killed_while_writing_it_leaves_no_cohort(path: Path) -> None:
+    command = [sys.executable, "-c", WRITING, str(path)]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"written\n"
+        process.kill()
+    assert not path.exists()
+    assert write(path) == Cohort.open(path, UNSIGNED)
+
+
+def test_memory_does_not_grow_with_the_cohort(path: Path) -> None:
+    tracemalloc.start()
+    with CohortWriter(path, header()) as writer:
+        for entry in entries(20_000):
+            writer.add(entry)
+        writer.seal(unsigned)
+    cohort = Cohort.open(path, UNSIGNED)
+    portions = cohort.portions(1_000)
+    assert sum(1 for each in portions for _ in cohort.entries(*each)) == 20_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert path.stat().st_size > 5_000_000
+    assert peak < 1_000_000

@@ -84,9 +84,7 @@ class _LangfuseScore(msgspec.Struct, rename="camel"):
 
     def context_id(self) -> str | None:
         """Return the id of the context that the metadata or the trace name."""
-        metadata = self.metadata if isinstance(self.metadata, dict) else {}
-        named = next((metadata[key] for key in _METADATA if key in metadata), self.trace_id)
-        return None if named is None else str(named)
+        return named_context(self.metadata, self.trace_id)
 
     def said(self) -> dict[str, Any]:
         """Return the score, or the correction that Langfuse stores as one."""
@@ -109,6 +107,13 @@ class _LangfuseScore(msgspec.Struct, rename="camel"):
         return {"score": msgspec.convert({"name": self.name, field: value, **facts}, Score)}
 
 
+def named_context(metadata: Any, trace_id: str | None) -> str | None:
+    """Return the id of a context by the metadata of an object of Langfuse, or by its trace."""
+    fields = metadata if isinstance(metadata, dict) else {}
+    named = next((fields[key] for key in _METADATA if key in fields), trace_id)
+    return None if named is None else str(named)
+
+
 _JUDGES: Mapping[str | None, Judge] = {"ANNOTATION": "human", "EVAL": "model"}
 
 
@@ -117,7 +122,7 @@ class _Page(msgspec.Struct):
 
 
 def _langfuse(text: str) -> Read:
-    for line, raw in _numbered(text, _scores_in):
+    for line, raw in numbered(text, objects_in):
         try:
             score = msgspec.json.decode(raw, type=_LangfuseScore)
             said, context_id = score.said(), score.context_id()
@@ -140,8 +145,8 @@ def _langfuse(text: str) -> Read:
         yield Sought(line, context_spelled(context_id), said | given)
 
 
-def _scores_in(text: str) -> list[msgspec.Raw]:
-    """Return the scores of a document: a list, a page of the API, or a single one."""
+def objects_in(text: str) -> list[msgspec.Raw]:
+    """Return the objects of Langfuse in a document: a list, a page of the API, or a single one."""
     document = msgspec.json.decode(text, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
     if isinstance(document, list):
         return document
@@ -153,7 +158,7 @@ def _scores_in(text: str) -> list[msgspec.Raw]:
 def _otlp(text: str) -> Read:
     contexts: dict[str, str] = {}
     found: list[tuple[int, Found]] = []
-    for line, raw in _numbered(text, lambda part: entries_of(part.encode())):
+    for line, raw in numbered(text, lambda part: entries_of(part.encode())):
         try:
             for each in read_entry(raw):
                 if isinstance(each, NamedTrace):
@@ -170,7 +175,7 @@ def _otlp(text: str) -> Read:
             yield _unnamed(line, f"the attribute {CONTEXT_ID!r}, there or at a span of its trace")
 
 
-def _numbered(
+def numbered(
     text: str, entries: Callable[[str], list[msgspec.Raw]]
 ) -> Iterator[tuple[int, msgspec.Raw]]:
     """Yield the entries of one document with their numbers, or of lines with theirs.

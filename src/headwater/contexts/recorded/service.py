@@ -90,6 +90,7 @@ class RecordedContexts:
             Visibility(self._records, services),
         )
         self._stored, self.contexts, self.find = search.stored, search.contexts, search.find
+        self.stored, self.examined = search.stored, search.examined
         self.outcomes = Outcomes(services, assembler.recorder, self._stored, assembler.counters)
         self.exchange = OutcomeExchange(self.outcomes)
         self.beginning, self.check_index_key = search.beginning, search.check_index_key

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 from msgspec import Meta
 
@@ -16,6 +18,7 @@ from headwater.model.evaluations import (
     EvaluationList,
     EvaluationReport,
     Fidelity,
+    FrozenCohort,
     OnEvaluated,
     Status,
 )
@@ -49,6 +52,21 @@ SoughtStatus = Annotated[
     Status, Meta(description="Only contexts with this status.", examples=["changed"])
 ]
 _UNKNOWN = (errors.UnknownEvaluationError,)
+
+
+class ChosenContexts(TypedDict, total=False):
+    """Which recorded contexts a cohort has: those that match, or those of a list of ids."""
+
+    context: str | None
+    start: datetime | None
+    end: datetime | None
+    where: Mapping[str, str]
+    score: str | None
+    ids: Collection[str] | None
+    sample: int | None
+    stratify_by: str | None
+    seed: int
+    skip_missing: bool
 
 
 class EvaluationVerbs(Verbs):
@@ -123,6 +141,29 @@ class EvaluationVerbs(Verbs):
         """
         return await self._evaluations().context(cohort, run_id, context_id)
 
+    async def freeze(
+        self,
+        cohort: str,
+        *,
+        file: str | Path | None = None,
+        replaces: bool = False,
+        **chosen: Unpack[ChosenContexts],
+    ) -> FrozenCohort:
+        """Write recorded contexts, and the code of the features file, to the file of a cohort.
+
+        ``where`` has a ``status``, ``model``, ``caller``, ``label``, ``answer_model`` or ``error``.
+        A ``sample`` is determined by the ``seed``, and proportional to ``model``, ``status``,
+        ``caller`` or an input such as ``input.language`` if ``stratify_by`` names it. ``ids`` that
+        are not recorded raise, unless they are to be skipped.
+
+        >>> await store.evaluations.freeze("october", context="support", sample=100)
+        <FrozenCohort 'october': contexts=1>
+        """
+        from headwater.contexts.evaluation.freezing import Choice  # noqa: PLC0415 - loads the engine
+
+        choice = Choice(**chosen)
+        return await self._evaluations().freeze(cohort, choice, file=file, replaces=replaces)
+
     async def run(
         self,
         cohort: str,
@@ -160,4 +201,5 @@ class SyncEvaluationVerbs(Blocking[EvaluationVerbs]):
     list = blocking(EvaluationVerbs.list)
     changes = blocking(EvaluationVerbs.changes)
     context = blocking(EvaluationVerbs.context)
+    freeze = blocking(EvaluationVerbs.freeze)
     run = blocking(EvaluationVerbs.run)
