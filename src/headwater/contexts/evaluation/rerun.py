@@ -55,8 +55,8 @@ UNSEALED = "sha256:" + 64 * "0"
 _Key = tuple[str, str, str]
 """An entity, a feature and an id."""
 
-Notes = Callable[[str, str], Sequence[str]]
-"""Returns why replayed values of a feature of one entity are not exact."""
+Notes = Callable[[str, str, datetime], Sequence[str]]
+"""Returns why replayed values of a feature of one entity are not exact at a moment."""
 
 
 class Rerun(NamedTuple):
@@ -248,7 +248,7 @@ class Rerunner:
                 yield f"feature {name}: {self._problems[name]}; its former value is used"
             feature = self._services.registry.features.get(name)
             family = feature and feature.window and feature.window.family
-            yield from self._notes(family or name, str(entity_id))
+            yield from self._notes(family or name, str(entity_id), again.created_at)
         for search in searches:
             if search.as_of == "now":
                 yield f"retriever {search.name}: its function was called now; declare record=True"

@@ -137,13 +137,29 @@ class Variant:
     def _flows(self) -> Sequence[tuple[str, str]]:
         """The features that are computed from another one, each before that."""
         uses = [(name, use) for name, f in self.features.items() for use in _uses(f)]
-        return [(use.name, name) if use.is_written else (name, use.name) for name, use in uses]
+        flows = [(use.name, name) if use.is_written else (name, use.name) for name, use in uses]
+        return flows + [
+            (use.name, writer.name) for writer in self._former for use in _written(writer)
+        ]
+
+    @cached_property
+    def _former(self) -> Sequence[FeatureDef]:
+        """The former declarations of features that are changed: what they set is set no more."""
+        base = self.changes.base.registry.features
+        return [f for name, f in base.items() if Declared("feature", name) in self.changed]
 
     @cached_property
     def replayed(self) -> tuple[FeatureDef, ...]:
         """The affected features whose values stored events make, each under a series of its own."""
         writers = [f for name, f in self.features.items() if name in self.affected and f.triggers]
-        written = {use.name for f in writers for use in _uses(f) if use.is_written}
+        names = {use.name for f in (*writers, *self._former) for use in _written(f)}
+        names = {*self.affected.intersection(names), *(feature.name for feature in writers)}
+        # What one handler sets anew, others set as before.
+        names |= {
+            name
+            for name, feature in self.features.items()
+            if any(use.name in names for use in _written(feature))
+        }
         return tuple(
             replace(
                 feature,
@@ -154,9 +170,7 @@ class Variant:
                 earlier_ttls=(),
             )
             for name, feature in self.features.items()
-            if name in self.affected
-            and feature.window is None
-            and (feature.triggers or name in written)
+            if name in names and feature.window is None
         )
 
     def registry(self) -> Registry:
@@ -197,6 +211,11 @@ def _uses(feature: FeatureDef) -> frozenset[CodeUse]:
     if feature.sql is not None:
         return frozenset()
     return frozenset(use for use in reached_uses(feature.function) if use.kind == "feature")
+
+
+def _written(feature: FeatureDef) -> list[CodeUse]:
+    """Return the features that a handler sets."""
+    return [use for use in _uses(feature) if use.is_written and feature.triggers]
 
 
 class VariantRegistry(Registry):
