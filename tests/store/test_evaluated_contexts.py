@@ -1,0 +1,144 @@
+"""What other code would have made of recorded contexts, and which declaration is the cause."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater import Settings
+from headwater.contexts.evaluation.evaluator import Evaluated
+from headwater.testing import ManualClock
+from tests.store.evaluating import FEATURES, Former
+
+ASKED = {"customer_id": "c1", "question": "Where is it?"}
+
+
+@pytest.fixture
+async def former(tmp_path: Path, settings: Settings, clock: ManualClock) -> AsyncIterator[Former]:
+    """Two contexts between purchases, and one of a customer without any."""
+    former = Former(tmp_path, settings, clock)
+    async with await former.open():
+        await former.buy("c1", 30.0, 40.0)
+        await former.assemble("support", **ASKED)
+        await former.buy("c1", 50.0)
+        await former.assemble("support", **ASKED)
+        await former.assemble("support", **{**ASKED, "customer_id": "c2"})
+        await former.buy("c1", 1000.0)
+        yield former
+
+
+def facts(evaluated: Sequence[Evaluated]) -> list[tuple[str, str, list[str]]]:
+    """Return the status, the fidelity and the causes of each context."""
+    contexts = [one.context for one in evaluated]
+    return [
+        (one.status, one.fidelity, [f"{cause.kind} {cause.name}" for cause in one.causes])
+        for one in contexts
+    ]
+
+
+def text_after(evaluated: Evaluated) -> str:
+    """Return the text that the present code gives."""
+    assert evaluated.changed is not None
+    disclosures = evaluated.changed.after["disclosures"]
+    return next(one["value"] for one in disclosures if one["pointer"] == "/output/content")
+
+
+async def test_the_same_code_changes_nothing(former: Former) -> None:
+    evaluated = await former.evaluate(FEATURES.replace("    return", "    # why\n    return"))
+    assert facts(evaluated) == [("identical", "exact", [])] * 3
+
+
+async def test_a_changed_handler_is_replayed_up_to_the_moment_of_each_context(
+    former: Former,
+) -> None:
+    new = FEATURES.replace('+ event.payload["amount"]', '+ 2 * event.payload["amount"]')
+    evaluated = await former.evaluate(new)
+    changed = ("changed", "exact", ["feature total"])
+    assert facts(evaluated) == [changed, changed, ("identical", "exact", [])]
+    assert [text_after(one).splitlines()[2:7:2] for one in evaluated[:2]] == [
+        ["A gold customer.", "Spent 140.00 EUR", "Average 70.0."],
+        ["A gold customer.", "Spent 240.00 EUR", "Average 80.0."],
+    ]
+
+
+async def test_only_the_change_that_matters_is_blamed(former: Former) -> None:
+    new = FEATURES.replace("+ 1\n", "+ 0 + 1\n").replace("Average {average:.1f}", "Mean {average}")
+    evaluated = await former.evaluate(new)
+    assert facts(evaluated) == [("changed", "exact", ["context support"])] * 3
+
+
+async def test_a_changed_function_blames_what_calls_it(former: Former) -> None:
+    evaluated = await former.evaluate(FEATURES.replace("EUR", "euros"))
+    assert facts(evaluated) == [("changed", "exact", ["context support"])] * 3
+
+
+async def test_a_context_inside_of_another_is_blamed(former: Former) -> None:
+    evaluated = await former.evaluate(FEATURES.replace("A {tier} customer", "Tier: {tier}"))
+    assert facts(evaluated) == [("changed", "exact", ["context greeting"])] * 3
+
+
+async def test_changes_that_hide_each_other_are_both_causes(former: Former) -> None:
+    new = FEATURES.replace("Average {average:.1f}.", "No average.").replace(
+        "/ max(await orders", "/ 2 / max(await orders"
+    )
+    new = new.replace('default="new"', 'default="fresh"')
+    evaluated = await former.evaluate(new)
+    assert facts(evaluated)[0] == ("changed", "exact", ["context support"])
+    assert facts(evaluated)[2] == ("changed", "exact", ["context support", "feature tier"])
+
+
+async def test_a_new_feature_is_computed_from_the_events_of_its_time(former: Former) -> None:
+    new = FEATURES.replace(
+        "@feature(entity=Customer)\n",
+        '@feature(entity=Customer, trigger="purchase", default=0.0)\n'
+        "async def largest(customer_id: str, event: ServiceEvent) -> float:\n"
+        '    return max(await largest.get(customer_id), event.payload["amount"])\n\n\n'
+        "@feature(entity=Customer)\n",
+    ).replace("Average {average:.1f}.", "Largest {largest:.0f}.")
+    evaluated = await former.evaluate(new)
+    assert [text_after(one).splitlines()[6] for one in evaluated] == [
+        "Largest 40.",
+        "Largest 50.",
+        "Largest 0.",
+    ]
+    assert facts(evaluated) == [("changed", "exact", ["context support"])] * 3
+
+
+async def test_a_context_that_fails_names_the_error_and_the_cause(former: Former) -> None:
+    evaluated = await former.evaluate(FEATURES.replace(", 1)\n", ", 0)\n"))
+    assert facts(evaluated)[2] == ("failed", "exact", ["feature average"])
+    assert "ZeroDivisionError" in evaluated[2].context.error
+    gone = await former.evaluate(FEATURES.replace("async def support", "async def helping"))
+    assert "'support' is not declared any more" in gone[0].context.error
+
+
+async def test_options_of_the_run_are_causes_too(former: Former) -> None:
+    evaluated = await former.evaluate(FEATURES, {"max_tokens": 30})
+    assert facts(evaluated) == [("changed", "exact", ["option max_tokens"])] * 3
+    assert {one.context.kinds for one in evaluated} == {("lost", "tokens")}
+
+
+async def test_nothing_is_written(former: Former) -> None:
+    store, listed = former.store, await former.store.list_contexts()
+    before = await store.get_feature_values(["total", "tier"], ["c1"])
+    await former.evaluate(FEATURES.replace('default="new"', 'default="none"'))
+    assert await store.list_contexts() == listed
+    assert await store.get_feature_values(["total", "tier"], ["c1"]) == before
+    assert await store.get_feature("tier", "c3") == "new"
+
+
+async def test_what_a_record_withholds_is_skipped_or_kept_out(
+    tmp_path: Path, settings: Settings, clock: ManualClock
+) -> None:
+    private = settings.replace(record={"include_content": False})
+    former = Former(tmp_path, private, clock)
+    async with await former.open():
+        await former.buy("c1", 30.0)
+        await former.assemble("support", **ASKED)
+        evaluated = await former.evaluate(FEATURES.replace("EUR", "euros"))
+    (context,) = [one.context for one in evaluated]
+    assert (context.status, context.error) == ("skipped", "its record withholds the inputs")
+    assert "euros" not in msgspec.json.encode(evaluated[0].changed).decode()
