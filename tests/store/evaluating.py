@@ -112,8 +112,8 @@ class Former:
         new, runtime = load_base(file), runtime_of(self.store)
         await runtime_of(new).rebind(self._settings, self._clock)
         base = load_base(self._folder / "features.py")
-        codes = [Code.of(runtime_of(store).registry) for store in (base, new)]
-        changes = Changes(*codes, options or {})
+        former, present = (Code.of(runtime_of(store).registry) for store in (base, new))
+        changes = Changes(former, present, options or {})
         backends = await connect(self._settings, self._clock)
         try:
             await backends.erasures.refresh()

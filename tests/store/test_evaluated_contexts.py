@@ -43,7 +43,7 @@ def text_after(evaluated: Evaluated) -> str:
     """Return the text that the present code gives."""
     assert evaluated.changed is not None
     disclosures = evaluated.changed.after["disclosures"]
-    return next(one["value"] for one in disclosures if one["pointer"] == "/output/content")
+    return str(next(one["value"] for one in disclosures if one["pointer"] == "/output/content"))
 
 
 async def test_the_same_code_changes_nothing(former: Former) -> None:
@@ -142,3 +142,102 @@ async def test_what_a_record_withholds_is_skipped_or_kept_out(
     (context,) = [one.context for one in evaluated]
     assert (context.status, context.error) == ("skipped", "its record withholds the inputs")
     assert "euros" not in msgspec.json.encode(evaluated[0].changed).decode()
+
+
+RICH = """
+from headwater import Chunk, ContextItem, FeatureStore, ServiceEvent
+from headwater import context, entity, feature, retriever
+
+store = FeatureStore()
+
+
+@entity(store)
+class Customer:
+    customer_id: str
+
+
+@feature(entity=Customer, trigger="purchase", window="1h", aggregate=["sum", "count"])
+def spend(customer_id: str, event: ServiceEvent) -> float | None:
+    return event.payload["amount"]
+
+
+@feature(entity=Customer, trigger="purchase", default=0.0, freshness="caught_up")
+def rate(customer_id: str, event: ServiceEvent) -> float:
+    before = store.sync.get_feature("rate", customer_id) or 0.0
+    return before + 100 / event.payload["amount"]
+
+
+@feature(entity=Customer, refresh="1h", default=1.0)
+async def score(customer_id: str) -> float:
+    return 2.0
+
+
+@retriever(store, index="docs", top_k=1)
+def search(question: str) -> list[Chunk]: ...
+
+
+@context(store, freshness_sla="1m")
+def answer(customer_id: str, question: str) -> list[ContextItem]:
+    return [
+        ContextItem("Rate " + str(store.sync.get_feature("rate", customer_id))),
+        ContextItem.template("Spent {spend_sum_1h}, {spend_count_1h} times; score {score}."),
+    ]
+
+
+@context(store)
+async def searched(question: str) -> list[ContextItem]:
+    return [ContextItem(chunk.text, source=chunk) for chunk in await search(question)]
+"""
+
+
+@pytest.fixture
+async def rich(tmp_path: Path, settings: Settings, clock: ManualClock) -> AsyncIterator[Former]:
+    """Contexts of windows, sync functions, a schedule and an index that changes afterwards."""
+    former = Former(tmp_path, settings, clock)
+    async with await former.open(RICH) as store:
+        await store.index("docs", "a", "Parcels arrive in two days.")
+        await store.index("docs", "b", "Returns of parcels are free.")
+        await former.buy("c1", 30.0, 20.0)
+        await former.assemble("answer", customer_id="c1", question="?")
+        await former.assemble("searched", question="When do parcels arrive?")
+        await store.index("docs", "a", "Nothing about it.")
+        await former.buy("c1", 10.0)
+        yield former
+
+
+async def test_windows_sync_functions_and_searches_are_those_of_their_moment(rich: Former) -> None:
+    assert facts(await rich.evaluate(RICH)) == [("identical", "exact", [])] * 2
+
+
+async def test_a_changed_window_is_made_of_the_contributions_of_its_time(rich: Former) -> None:
+    new = RICH.replace('return event.payload["amount"]', 'return 2 * event.payload["amount"]')
+    answer, searched = await rich.evaluate(new)
+    assert facts([answer]) == [("changed", "exact", ["feature spend"])]
+    assert "Spent 100.0, 2 times" in text_after(answer)
+    assert searched.context.status == "identical"
+
+
+async def test_a_changed_retriever_searches_the_recorded_version(rich: Former) -> None:
+    answer, searched = await rich.evaluate(RICH.replace("top_k=1", "top_k=2"))
+    assert facts([answer, searched]) == [
+        ("identical", "exact", []),
+        ("changed", "exact", ["retriever search"]),
+    ]
+    assert text_after(searched).split("\n\n") == [
+        "Parcels arrive in two days.",
+        "Returns of parcels are free.",
+    ]
+
+
+async def test_a_scheduled_feature_is_named_as_not_reproducible(rich: Former) -> None:
+    answer, _ = await rich.evaluate(RICH.replace("return 2.0", "return 3.0"))
+    assert (answer.context.status, answer.context.fidelity) == ("identical", "approximate")
+    assert "score" in answer.context.reasons[0]
+
+
+async def test_a_handler_that_fails_now_makes_its_value_stale(rich: Former) -> None:
+    new = RICH.replace("100 / event", "100 / (20 - event.payload['amount']) + 0 * event")
+    answer, _ = await rich.evaluate(new)
+    assert facts([answer]) == [("changed", "exact", ["feature rate"])]
+    assert "freshness" in answer.context.kinds
+    assert "Rate -10.0" in text_after(answer)

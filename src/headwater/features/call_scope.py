@@ -299,13 +299,16 @@ def at_moment(
     read_at: ReadAt = MappingProxyType({}),
     searched: SearchedVersions = MappingProxyType({}),
     results: RecordedResults = MappingProxyType({}),
-    indexes: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[None]:
     """Read the values inside that were served at a moment, or from one to another."""
-    # Tracked reads never take the reader's short way, which reads the present.
-    past = Past(began, ended or began, read_at, searched, results, indexes)
-    with _Replaced(past=past, reads=current_reads()):
+    with in_past(Past(began, ended or began, read_at, searched, results)):
         yield
+
+
+def in_past(past: Past) -> _Replaced:
+    """Read the values of a past inside."""
+    # Tracked reads never take the reader's short way, which reads the present.
+    return _Replaced(past=past, reads=current_reads())
 
 
 def in_present() -> _Replaced:

@@ -193,8 +193,9 @@ class Variants:
         engine = wire(registry, settings, clock, replace(backends, offline=history))
         engine.catalog.use(catalog)
         history.bind(engine)
+        counters = engine.assembler.counters
         rerunner = Rerunner(
-            variant, engine, engine.reader, engine.assembler.counters, history.notes
+            variant, engine, engine.reader, counters, history.notes, history.failed_at
         )
         wired = self._wired[taken_back] = _Wired(engine, history, rerunner)
         return wired

@@ -29,11 +29,12 @@ from headwater.declarations.fingerprints import Declared
 from headwater.declarations.interceptors import Interceptors
 from headwater.errors import FreshnessSLAError, HeadwaterError
 from headwater.features.call_scope import (
+    Past,
     PastRead,
     ReplayedSearch,
     ReplayRun,
-    at_moment,
     current_scope,
+    in_past,
     replaying,
 )
 from headwater.features.read_tracking import Reads, RetrievalKey, TrackedRetrieval
@@ -41,7 +42,7 @@ from headwater.features.reader import Reader
 from headwater.features.services import Services
 from headwater.model.contexts import Overrides
 from headwater.model.lineage import Context
-from headwater.model.values import FeatureValue, Part, TrackedFeature
+from headwater.model.values import FeatureValue, FreshnessRule, Part, TrackedFeature
 from headwater.records.core import Commitment, Core, FeatureInput, FeatureRead, disclosed
 from headwater.records.record import Record, content_hash
 from headwater.records.sealing import open_core, seal
@@ -57,6 +58,9 @@ _Key = tuple[str, str, str]
 
 Notes = Callable[[str, str, datetime], Sequence[str]]
 """Returns why replayed values of a feature of one entity are not exact at a moment."""
+
+HasFailed = Callable[[str, str, datetime], bool]
+"""Returns whether the handler of a feature has failed for an event of one entity by a moment."""
 
 
 class Rerun(NamedTuple):
@@ -86,12 +90,14 @@ class Rerunner:
         reader: Reader,
         counters: ModelCounters,
         notes: Notes,
+        has_failed: HasFailed,
     ) -> None:
         self._variant = variant
         self._services = services
         self._reader = reader
         self._counters = counters
         self._notes = notes
+        self._has_failed = has_failed
         self._problems = variant.problems()
         self._recorder = _CoreRecorder(services)
         self._assemblers: dict[tuple[str | None, int], Assembler] = {}
@@ -183,7 +189,9 @@ class Rerunner:
                 results.setdefault(call, []).extend(found)
         options = self._variant.options.items()
         indexes = {name.removeprefix(INDEX): v for name, v in options if name.startswith(INDEX)}
-        return at_moment(began, ended, reads, searched, results, indexes)
+        past = _ReplayedPast(began, ended, reads, searched, results, indexes)
+        past.has_failed = self._has_failed
+        return in_past(past)
 
     def _recorded_results(
         self, core: Core, names: Mapping[str, str | None]
@@ -309,6 +317,18 @@ def _value(read: FeatureInput, value: Any) -> FeatureValue:
         (),
         window,
     )
+
+
+class _ReplayedPast(Past):
+    """A past in which a replayed handler that failed leaves a dead letter, as a live one does."""
+
+    has_failed: HasFailed
+
+    def judged(self, feature: FeatureDef, entity_id: str) -> tuple[FreshnessRule, datetime | None]:
+        name = feature.name if feature.window is None else feature.window.family
+        if self.has_failed(name, entity_id, self.moment(feature, entity_id)):
+            return "dead_letter", None
+        return super().judged(feature, entity_id)
 
 
 class _CoreRecorder(Recorder):
