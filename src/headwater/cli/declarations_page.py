@@ -2,13 +2,13 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 
 from headwater.cli.events import payload_fields
+from headwater.cli.markdown import code, escaped, table
 from headwater.cli.output import cell_text, pluralize
 from headwater.core.durations import format_duration
 from headwater.model.declarations import FeatureListing, ParameterListing, StoreListing
@@ -26,7 +26,6 @@ _LEFT_OUT = (
 _ENTITY = "entity:"
 _USUAL = {"freshness": "age", "separator": "\n\n"}
 _PROSE = frozenset(("unit", "owner", "tags", "mode", "recomputed"))
-_SPECIAL = re.compile(r"[\\`*\[\]<>|#~&$]|(?<!\w)_|_(?!\w)")
 _AT_START = re.compile(r"^(?=[=+]|-+\s*$)", re.MULTILINE)
 _NOT_IN_ANCHORS = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -131,14 +130,14 @@ class DeclarationsPage:
         rows = [
             (
                 _link(f"feature:{feature.name}"),
-                _code(feature.type),
-                *map(_escaped, (feature.unit, recomputed(feature), feature.owner)),
-                *map(_escaped, (", ".join(feature.tags), feature.description.partition("\n")[0])),
+                code(feature.type),
+                *map(escaped, (feature.unit, recomputed(feature), feature.owner)),
+                *map(escaped, (", ".join(feature.tags), feature.description.partition("\n")[0])),
             )
             for feature in features
         ]
         sections = [self._section(f"feature:{f.name}", f, f.description) for f in features]
-        return [[_table(columns, rows)], *sections] if rows else []
+        return [[table(columns, rows)], *sections] if rows else []
 
     def _section(
         self, node: str, listing: msgspec.Struct | None = None, description: str = ""
@@ -147,7 +146,7 @@ class DeclarationsPage:
         facts = {} if listing is None else facts_of(listing)
         # A list of a description, whose items begin with a hyphen, ends before these.
         lines = [
-            f"* {name}: {_escaped(text) if name in _PROSE else _code(text)}"
+            f"* {name}: {escaped(text) if name in _PROSE else code(text)}"
             for name, text in facts.items()
         ]
         for name, links in (
@@ -166,10 +165,10 @@ class DeclarationsPage:
         """Return a table of the features of a family: an aggregate in each row."""
         step = len(family.aggregates)
         rows = [
-            [_escaped(aggregate), *map(_code, family.members[place::step])]
+            [escaped(aggregate), *map(code, family.members[place::step])]
             for place, aggregate in enumerate(family.aggregates)
         ]
-        return _table(["", *(window.window for window in family.windows)], rows)
+        return table(["", *(window.window for window in family.windows)], rows)
 
 
 def _name(node: str) -> str:
@@ -177,7 +176,7 @@ def _name(node: str) -> str:
 
 
 def _link(node: str) -> str:
-    return f"[{_escaped(_name(node))}](#{_anchor(node)})"
+    return f"[{escaped(_name(node))}](#{_anchor(node)})"
 
 
 def _anchor(text: str) -> str:
@@ -187,28 +186,9 @@ def _anchor(text: str) -> str:
 
 
 def _heading(level: int, title: str, anchored: str) -> str:
-    return f'<a id="{_anchor(anchored)}"></a>\n\n{"#" * level} {_escaped(title)}'
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table, in which a pipe needs a backslash also in code spans."""
-    cells = [[re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in row] for row in rows]
-    lines = [columns, ["---"] * len(columns), *cells]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f'<a id="{_anchor(anchored)}"></a>\n\n{"#" * level} {escaped(title)}'
 
 
 def _prose(text: str) -> str:
     """Return text with its paragraphs and lists, in which nothing else is Markdown."""
-    return _AT_START.sub(r"\\", "\n".join(_escaped(line.strip()) for line in text.splitlines()))
-
-
-def _escaped(text: str) -> str:
-    """Return text that shows as it is, on one line."""
-    return _SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
-
-
-def _code(text: str) -> str:
-    """Return a code span."""
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    padded = f" {text} " if text.startswith("`") or text.endswith("`") else text
-    return f"{fence}{padded}{fence}"
+    return _AT_START.sub(r"\\", "\n".join(escaped(line.strip()) for line in text.splitlines()))

@@ -11,7 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from headwater.cli.commands import CommandCall, features_file
 from headwater.cli.commands import run as run_store
+from headwater.cli.eval_show import ReportFiles, folder_of, print_report, write_reports
 from headwater.cli.output import ProgressLines, bar, note, span_text
+from headwater.contexts.evaluation.results import find_run
 from headwater.errors import InvalidInputError
 from headwater.history.runners import ProcessRunner
 from headwater.model.evaluations import EvaluationProgress, OnEvaluated
@@ -29,6 +31,10 @@ def run(
     processes: Annotated[int | None, typer.Option(min=1)] = None,
     again: bool = False,
     baseline: Path | None = None,
+    write_baseline: Path | None = None,
+    html: Path | None = None,
+    markdown: Path | None = None,
+    junit: Path | None = None,
 ) -> None:
     """Assemble the contexts of a cohort again with the present code, on what was known then.
 
@@ -43,7 +49,11 @@ def run(
         index NAME@GENERATION: Generation of an index to search, in place of the recorded version.
         processes: Processes that evaluate. Default: one for each core.
         again: Run again what is done.
-        baseline FILE: Changes that gates accept, as --write-baseline of `eval show` writes them.
+        baseline FILE: Changes that gates accept, as --write-baseline wrote them.
+        write_baseline FILE: Write a baseline that accepts all changes of this run.
+        html FILE: Write a page that needs no other file.
+        markdown FILE: Write a comment for a pull request.
+        junit FILE: Write test cases for a CI system.
     """
     options = RunOptions(
         max_tokens=max_tokens, model=model, indexes=dict(map(_generation, index or ()))
@@ -65,7 +75,9 @@ def run(
                 progress=progress,
             ),
         )
-    call.show(report, str(report.summary))
+    folder = find_run(folder_of(call), name, report.run.run_id)
+    print_report(call, folder, report)
+    write_reports(call, folder, report, ReportFiles(html, markdown, junit, write_baseline))
     if not all(gate.passed for gate in report.gates):
         raise typer.Exit(1)
 

@@ -1,10 +1,44 @@
 """`headwater eval`: list cohorts and their runs, and show what a run found."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
-from headwater.cli.commands import CommandCall
-from headwater.cli.output import second_text
+import typer
+
+from headwater.cli.commands import AnyStore, CommandCall
+from headwater.cli.context_output import dollars, print_diff
+from headwater.cli.evaluation_page import html_page
+from headwater.cli.evaluation_reports import (
+    CHANGED_COLUMNS,
+    Findings,
+    causes_text,
+    changed_rows,
+    choose,
+    junit,
+    kinds_text,
+    markdown,
+    overview,
+    sections,
+    verdict,
+)
+from headwater.cli.output import (
+    STANDARD_STREAM,
+    note,
+    print_facts,
+    print_json,
+    print_table,
+    second_text,
+    write,
+)
+from headwater.contexts.evaluation.gates import baseline_text
 from headwater.contexts.evaluation.results import RunFolder, cohorts_in, find_run, runs_of
+from headwater.errors import InvalidInputError, NotFoundError
+from headwater.model.evaluations import ComparedContext, EvaluatedContext, EvaluationReport
+
+_SHOWN = 10
 
 
 def list_(call: CommandCall) -> None:
@@ -38,7 +72,15 @@ def _row(folder: RunFolder | None) -> tuple[object, ...]:
 
 
 def show(
-    call: CommandCall, name: str, context: str | None = None, *, run: str | None = None
+    call: CommandCall,
+    name: str,
+    context: str | None = None,
+    *,
+    run: str | None = None,
+    html: Path | None = None,
+    markdown: Path | None = None,
+    junit: Path | None = None,
+    write_baseline: Path | None = None,
 ) -> None:
     """Show what a run found, or how one context of it differs.
 
@@ -46,9 +88,120 @@ def show(
         name: Name of the cohort.
         context: Id of one context, or its first characters.
         run ID: Run, or the first characters of its id. Default: the last one.
+        html FILE: Write a page that needs no other file.
+        markdown FILE: Write a comment for a pull request.
+        junit FILE: Write test cases for a CI system.
+        write_baseline FILE: Write a baseline that accepts all changes of the run.
     """
-    found = find_run(folder_of(call), name, run)
-    call.show(found.report or found.run, str(found.report or found.run))
+    folder = find_run(folder_of(call), name, run)
+    if context is not None:
+        _show_context(call, folder, context)
+        return
+    report = folder.report
+    if report is None:
+        raise InvalidInputError(
+            f"run {folder.run.run_id} of {name!r} is not finished; `headwater eval run {name}` "
+            "continues it"
+        )
+    print_report(call, folder, report)
+    files = ReportFiles(html, markdown, junit, write_baseline)
+    write_reports(call, folder, report, files)
+
+
+def _show_context(call: CommandCall, folder: RunFolder, beginning: str) -> None:
+    found = [one for one in folder.contexts() if one.context_id.startswith(beginning)]
+    if len(found) != 1:
+        problem = "no context" if not found else f"{len(found)} contexts"
+        raise NotFoundError(
+            f"run {folder.run.run_id} has {problem} {beginning!r}; `headwater eval show "
+            f"{folder.run.cohort}` lists some"
+        )
+    (compared,) = _compared(call, folder, found)
+    shown = compared.context
+
+    def print_context() -> None:
+        print_facts(
+            {
+                "context": shown.context_id,
+                "result": kinds_text(shown) or shown.status,
+                "cause": causes_text(shown),
+                "compared with": "the record" if shown.compared_with == "record" else "former code",
+                "fidelity": "; ".join((shown.fidelity, *shown.reasons)),
+                "freshness": f"{shown.freshness_before} → {shown.freshness_after}",
+                "price": f"{dollars(shown.cost_before)} → {dollars(shown.cost_after)}",
+            }
+        )
+        if compared.diff is not None:
+            print_diff(compared.diff)
+
+    call.show(compared, print_context, compared.withheld)
+
+
+def print_report(call: CommandCall, folder: RunFolder, report: EvaluationReport) -> None:
+    """Print a report: the verdict, its tables and the first contexts that differ."""
+    if call.as_json:
+        print_json(report)
+        return
+    run = report.run
+    typer.echo(f"{run.cohort}, run {run.run_id}: {run.file} against {run.base}")
+    typer.echo(overview(report))
+    for title, columns, rows in sections(report):
+        typer.echo(f"\n{title}")
+        print_table(columns, rows)
+    differing = [*islice((one for one in folder.contexts() if one.status != "identical"), _SHOWN)]
+    if differing:
+        typer.echo("\nFirst contexts that differ")
+        print_table(CHANGED_COLUMNS, changed_rows(differing))
+    for gate in report.gates:
+        if gate.contexts:
+            typer.echo(f"\n{gate.gate} is broken by, first of all: {', '.join(gate.contexts)}")
+    typer.echo(f"\n{verdict(report)}")
+    if differing:
+        note(f"`headwater eval show {run.cohort} CONTEXT` compares both sides of one context.")
+
+
+class ReportFiles(NamedTuple):
+    """The files of a report that are requested."""
+
+    html: Path | None = None
+    markdown: Path | None = None
+    junit: Path | None = None
+    baseline: Path | None = None
+
+
+def write_reports(
+    call: CommandCall, folder: RunFolder, report: EvaluationReport, files: ReportFiles
+) -> None:
+    """Write the files that are requested; earlier ones are replaced."""
+    has_texts = files.html is not None or files.markdown is not None
+    examples = _compared(call, folder, choose(folder.contexts())) if has_texts else []
+    found = Findings(report, examples)
+    makers: Sequence[Callable[[], str]] = (
+        partial(html_page, found),
+        partial(markdown, found),
+        partial(junit, report, folder.contexts()),
+        partial(baseline_text, folder.contexts()),
+    )
+    for file, make in zip(files, makers, strict=True):
+        if file is not None:
+            write(make().encode(errors="replace"), file, force=True)
+            if file != STANDARD_STREAM:
+                note(f"Wrote {file}.")
+
+
+def _compared(
+    call: CommandCall, folder: RunFolder, contexts: Sequence[EvaluatedContext]
+) -> list[ComparedContext]:
+    """Return both sides of contexts, without those that were redacted since."""
+    run = folder.run
+
+    async def read(store: AnyStore) -> list[ComparedContext]:
+        return [
+            await store.evaluations.context(run.cohort, run.run_id, one.context_id)
+            for one in contexts
+        ]
+
+    return call.run(read) if contexts else []
 
 
 def folder_of(call: CommandCall) -> Path:

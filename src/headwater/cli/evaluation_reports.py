@@ -1,0 +1,431 @@
+"""Reports of an evaluation as data: its sections, the contexts to show, JUnit and Markdown."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import unified_diff
+from html import escape as html_escape
+from typing import NamedTuple
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from headwater.cli.markdown import code, escaped, table
+from headwater.cli.output import EMPTY, cell_text, pluralize
+from headwater.contexts.evaluation.gates import usd
+from headwater.contexts.evaluation.summary import cause_labels
+from headwater.core.json_values import plain
+from headwater.core.short_repr import printable, printable_lines
+from headwater.model.evaluations import (
+    ComparedContext,
+    EvaluatedContext,
+    EvaluationReport,
+    EvaluationSummary,
+)
+
+MOST_PER_CAUSE = 20
+MOST_EXAMPLES = 200
+_MOST_CASES = 500
+_MOST_CHARACTERS = 60_000
+"""Of a comment on GitHub, which may have 65,536."""
+_MOST_DETAILS = 10
+_LONGEST_CELL = 300
+_LONGEST_DIFF = 6_000
+_NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Section(NamedTuple):
+    """A table of a report; every writer shows the same ones."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+class Findings(NamedTuple):
+    """What writers show of a run: its report, and the first contexts of each cause."""
+
+    report: EvaluationReport
+    examples: Sequence[ComparedContext] = ()
+
+    @property
+    def hidden(self) -> dict[str, int]:
+        """How many more contexts each cause has than are shown."""
+        shown = Counter(label for one in self.examples for label in groups_of(one.context))
+        summary = self.report.summary
+        found = {**summary.causes, "failed": summary.failed}
+        return {name: more for name, count in found.items() if (more := count - shown[name]) > 0}
+
+
+def groups_of(context: EvaluatedContext) -> list[str]:
+    """Return the causes of a context, or that it failed."""
+    return ["failed"] if context.status == "failed" else cause_labels(context)
+
+
+def choose(contexts: Iterable[EvaluatedContext]) -> list[EvaluatedContext]:
+    """Return the first contexts of each cause, and the first that failed."""
+    chosen, seen = list[EvaluatedContext](), Counter[str]()
+    for context in contexts:
+        groups = groups_of(context)
+        if groups and min(seen[group] for group in groups) < MOST_PER_CAUSE:
+            seen.update(groups)
+            chosen.append(context)
+            if len(chosen) == MOST_EXAMPLES:
+                break
+    return chosen
+
+
+def verdict(report: EvaluationReport) -> str:
+    """Return the result of a run as a sentence."""
+    broken = [gate.gate for gate in report.gates if not gate.passed]
+    if broken:
+        return f"{'Gates are' if len(broken) > 1 else 'A gate is'} broken: {', '.join(broken)}."
+    return f"All {len(report.gates)} gates hold." if len(report.gates) > 1 else "The gate holds."
+
+
+def overview(report: EvaluationReport) -> str:
+    """Return what a run found, with its fidelity, as a sentence."""
+    summary = report.summary
+    exact, approximate = (summary.fidelity.get(name, 0) for name in ("exact", "approximate"))
+    return (
+        f"{summary.changed:,} of {pluralize(summary.compared, 'context')} changed, and of "
+        f"{summary.text_changed:,} a model would have been shown another text; "
+        f"{exact:,} exact, {approximate:,} approximate"
+        + "".join(
+            f", {number:,} {word}"
+            for word, number in (("failed", summary.failed), ("skipped", summary.skipped))
+            if number
+        )
+        + "."
+    )
+
+
+def sections(report: EvaluationReport) -> list[Section]:
+    """Return the tables of a report, without empty ones."""
+    found = [
+        _gates(report),
+        _statuses(report.summary),
+        Section("Differences", ("kind", *_COUNTED), list(_counted(report.summary, "kinds"))),
+        _causes(report),
+        _numbers(report.summary),
+        Section("Not exact", ("reason", "contexts"), list(report.summary.reasons.items())),
+        _answers(report),
+        _baseline(report),
+    ]
+    return [section for section in found if section.rows]
+
+
+_COUNTED = ("contexts", "approximate")
+
+
+def _counted(summary: EvaluationSummary, which: str) -> Iterator[tuple[object, ...]]:
+    counts = summary.kinds if which == "kinds" else summary.causes
+    for name, count in counts.items():
+        yield name, count, summary.approximate.get(name, 0)
+
+
+def _gates(report: EvaluationReport) -> Section:
+    rows = [
+        ("ok" if gate.passed else "BROKEN", gate.gate, gate.limit, gate.value)
+        for gate in sorted(report.gates, key=lambda gate: gate.passed)
+    ]
+    return Section("Gates", ("", "gate", "limit", "found"), rows)
+
+
+def _statuses(summary: EvaluationSummary) -> Section:
+    numbers = {
+        "identical": summary.identical,
+        "changed": summary.changed,
+        "failed": summary.failed,
+        "skipped": summary.skipped,
+        "another text": summary.text_changed,
+        "refused now": summary.new_refusals,
+        "lost a required item": summary.lost_required,
+    }
+    names = dict(zip(numbers, _TOTALS, strict=True))
+    rows = [
+        (name, count, f"{count / summary.contexts:.1%}", summary.approximate.get(names[name], 0))
+        for name, count in numbers.items()
+        if count or name in ("identical", "changed")
+    ]
+    return Section(
+        "Contexts", ("", "contexts", "share", "approximate"), rows if summary.contexts else []
+    )
+
+
+# The names that the summary counts approximate ones by.
+_TOTALS = (
+    *("identical", "changed", "failed", "skipped"),
+    *("text_changed", "new_refusals", "lost_required"),
+)
+
+
+def _causes(report: EvaluationReport) -> Section:
+    """Return the causes, and the changed declarations that caused nothing."""
+    summary = report.summary
+    declared = {change.label: change for change in report.run.changes}
+    counts = {**summary.causes, **{name: 0 for name in declared if name not in summary.causes}}
+    rows = []
+    for name, count in counts.items():
+        change = declared.get(name)
+        where = change and " · ".join(filter(None, (change.location, change.problem)))
+        approximate = summary.approximate.get(name, 0)
+        rows.append((name, change and change.change, count, approximate, where))
+    return Section("Causes", ("declaration", "", *_COUNTED, "where"), rows)
+
+
+def _numbers(summary: EvaluationSummary) -> Section:
+    before, after = summary.tokens_before, summary.tokens_after
+    rows = [
+        ("tokens, median", before.p50, after.p50),
+        ("tokens, p95", before.p95, after.p95),
+        ("tokens, total", before.total, after.total),
+    ]
+    shown: list[Sequence[object]] = [
+        (name, f"{was:,.0f}", f"{now:,.0f}", _growth(was, now)) for name, was, now in rows
+    ]
+    if summary.priced:
+        was, now = summary.cost_before, summary.cost_after
+        name = "price" if summary.priced == summary.compared else f"price, of {summary.priced:,}"
+        shown.append((name, usd(was), usd(now), _growth(was, now)))
+    exact = summary.identical + summary.changed
+    title = f"Tokens and price of {pluralize(exact, 'context')}"
+    if approximate := summary.fidelity.get("approximate", 0):
+        title += f", {approximate:,} of them approximate"
+    return Section(title, ("", "before", "after", "change"), shown if exact else [])
+
+
+def _growth(before: float, after: float) -> str:
+    if before == after:
+        return "same"
+    return f"{(after - before) / before:+.1%}" if before else EMPTY
+
+
+def _answers(report: EvaluationReport) -> Section:
+    answers = report.answers
+    if answers is None:
+        return Section("Answers", (), [])
+    rows = [
+        (
+            score.name,
+            f"{score.before:.3f}",
+            f"{score.after:.3f}",
+            f"{score.difference:+.3f}",
+            f"{score.wins:,} / {score.ties:,} / {score.losses:,}",
+            f"{score.p_value:.3f}",
+            f"{score.p_sign:.3f}",
+        )
+        for score in answers.scores
+    ]
+    title = (
+        f"Scores of {answers.answer}, which answered to both sides of {answers.answered:,} of "
+        f"{pluralize(answers.contexts, 'context')}"
+    )
+    columns = ("score", "before", "after", "change", "better / same / worse", "p", "p of signs")
+    return Section(title, columns, rows)
+
+
+def _baseline(report: EvaluationReport) -> Section:
+    used = report.baseline
+    if used is None:
+        return Section("Baseline", (), [])
+    rows: list[Sequence[object]] = [("accepted", used.accepted, used.file)]
+    if used.stale:
+        more = ", …" if used.stale > len(used.contexts) else ""
+        rows.append(("no longer occurs", used.stale, ", ".join(used.contexts) + more))
+    return Section("Baseline", ("", "contexts", ""), rows)
+
+
+def kinds_text(context: EvaluatedContext) -> str:
+    """Return how a context differs, in words."""
+    if context.status in ("failed", "skipped"):
+        return f"{context.status}: {context.error}"
+    counts = {"gained": context.gained, "lost": context.lost, "cut": context.cut}
+    words = [f"{counts[kind]} {kind}" if counts.get(kind) else kind for kind in context.kinds]
+    if context.lost_required:
+        words.append(f"{context.lost_required} required lost")
+    return ", ".join(words)
+
+
+def causes_text(context: EvaluatedContext) -> str:
+    """Return the causes of a difference, in words."""
+    return ", ".join(cause_labels(context)) or EMPTY
+
+
+def changed_rows(contexts: Iterable[EvaluatedContext]) -> list[Sequence[object]]:
+    """Return contexts as rows of `CHANGED_COLUMNS`."""
+    return [
+        (
+            one.context_id,
+            kinds_text(one),
+            causes_text(one),
+            f"{one.tokens_before:,} → {one.tokens_after:,}",
+            one.fidelity,
+        )
+        for one in contexts
+    ]
+
+
+CHANGED_COLUMNS = ("context", "difference", "cause", "tokens", "fidelity")
+
+
+def markdown(found: Findings) -> str:
+    """Return a comment for a pull request: the verdict, tables, and as many examples as fit."""
+    report = found.report
+    run = report.run
+    mark = "✅" if all(gate.passed for gate in report.gates) else "❌"
+    parts = [
+        f"### {mark} Headwater: {escaped(verdict(report))}",
+        _safe(overview(report)),
+        f"Cohort {code(run.cohort)}, run {code(run.run_id)}, {code(run.file)} against "
+        f"{_safe(run.base)}.",
+    ]
+    for title, columns, rows in sections(report):
+        cells = [[_safe(_cell(cell)) for cell in row] for row in rows]
+        text = table(columns, cells)
+        is_open = title in ("Gates", "Contexts", "Causes")
+        parts.append(f"**{title}**\n\n{text}" if is_open else _collapsed(title, text))
+    broken = [gate for gate in report.gates if gate.contexts]
+    parts += [f"{code(gate.gate)}: {', '.join(map(code, gate.contexts))}" for gate in broken]
+    left = _MOST_CHARACTERS - sum(map(len, parts))
+    for example in found.examples[:_MOST_DETAILS]:
+        text = _details(example)
+        left -= len(text) + 2
+        if left > 0:
+            parts.append(text)
+    return "\n\n".join(parts) + "\n"
+
+
+def _cell(value: object) -> str:
+    text = f"{value:,}" if isinstance(value, int) else cell_text(value)
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+
+
+def _safe(text: str) -> str:
+    """Return text that shows as it is and notifies no user of that name."""
+    return escaped(text).replace("@", "&#64;")
+
+
+def _details(example: ComparedContext) -> str:
+    context = example.context
+    title = f"{context.context_id}: {kinds_text(context)} ({causes_text(context)})"
+    body = f"{context.fidelity}" + "".join(f"; {_safe(reason)}" for reason in context.reasons)
+    if example.before and example.after:
+        body += f"\n\n{_fenced(_text_diff(example))}"
+    elif example.withheld:
+        body += f"; {_safe(example.withheld)}"
+    return _collapsed(title, body)
+
+
+def _collapsed(title: str, body: str) -> str:
+    """Return a part that readers open; its title is HTML and not Markdown."""
+    text = printable(" ".join(title[:_LONGEST_CELL].split()))
+    summary = html_escape(text).replace("@", "&#64;")
+    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
+
+
+def _text_diff(example: ComparedContext) -> str:
+    before, after = texts_of(example)
+    lines = unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=2)
+    text = "\n".join([*lines][2:]) or "the text is the same"
+    return text if len(text) <= _LONGEST_DIFF else text[:_LONGEST_DIFF] + "\n…"
+
+
+def texts_of(example: ComparedContext) -> tuple[str, str]:
+    """Return both texts of a context, printable."""
+    sides = [
+        side.content if side and side.content else "" for side in (example.before, example.after)
+    ]
+    return printable_lines(sides[0]), printable_lines(sides[1])
+
+
+def _fenced(text: str) -> str:
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}diff\n{text}\n{fence}"
+
+
+def junit(report: EvaluationReport, contexts: Iterable[EvaluatedContext]) -> str:
+    """Return test cases: one for each gate, and one for each context that differs, up to a bound.
+
+    A context fails if a broken gate names it, and is an error if its code raised one.
+    """
+    root = Element("testsuites")
+    gates = [
+        Element("testcase", _case(f"{gate.gate} {gate.limit}", "gates")) for gate in report.gates
+    ]
+    broken = dict[str, str]()
+    for gate, case in zip(report.gates, gates, strict=True):
+        if not gate.passed:
+            message = f"{gate.gate} is limited to {gate.limit} and found {gate.value}"
+            failure = SubElement(case, "failure", message=_xml(message), type="gate")
+            failure.text = _xml("\n".join((message, *gate.contexts)))
+            broken |= {name: message for name in gate.contexts}
+    _suite(root, report, "gates", gates)
+    cases, more = list[Element](), 0
+    for context in contexts:
+        if context.status == "identical":
+            continue
+        if len(cases) == _MOST_CASES:
+            more += 1
+            continue
+        cases.append(_context_case(context, broken.get(context.context_id)))
+    _suite(root, report, "contexts", cases, f"{more:,} more contexts differ" if more else "")
+    indent(root)
+    return tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _context_case(context: EvaluatedContext, broken: str | None) -> Element:
+    difference = f"{kinds_text(context)} ({causes_text(context)})"
+    case = Element("testcase", _case(context.context_id, f"contexts.{context.name}"))
+    facts = [difference, f"fidelity: {context.fidelity}", *context.reasons]
+    if context.status == "skipped":
+        SubElement(case, "skipped", message=_xml(context.error))
+    elif context.status == "failed":
+        error = SubElement(case, "error", message=_xml(context.error), type="failed")
+        error.text = _xml(context.error)
+    elif broken is not None:
+        failure = SubElement(case, "failure", message=_xml(difference), type="changed")
+        failure.text = _xml("\n".join((broken, *facts)))
+    else:
+        case.set("name", _xml(f"{context.context_id}: {difference}, {context.fidelity}"))
+    return case
+
+
+def _case(name: str, group: str) -> dict[str, str]:
+    return {"name": _xml(name), "classname": _xml(f"headwater.eval.{group}"), "time": "0"}
+
+
+def _suite(
+    root: Element, report: EvaluationReport, name: str, cases: Sequence[Element], note: str = ""
+) -> None:
+    run = report.run
+    counts = {
+        f"{kind}s" if kind != "skipped" else kind: sum(
+            case.find(kind) is not None for case in cases
+        )
+        for kind in ("failure", "error", "skipped")
+    }
+    suite = SubElement(
+        root,
+        "testsuite",
+        {
+            "name": _xml(f"headwater eval {run.cohort}: {name}"),
+            "package": "headwater.eval",
+            "id": str(len(root)),
+            "timestamp": f"{run.started_at:%Y-%m-%dT%H:%M:%S}",
+            "hostname": "localhost",
+            "tests": str(len(cases)),
+            "time": "0",
+            **{kind: str(count) for kind, count in counts.items()},
+        },
+    )
+    properties = SubElement(suite, "properties")
+    facts = {"run": run.run_id, "file": run.file, "fidelity": plain(report.summary.fidelity)}
+    for fact, value in facts.items():
+        SubElement(properties, "property", name=fact, value=_xml(cell_text(value)))
+    suite.extend(cases)
+    SubElement(suite, "system-out").text = _xml("\n".join(filter(None, (overview(report), note))))
+    SubElement(suite, "system-err")
+
+
+def _xml(text: str) -> str:
+    """Return text without the characters that XML cannot have."""
+    return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
