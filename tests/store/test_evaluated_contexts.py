@@ -167,7 +167,7 @@ def rate(customer_id: str, event: ServiceEvent) -> float:
     return before + 100 / event.payload["amount"]
 
 
-@feature(entity=Customer, refresh="1h", default=1.0)
+@feature(entity=Customer, refresh="1h", materialize=True, default=1.0)
 async def score(customer_id: str) -> float:
     return 2.0
 
@@ -233,6 +233,29 @@ async def test_a_scheduled_feature_is_named_as_not_reproducible(rich: Former) ->
     answer, _ = await rich.evaluate(RICH.replace("return 2.0", "return 3.0"))
     assert (answer.context.status, answer.context.fidelity) == ("identical", "approximate")
     assert "score" in answer.context.reasons[0]
+
+
+async def test_another_default_of_a_scheduled_feature_is_exact(rich: Former) -> None:
+    answer, _ = await rich.evaluate(RICH.replace("default=1.0", "default=5.0"))
+    assert facts([answer]) == [("changed", "exact", ["feature score"])]
+    assert "score 5.0" in text_after(answer)
+
+
+async def test_documents_that_a_changed_handler_writes_are_named(rich: Former) -> None:
+    new = (
+        RICH
+        + """
+
+@feature(entity=Customer, trigger="letter")
+async def keep_letter(customer_id: str, event: ServiceEvent) -> None:
+    await store.index("docs", event.event_id, event.payload["text"])
+"""
+    )
+    answer, searched = await rich.evaluate(new)
+    assert facts([answer]) == [("identical", "exact", [])]
+    assert searched.context.reasons == (
+        "feature keep_letter: what it writes to index docs is not replayed",
+    )
 
 
 async def test_a_handler_that_fails_now_makes_its_value_stale(rich: Former) -> None:

@@ -68,6 +68,12 @@ def fingerprints(registry: Registry) -> dict[Declared, Fingerprint]:
     }
 
 
+def is_same_but_default(one: FeatureDef, other: FeatureDef) -> bool:
+    """Return whether features differ in nothing but their default."""
+    plain = [msgspec.structs.replace(feature, default=None) for feature in (one, other)]
+    return _hash(plain[0], code_of) == _hash(plain[1], code_of)
+
+
 def _own_code(function: Callable[..., Any]) -> str:
     return own_code_of(function, _is_handle)
 

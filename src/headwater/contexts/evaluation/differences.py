@@ -46,20 +46,26 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 def difference(before: Core, after: Core) -> Difference:
     """Compare a recorded context, or one of the former code, with one of the present code."""
     was, now = before.output, after.output
-    text = _NO_CHANGES if _is_same_text(before, after) else _text_changes(before, after)
+    statuses = (before.freshness.status, after.freshness.status)
+    # No model is shown what was refused on both sides.
+    is_shown = statuses != ("refused", "refused")
+    is_same = not is_shown or _is_same_text(before, after)
+    text = _NO_CHANGES if is_same else _text_changes(before, after)
     values = _value_changes(before.features, after.features)
     changed = tuple(sorted(name for name, is_known in values.items() if is_known))
     is_same_model = before.policy.model == after.policy.model
     is_counted_alike = not is_same_model or _counted_by(before) == _counted_by(after)
     cost_before, cost_after = _costs(before, after)
-    statuses = (before.freshness.status, after.freshness.status)
     is_refusal = "refused" in statuses and statuses[0] != statuses[1]
     kinds: Mapping[ChangeKind, object] = {
         **dict.fromkeys(text.kinds, True),
         "values": changed,
-        "tokens": was.tokens != now.tokens and (is_counted_alike or text.kinds),
-        "price": (None not in (cost_before, cost_after) and cost_before != cost_after)
-        or (not text.kinds and _cache_marks(before) != _cache_marks(after)),
+        "tokens": is_shown and was.tokens != now.tokens and (is_counted_alike or text.kinds),
+        "price": is_shown
+        and (
+            (None not in (cost_before, cost_after) and cost_before != cost_after)
+            or (not text.kinds and _cache_marks(before) != _cache_marks(after))
+        ),
         "freshness": statuses[0] != statuses[1] and not is_refusal,
         "refusal": is_refusal,
     }

@@ -239,7 +239,7 @@ class Rerunner:
 
     def _is_affected(self, name: str, read: FeatureInput) -> bool:
         if name in self._problems:
-            return False
+            return read.source == "default"
         affected = self._variant.affected
         inputs = read.inputs if isinstance(read, FeatureRead) else ()
         return name in affected or any(value.feature in affected for value in inputs)
@@ -257,6 +257,10 @@ class Rerunner:
             feature = self._services.registry.features.get(name)
             family = feature and feature.window and feature.window.family
             yield from self._notes(family or name, str(entity_id), again.created_at)
+        for index in {call.index.name for call in again.retrievals if call.index is not None}:
+            writer = self._variant.unwritten.get(index)
+            if writer is not None:
+                yield f"feature {writer}: what it writes to index {index} is not replayed"
         for search in searches:
             if search.as_of == "now":
                 yield f"retriever {search.name}: its function was called now; declare record=True"

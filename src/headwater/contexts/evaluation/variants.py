@@ -11,7 +11,13 @@ from msgspec.structs import replace
 
 from headwater.declarations.code_uses import CodeUse, reached_uses
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.fingerprints import Declared, Fingerprint, declared, fingerprints
+from headwater.declarations.fingerprints import (
+    Declared,
+    Fingerprint,
+    declared,
+    fingerprints,
+    is_same_but_default,
+)
 from headwater.declarations.meanings import PastNames
 from headwater.declarations.registry import Registry
 from headwater.model.catalog import CatalogState
@@ -69,12 +75,28 @@ class Changes:
                     name=key.name,
                     change="added" if before is None else "removed" if after is None else "changed",
                     location="" if place is None else str(place.location),
-                    problem=unreproducible(place),
+                    problem=unreproducible(place) or _unwritten(place),
                 )
 
     def variant(self, taken_back: Set[Declared]) -> Variant:
         """Return the present declarations with some taken back."""
         return Variant(self, frozenset(taken_back))
+
+
+def _unwritten(declaration: Any) -> str:
+    indexes = indexes_of(declaration) if isinstance(declaration, FeatureDef) else []
+    return f"what it writes to index {', '.join(indexes)} is not replayed" if indexes else ""
+
+
+def indexes_of(feature: FeatureDef) -> list[str]:
+    """Return the indexes that the handler of a feature may write to."""
+    if not feature.triggers or feature.is_implied:
+        return []
+    return sorted(use.name for use in reached_uses(feature.function) if use.kind == "index")
+
+
+def _both(name: str, *codes: Mapping[str, FeatureDef]) -> list[FeatureDef]:
+    return [features[name] for features in codes if name in features]
 
 
 def unreproducible(declaration: Any) -> str:
@@ -190,8 +212,24 @@ class Variant:
 
     def problems(self) -> dict[str, str]:
         """Return the affected features whose past values cannot be computed again, and why."""
-        affected = ((name, self.features.get(name)) for name in sorted(self.affected))
-        return {name: problem for name, f in affected if f and (problem := unreproducible(f))}
+        former = self.changes.base.registry.features
+        return {
+            name: problem
+            for name in sorted(self.affected & self.features.keys())
+            if (problem := unreproducible(self.features[name]))
+            and not (
+                Declared("feature", name) in self.changed
+                and name in former
+                and is_same_but_default(former[name], self.features[name])
+            )
+        }
+
+    @cached_property
+    def unwritten(self) -> Mapping[str, str]:
+        """The indexes whose documents affected handlers may write, and one such feature of each."""
+        former = self.changes.base.registry.features
+        handlers = [f for name in sorted(self.affected) for f in _both(name, self.features, former)]
+        return {index: feature.name for feature in handlers for index in indexes_of(feature)}
 
 
 def _closure(names: Iterable[str], steps: Sequence[tuple[str, str]]) -> set[str]:
