@@ -1,4 +1,4 @@
-"""`headwater eval run --answer --score`: the functions of the user, and what they are given."""
+"""The functions of the user that answer and score, as options of `headwater eval run`."""
 
 import sys
 from collections.abc import Callable
@@ -6,13 +6,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from headwater.contexts.evaluation.answers import AnswerOptions, UserFunction, answer_changed
-from headwater.contexts.evaluation.results import RunFolder
-from headwater.errors import InvalidInputError, NotFoundError
+from headwater.contexts.evaluation.answers import AnswerOptions, UserFunction
+from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
-from headwater.messages.parts import TextPart
-from headwater.model.evaluations import AnswerReport, OnEvaluated
-from headwater.store.feature_store import FeatureStore
 
 
 def answer_options(
@@ -32,27 +28,6 @@ def answer_options(
         concurrency,
         is_recorded_used=recorded_answers,
     )
-
-
-async def ask(
-    store: FeatureStore, folder: RunFolder, options: AnswerOptions, progress: OnEvaluated | None
-) -> AnswerReport:
-    """Ask for answers to the contexts of a run whose text changed, and compare their scores."""
-
-    async def recorded(context_id: str) -> str | None:
-        try:
-            outcomes = await store.records.outcomes(context_id)
-        except NotFoundError:
-            return None
-        texts = (
-            "".join(part.content for part in message.parts if isinstance(part, TextPart))
-            for outcome in outcomes
-            if outcome.kind == "response" and outcome.response is not None
-            for message in outcome.response.messages
-        )
-        return next(filter(None, texts), None)
-
-    return await answer_changed(folder, options, recorded, progress)
 
 
 def _function(option: str, target: str) -> UserFunction:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from headwater.cli.commands import CommandCall, features_file
 from headwater.cli.commands import run as run_store
+from headwater.cli.eval_answers import answer_options
 from headwater.cli.eval_show import ReportFiles, folder_of, print_report, write_reports
 from headwater.cli.output import ProgressLines, bar, note, span_text
 from headwater.contexts.evaluation.results import find_run
@@ -35,11 +36,15 @@ def run(
     html: Path | None = None,
     markdown: Path | None = None,
     junit: Path | None = None,
+    answer: str | None = None,
+    score: str | None = None,
+    recorded_answers: bool = False,
+    concurrency: Annotated[int, typer.Option(min=1)] = 4,
 ) -> None:
     """Assemble the contexts of a cohort again with the present code, on what was known then.
 
-    Nothing is written to the store, and no model is called. A run that was interrupted continues,
-    and the same code on the same cohort is not run twice.
+    Nothing is written to the store, and no model is called, unless your own function does. A run
+    that was interrupted continues, and the same code on the same cohort is not run twice.
 
     Args:
         name: Name of the cohort.
@@ -54,9 +59,18 @@ def run(
         html FILE: Write a page that needs no other file.
         markdown FILE: Write a comment for a pull request.
         junit FILE: Write test cases for a CI system.
+        answer MODULE:FUNCTION: Function that answers a context; called for both sides of each
+            context whose text changed.
+        score MODULE:FUNCTION: Function of a context and its answer that returns a number, true or
+            false, or a mapping of names to them; the scores of both sides are compared.
+        recorded_answers: Use the recorded answer to the recorded context, where there is one.
+        concurrency: Contexts that are answered at a time.
     """
     options = RunOptions(
         max_tokens=max_tokens, model=model, indexes=dict(map(_generation, index or ()))
+    )
+    answers = answer_options(
+        answer, score, concurrency=concurrency, recorded_answers=recorded_answers
     )
     runner = ProcessRunner(processes or os.cpu_count() or 1)
     file = str(features_file(call.file))
@@ -72,6 +86,7 @@ def run(
                 runner=runner,
                 again=again,
                 baseline=baseline,
+                answers=answers,
                 progress=progress,
             ),
         )
@@ -91,19 +106,25 @@ def _generation(text: str) -> tuple[str, str]:
     return name, generation
 
 
+_TITLES = {"evaluate": "Evaluating", "answer": "Answering"}
+"""What a run does, by the label of its progress."""
+
+
 @contextmanager
 def _shown_progress() -> Iterator[OnEvaluated]:
     """Show how far a run is: a bar on a terminal, lines elsewhere."""
     lines = ProgressLines()
-    title, left_text = TextColumn("Evaluating"), TextColumn("{task.fields[left]}")
-    with bar(title, BarColumn(), MofNCompleteColumn(), left_text, left="") as update:
+    title, left_text = TextColumn("{task.fields[title]}"), TextColumn("{task.fields[left]}")
+    columns = (title, BarColumn(), MofNCompleteColumn(), left_text)
+    with bar(*columns, left="", title=_TITLES["evaluate"]) as update:
 
         def show(progress: EvaluationProgress) -> None:
             seconds = progress.seconds_left
             left = f"{span_text(round(1000 * seconds))} left" if seconds else ""
+            title = _TITLES[progress.label]
             if update:
-                update(completed=progress.done, total=progress.total, left=left)
+                update(completed=progress.done, total=progress.total, left=left, title=title)
             elif lines.is_due(progress.label):
-                note(f"Evaluating: {progress.done:,} of {progress.total:,}{left and ', ' + left}")
+                note(f"{title}: {progress.done:,} of {progress.total:,}{left and ', ' + left}")
 
         yield show

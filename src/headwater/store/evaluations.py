@@ -14,13 +14,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headwater.contexts.evaluation.answers import AnswerOptions, answer_changed
 from headwater.contexts.evaluation.freezing import Choice, Freezing
 from headwater.contexts.evaluation.gates import conclude
 from headwater.contexts.evaluation.results import RunFolder
 from headwater.contexts.recorded.service import explained
-from headwater.errors import InvalidInputError, UnknownContextError, UnknownEvaluationError
+from headwater.errors import (
+    InvalidInputError,
+    NotFoundError,
+    UnknownContextError,
+    UnknownEvaluationError,
+)
 from headwater.errors.hints import quoted
 from headwater.history.runners import ProcessRunner
+from headwater.messages.parts import TextPart
 from headwater.model.evaluations import (
     CohortHeader,
     CohortSeal,
@@ -106,9 +113,13 @@ class Evaluations:
         runner: Runner | None,
         again: bool,
         baseline: Path | None,
+        answers: AnswerOptions | None,
         progress: OnEvaluated | None,
     ) -> EvaluationReport:
-        """Evaluate a cohort with the code of a features file, or continue that."""
+        """Evaluate a cohort with the code of a features file, or continue that.
+
+        Answers that were asked for earlier stay in the report.
+        """
         path = self.cohort(name)
         if not path.exists():
             raise UnknownEvaluationError("cohort", name, self._cohorts())
@@ -122,13 +133,31 @@ class Evaluations:
             again=again,
             progress=progress,
         )
-        gates = self._runtime.settings.eval.gates
-        report = await asyncio.to_thread(conclude, folder, gates, baseline)
-        before = folder.report
+        before, gates = folder.report, self._runtime.settings.eval.gates
+        answered = None if before is None else before.answers
+        if answers is not None:
+            answered = await answer_changed(folder, answers, self._recorded_answer, progress)
+        report = await asyncio.to_thread(conclude, folder, gates, baseline, answered)
         finished_at = self._runtime.clock.now() if before is None else before.run.finished_at
         report = replace(report, run=replace(report.run, finished_at=finished_at))
         folder.finish(report)
         return report
+
+    async def _recorded_answer(self, context_id: str) -> str | None:
+        """Return the text of the first recorded answer to a context, if there is one."""
+        engine = await self._runtime.open()
+        try:
+            outcomes = await engine.recorded.outcomes.of(context_id)
+        except NotFoundError:
+            return None
+        responses = [outcome.response for outcome in outcomes if outcome.kind == "response"]
+        texts = (
+            "".join(part.content for part in message.parts if isinstance(part, TextPart))
+            for response in responses
+            if response is not None
+            for message in response.messages
+        )
+        return next(filter(None, texts), None)
 
     async def listed(self, limit: int) -> EvaluationList:
         """Return the cohorts and the runs of each, newest first, at most so many of both."""

@@ -26,6 +26,7 @@ from headwater.model.kinds import ContextId, Cursor, Limit
 from headwater.store.verbs.verb import Sent, Verbs, verb
 
 if TYPE_CHECKING:
+    from headwater.contexts.evaluation.answers import AnswerOptions
     from headwater.ports.runner import Runner
     from headwater.store.evaluation_run import RunOptions
     from headwater.store.evaluations import Evaluations
@@ -174,6 +175,7 @@ class EvaluationVerbs(Verbs):
         runner: Runner | None = None,
         again: bool = False,
         baseline: Path | None = None,
+        answers: AnswerOptions | None = None,
         progress: OnEvaluated | None = None,
     ) -> EvaluationReport:
         """Assemble the contexts of a cohort again with the present code, on what was known then.
@@ -181,7 +183,8 @@ class EvaluationVerbs(Verbs):
         ``file`` is the features file of this store, which other processes load, and ``base`` that
         of the former code, if it is not the one that the cohort keeps. Nothing is written to the
         store. A run that was interrupted continues; with ``again`` it begins anew. ``baseline`` is
-        a file of changes that gates accept.
+        a file of changes that gates accept. ``answers`` are functions that answer both sides of the
+        contexts whose text changed, and score them.
         """
         return await self._evaluations().run(
             cohort,
@@ -191,6 +194,7 @@ class EvaluationVerbs(Verbs):
             runner=runner,
             again=again,
             baseline=baseline,
+            answers=answers,
             progress=progress,
         )
 
