@@ -6,15 +6,17 @@ import asyncio
 import random
 from collections import Counter
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.contexts.evaluation.entity_replay import END, handled_moments
 from headwater.contexts.evaluation.replayed_history import ReplayedHistory
 from headwater.errors import ReplayWriteError
-from headwater.ports import Point
+from headwater.ports import PastEvent, Point
 from headwater.testing import ManualClock
 from tests.contexts.evaluation.worlds import World, publish_to, replayed, values_at
 
@@ -336,3 +338,133 @@ async def test_reads_of_many_contexts_share_few_calls_of_the_history(
     assert seen == [{"spent": 2, "visits": 1, "spend_sum_1h": 2.0}] * 40
     assert calls["as_of"] <= 3
     assert calls["rows"] <= 6
+
+
+async def test_entities_that_read_each_other_are_replayed_in_turns(
+    world: World, clock: ManualClock
+) -> None:
+    ids = [f"u{number}" for number in range(6)]
+    for store in (world.former, world.truth, world.edited):
+        declare_ring(store, 1 if store is world.former else 3)
+    for number in range(18):
+        of = ids[number * 5 % 6]
+        await world.publish(("pass", of, {"to": ids[(number * 5 + number) % 6]}))
+        for store in world.live:
+            await store.drain()
+        clock.advance("1s")
+    await world.see(["ball"], ids)
+    replay = await world.assert_same(["ball"], ["ball"], ["ball"], ids)
+    history = replay.history
+    history.release()
+    async with asyncio.timeout(60):
+        await history.preload({"User": ids}, clock.now())
+    found = [await known(history, "ball", of, clock.now()) for of in ids]
+    assert found == [world.seen[max(world.seen)[0], of]["ball"] for of in ids]
+    assert [history.notes("ball", of) for of in ids] == [[]] * 6
+
+
+def declare_ring(store: FeatureStore, factor: int) -> None:
+    """Declare a feature that reads that of another user."""
+    (kind,) = users(store)
+
+    @feature(entity=kind, trigger="pass", default=1)
+    async def ball(user_id: str, event: ServiceEvent) -> int:
+        await asyncio.sleep(0)
+        other = int(await store.get_feature("ball", str(event.payload["to"])))
+        await asyncio.sleep(0)
+        return (int(await store.get_feature("ball", user_id)) * factor + other) % 10_007
+
+
+async def test_entities_of_one_id_and_imported_values_are_replayed(
+    world: World, clock: ManualClock, tmp_path: Path
+) -> None:
+    for store in (world.former, world.truth, world.edited):
+        declare_two_kinds(store, 1 if store is world.former else 2)
+    file, old = tmp_path / "totals.csv", clock.now() - timedelta(days=2)
+    file.write_text(f"user_id,timestamp,total\n7,{old.isoformat()},50\n")
+    for store in world.live:
+        await store.history.import_file(file, ["total"])
+        await store.admin.rebuild()
+    clock.advance("1m")
+    for _ in range(3):
+        await world.publish(("order", "7", {"amount": 5}), ("order", "8", {"amount": 1}))
+        for store in world.live:
+            await store.drain()
+        await world.see(["total"], ["7", "8"])
+    replay = await world.assert_same(
+        ["total", "points"], ["total", "points"], ["total"], ["7", "8"]
+    )
+    truth = await world.truth.get_features(["points"], ["7", "8"])
+    for of in ("7", "8"):
+        now = await values_at(replay.engine, ["points"], of, clock.now())
+        assert now == truth[of]
+        assert replay.history.notes("total", of) == []
+
+
+def declare_two_kinds(store: FeatureStore, factor: int) -> None:
+    """Declare entities that events with one id are about."""
+    (kind,) = users(store)
+
+    @entity(store)
+    class Account:
+        account_id: str
+
+    @feature(entity=kind, trigger="order", default=0)
+    async def total(user_id: str, event: ServiceEvent) -> int:
+        amount = factor * int(event.payload["amount"])
+        return int(await store.get_feature("total", user_id)) + amount
+
+    @feature(entity=Account, trigger="order", default=0)
+    async def points(account_id: str, event: ServiceEvent) -> int:
+        total = int(await store.get_feature("total", account_id))
+        return int(await store.get_feature("points", account_id)) + 10 * total
+
+
+@pytest.mark.parametrize(
+    ("events", "handled"),
+    [
+        ([(1, 5), (2, 9)], [(5, 5), (9, 9)]),
+        # A stopped clock: values of one moment are written a microsecond after each other.
+        ([(1, 5), (1, 6), (1, 7), (1, 5)], [(5, 5)] * 4),
+        ([(1, 5), (2, 8), (3, 9)], [(5, 5), (8, 8), (8, 8)]),
+        # Without a value, after it was accepted and between its neighbours.
+        ([(1, 5), (3, None), (2, 9)], [(5, 5), (5, 9), (9, 9)]),
+        ([(1, 5), (7, None), (8, 9)], [(5, 5), (7, 9), (9, 9)]),
+        ([(1, 5), (99, None), (2, 9)], [(5, 5), (9, 9), (9, 9)]),
+        ([(3, None)], [(3, END)]),
+        ([], []),
+    ],
+)
+def test_events_were_handled_when_their_first_values_were_written(
+    events: list[tuple[int, int | None]], handled: list[tuple[int, int]]
+) -> None:
+    pasts = [
+        PastEvent(str(place), ServiceEvent("e", "u1"), received_at=received, written_at=written)
+        for place, (received, written) in enumerate(events)
+    ]
+    assert handled_moments(pasts) == handled
+
+
+async def test_pruned_events_are_noted_and_their_values_stay(
+    world: World, clock: ManualClock
+) -> None:
+    for store in (world.former, world.edited):
+        declare(store, 1 if store is world.former else 2)
+    await world.former.bus.publish(order("u1", 5, clock))
+    await world.former.drain()
+    clock.advance("60d")
+    await world.former.admin.prune(events="30d")
+    await world.former.bus.publish_many([order("u1", 3, clock), order("u2", 3, clock)])
+    await world.former.drain()
+    history = await start(world, ["spent"], ["spent"])
+    await history.preload({"User": ["u1", "u2"]}, clock.now())
+    assert await known(history, "spent", "u1", clock.now()) == 5 + 2 * 3
+    assert await known(history, "spent", "u2", clock.now()) == 2 * 3
+    (note,) = history.notes("spent", "u1", clock.now())
+    assert "were pruned" in note
+    assert history.notes("spent", "u2", clock.now()) == []
+
+
+def order(user_id: str, amount: int, clock: ManualClock) -> ServiceEvent:
+    """Return an event of the time of the clock."""
+    return ServiceEvent("order", user_id, {"amount": amount}, clock.now())
