@@ -110,7 +110,7 @@ def test_a_report_names_gates_differences_causes_and_fidelity(
     assert "changed 3 50.0% 1" in lines
     assert "edited 3 1" in lines
     assert "context support changed 3 1 features.py:41" in lines
-    assert "the history was pruned 1" in lines
+    assert "1 the history was pruned" in lines
     assert any(line.startswith(f"{evaluation[1]} edited") for line in lines)
     assert "\x1b" not in shown.out
     assert lines[-1] == "Gates are broken: max_failed, max_changed."

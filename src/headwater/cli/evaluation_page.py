@@ -145,11 +145,13 @@ def _example(example: ComparedContext) -> str:
         f'data-causes="{_text(_json(groups_of(context)))}" '
         f'data-kinds="{_text(_json(context.kinds))}" data-fidelity="{context.fidelity}"'
     )
+    state = context.fidelity if context.status == "changed" else context.status
     return (
         f'<details {data}><summary><span class="id">{_text(context.context_id)}</span>'
         f"<span>{_text(kinds_text(context))}</span>"
         f'<span class="faint">{_text(causes_text(context))}</span>'
-        f'{_state(context.fidelity)}</summary><div class="body">{_facts(context)}'
+        f"{_state(state)}</summary>"
+        f'<div class="body">{_facts(context)}'
         f"{_compared(example)}</div></details>"
     )
 
@@ -162,11 +164,13 @@ def _facts(context: EvaluatedContext) -> str:
     sides = "record" if context.compared_with == "record" else "former code"
     facts = {
         "context": f"{context.name}, {second_text(context.created_at)}, compared with the {sides}",
-        "tokens": f"{context.tokens_before:,} → {context.tokens_after:,}",
+        "tokens": _arrow(f"{context.tokens_before:,}", f"{context.tokens_after:,}"),
         "values": ", ".join(context.values),
         "freshness": _arrow(context.freshness_before, context.freshness_after),
         "not exact": "; ".join(context.reasons),
     }
+    if context.status == "failed":
+        facts = {"context": facts["context"], "error": context.error}
     lines = (f"{_text(name)}: {_text(value)}" for name, value in facts.items() if value)
     return "".join(f"<p>{line}</p>" for line in lines)
 

@@ -28,6 +28,7 @@ _MOST_CHARACTERS = 60_000
 """Of a comment on GitHub, which may have 65,536."""
 _MOST_DETAILS = 10
 _LONGEST_CELL = 300
+_LONGEST_DIFFERENCE = 60
 _LONGEST_DIFF = 6_000
 _NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -106,7 +107,7 @@ def sections(report: EvaluationReport) -> list[Section]:
         Section("Differences", ("kind", *_COUNTED), list(_counted(report.summary, "kinds"))),
         _causes(report),
         _numbers(report.summary),
-        Section("Not exact", ("reason", "contexts"), list(report.summary.reasons.items())),
+        _reasons(report.summary),
         _answers(report),
         _baseline(report),
     ]
@@ -199,6 +200,11 @@ def _growth(before: float, after: float) -> str:
     return f"{(after - before) / before:+.1%}" if before else EMPTY
 
 
+def _reasons(summary: EvaluationSummary) -> Section:
+    rows = [(count, reason) for reason, count in summary.reasons.items()]
+    return Section("Not exact, failed or skipped", ("contexts", "reason"), rows)
+
+
 def _answers(report: EvaluationReport) -> Section:
     answers = report.answers
     if answers is None:
@@ -255,16 +261,16 @@ def changed_rows(contexts: Iterable[EvaluatedContext]) -> list[Sequence[object]]
     return [
         (
             one.context_id,
-            kinds_text(one),
+            _cell(kinds_text(one), _LONGEST_DIFFERENCE),
             causes_text(one),
-            f"{one.tokens_before:,} → {one.tokens_after:,}",
-            one.fidelity,
+            f"{one.tokens_before:,} → {one.tokens_after:,}" if one.status == "changed" else None,
+            "approximate" if one.fidelity == "approximate" else None,
         )
         for one in contexts
     ]
 
 
-CHANGED_COLUMNS = ("context", "difference", "cause", "tokens", "fidelity")
+CHANGED_COLUMNS = ("context", "difference", "cause", "tokens", "")
 
 
 def markdown(found: Findings) -> str:
@@ -294,9 +300,9 @@ def markdown(found: Findings) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, longest: int = _LONGEST_CELL) -> str:
     text = f"{value:,}" if isinstance(value, int) else cell_text(value)
-    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _safe(text: str) -> str:
