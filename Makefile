@@ -5,6 +5,8 @@ ARGS ?=
 EVENTS ?= 20000
 SECONDS ?= 600
 CASES ?= 5000
+CONTEXTS ?= 2000
+EDITS ?= 100
 SEED ?= 7
 SERVERS ?= .servers
 
@@ -33,7 +35,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos soak up down lock clean \
+.PHONY: help install demo test coverage check format lint types layers fuzz reference bench chaos soak proof up down lock clean \
 	ui ui-check ui-types ui-pictures browser pictures
 
 help: ## List the targets
@@ -111,6 +113,9 @@ chaos: $(DEV_READY) ## Break the production engine on purpose and count what it 
 
 soak: $(DEV_READY) ## Load a server at 70 % of its capacity and watch its memory (SECONDS=600 ARGS=--servers)
 	$(BIN)/python -m soak --seconds $(SECONDS) $(ARGS)
+
+proof: $(DEV_READY) ## Evaluate a world unchanged and with seeded edits, judged by living it again (CONTEXTS=20000 EDITS=100)
+	$(BIN)/python -m proof --contexts $(CONTEXTS) --edits $(EDITS) --seed $(SEED) $(ARGS)
 
 lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file $(LOCKS)/dev.txt

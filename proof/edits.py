@@ -23,9 +23,15 @@ class Edit:
     kind: str
     declarations: frozenset[str]
     replaced: tuple[tuple[str, str], ...]
-    options: tuple[str, ...] = ()
     unreproducible: bool = False
     parts: tuple[Edit, ...] = ()
+    rebuilt: str = ""
+    """The index that has to be built again for it."""
+
+    @property
+    def key(self) -> str:
+        """Its kind and what it changes."""
+        return f"{self.kind}: {', '.join(sorted(self.declarations))}"
 
     def __add__(self, other: Edit) -> Edit:
         """Return both edits as one."""
@@ -33,7 +39,6 @@ class Edit:
             f"{self.kind} + {other.kind}",
             self.declarations | other.declarations,
             (*self.replaced, *other.replaced),
-            (*self.options, *other.options),
             self.unreproducible or other.unreproducible,
             (self, other),
         )
@@ -63,12 +68,17 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     old: str
     new: list[str]
     unreproducible: bool = False
+    rebuilt: str = ""
 
     def edit(self, random: Random) -> Edit:
         """Return the edit with one of its new texts."""
-        new = random.choice(self.new)
-        declarations = frozenset(self.names)
-        return Edit(self.kind, declarations, ((self.old, new),), (), self.unreproducible)
+        return Edit(
+            self.kind,
+            frozenset(self.names),
+            ((self.old, random.choice(self.new)),),
+            self.unreproducible,
+            rebuilt=self.rebuilt,
+        )
 
 
 def edits(seed: int, number: int) -> Iterator[Edit]:
@@ -79,7 +89,7 @@ def edits(seed: int, number: int) -> Iterator[Edit]:
     random.shuffle(singles)
     yield from singles[:number]
     for _ in range(number - len(singles)):
-        yield _pair(random, [row for row in rows if not row.unreproducible])
+        yield _pair(random, [row for row in rows if not (row.unreproducible or row.rebuilt)])
 
 
 def _pair(random: Random, rows: Sequence[_Row]) -> Edit:

@@ -1,6 +1,17 @@
 """The features file of a world: every kind of declaration that an edit may change."""
 
-from headwater import ContextItem, FeatureStore, Index, ServiceEvent, context, entity, feature
+import os
+
+from headwater import (
+    ContextItem,
+    FeatureStore,
+    Index,
+    ServiceEvent,
+    context,
+    entity,
+    feature,
+    retriever,
+)
 
 store = FeatureStore()
 pages = Index(store, "help", embedder="lexical", chunk_tokens=40, overlap=0)
@@ -151,6 +162,12 @@ async def keep_article(article_id: str, event: ServiceEvent) -> None:
 search_help = store.index_retriever("search_help", index=pages, top_k=3)
 
 
+@retriever(store, record=True)
+async def search_web(query: str) -> list[str]:
+    # Only a world that is lived has a web; an evaluation has what was recorded of it.
+    return [f"{os.environ['PROOF_WEB']} has {len(query)} pages about it."]
+
+
 @context(store, max_tokens=110, model="gpt-4o")
 async def support(customer_id: str, question: str) -> list[ContextItem]:
     found = await search_help(question)
@@ -204,5 +221,6 @@ async def chat(customer_id: str, question: str) -> list[ContextItem]:
         ContextItem(
             "Earlier: " + "we spoke of parcels and refunds. " * 3, role="user", priority=10
         ),
+        *(ContextItem(page.text, role="user", priority=15) for page in await search_web(question)),
         ContextItem(question, role="user", required=True),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from headwater.testing import ManualClock
 
 FEATURES = Path(__file__).with_name("features.py")
 CUSTOMERS, TICKETS, PRODUCTS = 12, 16, 5
+_OWN = ("purchase", "refund", "visit")
 CHANNELS = ("web", "shop", "phone")
 QUESTIONS = (
     "How long does a refund take?",
@@ -89,9 +91,14 @@ def history(seed: int, contexts: int) -> list[Step]:
             steps.append(_assembly(random, now))
             assembled += 1
         elif chance < 0.72:
-            step = _event(random, now, len(steps), opened)
+            step = _event(random, now + _MILLISECOND, len(steps), opened)
             published.append(step)
-            steps.append(step)
+            # What other entities read or write is handled alone: of what is handled at the same
+            # moment of this clock, nobody could tell later which came first.
+            is_shared = step.name not in _OWN
+            steps += [Step(now, "drain")] if is_shared else []
+            now += 2 * _MILLISECOND
+            steps += [step, Step(now, "drain")] if is_shared else [step]
         elif chance < 0.74 and published:
             again = random.choice(published[-20:])
             steps.append(replace(again, at=now, late=now - again.at + again.late))
@@ -181,12 +188,14 @@ async def live(
     clock = ManualClock(begin)
     await runtime_of(store).rebind(settings, clock)
     seen: list[Seen] = []
+    os.environ["PROOF_WEB"] = "The web"
     try:
         for step in steps:
             if (pause := begin + step.at - clock.now()) > timedelta():
                 clock.advance(pause)
             await _take(store, begin, step, seen)
     finally:
+        del os.environ["PROOF_WEB"]
         await store.close()
     return seen
 
@@ -212,10 +221,11 @@ async def _take(store: FeatureStore, begin: datetime, step: Step, seen: list[See
         case "drain":
             await store.drain()
         case "assemble":
-            seen.append(await _assemble(store, step))
+            seen.append(await assemble(store, step))
 
 
-async def _assemble(store: FeatureStore, step: Step) -> Seen:
+async def assemble(store: FeatureStore, step: Step) -> Seen:
+    """Assemble the context of a step."""
     try:
         made = await store.assemble(step.name, step.values)
     except FreshnessSLAError as refusal:

@@ -18,6 +18,7 @@ _FOLDERS = (
     "examples",
     "bench",
     "chaos",
+    "proof",
     "soak",
     "dev",
     "docs",
