@@ -14,6 +14,7 @@ from headwater.cli.evaluation_page import html_page
 from headwater.cli.evaluation_reports import (
     CHANGED_COLUMNS,
     Findings,
+    base_text,
     causes_text,
     changed_rows,
     choose,
@@ -143,7 +144,7 @@ def print_report(call: CommandCall, folder: RunFolder, report: EvaluationReport)
         print_json(report)
         return
     run = report.run
-    typer.echo(f"{run.cohort}, run {run.run_id}: {run.file} against {run.base}")
+    typer.echo(f"{run.cohort}, run {run.run_id}: {run.file} against {base_text(report)}")
     typer.echo(overview(report))
     for title, columns, rows in sections(report):
         typer.echo(f"\n{title}")

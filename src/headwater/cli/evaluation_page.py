@@ -11,6 +11,7 @@ import msgspec
 from headwater.cli.evaluation_reports import (
     Findings,
     Section,
+    base_text,
     causes_text,
     groups_of,
     kinds_text,
@@ -42,7 +43,7 @@ def html_page(found: Findings) -> str:
     where = (
         f"Cohort <code>{_text(run.cohort)}</code>, run <code>{_text(run.run_id)}</code>, "
         f"{_text(second_text(run.started_at))}: <code>{_text(run.file)}</code> against "
-        f"{_text(run.base)}."
+        f"{_text(base_text(report))}."
     )
     return f"""<!doctype html>
 <html lang="en">

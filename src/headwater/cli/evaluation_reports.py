@@ -99,6 +99,11 @@ def overview(report: EvaluationReport) -> str:
     )
 
 
+def base_text(report: EvaluationReport) -> str:
+    """Return where the former code is from."""
+    return report.run.base or "the code that its cohort keeps"
+
+
 def sections(report: EvaluationReport) -> list[Section]:
     """Return the tables of a report, without empty ones."""
     found = [
@@ -282,7 +287,7 @@ def markdown(found: Findings) -> str:
         f"### {mark} Headwater: {escaped(verdict(report))}",
         _safe(overview(report)),
         f"Cohort {code(run.cohort)}, run {code(run.run_id)}, {code(run.file)} against "
-        f"{_safe(run.base)}.",
+        f"{_safe(base_text(report))}.",
     ]
     for title, columns, rows in sections(report):
         cells = [[_safe(_cell(cell)) for cell in row] for row in rows]
