@@ -262,5 +262,7 @@ async def test_a_handler_that_fails_now_makes_its_value_stale(rich: Former) -> N
     new = RICH.replace("100 / event", "100 / (20 - event.payload['amount']) + 0 * event")
     answer, _ = await rich.evaluate(new)
     assert facts([answer]) == [("changed", "exact", ["feature rate"])]
-    assert "freshness" in answer.context.kinds
+    assert answer.changed is not None
+    assert "dead_letter" in answer.changed.after["core"]
+    assert "dead_letter" not in answer.changed.before["core"]
     assert "Rate -10.0" in text_after(answer)

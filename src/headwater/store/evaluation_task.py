@@ -34,7 +34,7 @@ from headwater.store.base_code import load_base
 from headwater.store.feature_store import FeatureStore
 from headwater.store.loader import load_store
 
-_GROUP = 50
+_GROUP = 250
 """Contexts that are assembled at once: their reads of history share calls."""
 _MOST_ENGINES = 12
 

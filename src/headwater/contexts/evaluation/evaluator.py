@@ -61,6 +61,8 @@ class _Case(NamedTuple):
 
     recorded: Recorded
     new: Rerun
+    control: Rerun
+    """What the former code makes of it."""
     former: Rerun
     compared_with: Literal["record", "base"] = "record"
     reasons: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class Evaluator:
     ) -> None:
         self._records = records
         self._keys = frozenset(changes.keys)
+        self._own = changes.own
         self._variants = variants
         self._is_private = is_private
 
@@ -134,48 +137,59 @@ class Evaluator:
         if not pairs:
             return []
         contexts = [context for context, _ in pairs]
-        controls = [one.sealed() for one in await self._variants.run(self._keys, contexts)]
+        controls = await self._variants.run(self._keys, contexts)
         cases = []
         for (context, new), control in zip(pairs, controls, strict=True):
             recorded = Rerun(context.core, context.record)
             if control.core is None:
-                case = _Case(context, new, recorded, reasons=(_FAILING,))
+                case = _Case(context, new, control, recorded, reasons=(_FAILING,))
             elif _is_same(control, recorded):
-                case = _Case(context, new, recorded, reasons=control.reasons)
+                case = _Case(context, new, control, recorded, reasons=control.reasons)
             else:
                 definition = control.core.context.definition
                 is_other = definition != context.core.context.definition
                 reasons = (_OTHER_CODE if is_other else _UNSTEADY, *control.reasons)
-                case = _Case(context, new, control, "base", reasons)
+                case = _Case(context, new, control, control.sealed(), "base", reasons)
             cases.append(case)
         return cases
 
     async def _causes(self, cases: Sequence[_Case]) -> dict[str, tuple[Cause, ...]]:
-        """Find the declarations that cause differences, by taking them back one at a time."""
+        """Find the declarations that cause differences, by taking them back one at a time.
+
+        First those that differ themselves, then those that only name others which differ; and
+        where changes hide each other, each is made alone.
+        """
         causes: dict[str, list[Cause]] = {case.recorded.entry.context_id: [] for case in cases}
-        suspects = {case.recorded.entry.context_id: self._suspects(case) for case in cases}
-        for is_alone_applied in (False, True):
-            for key in sorted(self._keys):
-                tried = [
-                    case
-                    for case in cases
-                    if key in suspects[case.recorded.entry.context_id]
-                    and not (is_alone_applied and causes[case.recorded.entry.context_id])
-                ]
-                if not tried:
-                    continue
-                # Changes that hide each other show when each is made alone.
-                taken_back = self._keys - {key} if is_alone_applied else frozenset({key})
-                reruns = await self._variants.run(taken_back, [case.recorded for case in tried])
-                for case, again in zip(tried, [one.sealed() for one in reruns], strict=True):
-                    before = case.former if is_alone_applied else case.new
-                    # That others need what was taken back does not make it the cause.
-                    is_broken = again.core is None and before.core is not None
-                    if not is_broken and not _is_same(again, before):
-                        is_undone = not is_alone_applied and _is_same(again, case.former)
-                        cause = Cause(kind=key.kind, name=key.name, alone=is_undone)
-                        causes[case.recorded.entry.context_id].append(cause)
+        suspects = [(case, self._suspects(case)) for case in cases]
+        own, others = self._own, self._keys - self._own
+        for keys, is_alone in ((own, False), (others, False), (own, True)):
+            open_ = [pair for pair in suspects if not causes[pair[0].recorded.entry.context_id]]
+            for key in sorted(keys):
+                tried = [case for case, suspected in open_ if key in suspected]
+                for case, cause in await self._tried(key, tried, is_alone=is_alone):
+                    causes[case.recorded.entry.context_id].append(cause)
         return {key: tuple(found) for key, found in causes.items()}
+
+    async def _tried(
+        self, key: Declared, cases: Sequence[_Case], *, is_alone: bool
+    ) -> list[tuple[_Case, Cause]]:
+        """Return the cases whose difference a declaration causes, taken back or changed alone."""
+        if not cases:
+            return []
+        if self._own == {key} and not is_alone:
+            reruns: Sequence[Rerun] = [case.control for case in cases]
+        else:
+            taken_back = self._keys - {key} if is_alone else frozenset({key})
+            reruns = await self._variants.run(taken_back, [case.recorded for case in cases])
+        found = []
+        for case, again in zip(cases, reruns, strict=True):
+            is_undone = not is_alone and _is_same(again, case.former)
+            before = case.former if is_alone else case.new
+            # That others need what was taken back does not make it the cause.
+            is_broken = again.core is None and before.core is not None
+            if is_undone or not (is_broken or _is_same(again, before)):
+                found.append((case, Cause(kind=key.kind, name=key.name, alone=is_undone)))
+        return found
 
     def _suspects(self, case: _Case) -> set[Declared]:
         """Return the changed declarations that a context may depend on."""
@@ -237,7 +251,10 @@ def _is_same(one: Rerun, other: Rerun) -> bool:
     """Return whether two assemblies differ in nothing; two that failed do so if in the same way."""
     if one.core is None or other.core is None:
         return one.core is other.core and one.error == other.error
-    return not difference(other.core, one.core).kinds
+    if not difference(other.core, one.core).kinds:
+        return True
+    # A record may write a value in another form than the one that was read.
+    return one.record is None and not difference(other.core, one.sealed().core or one.core).kinds
 
 
 def _identical(context: Recorded, again: Rerun) -> Evaluated:

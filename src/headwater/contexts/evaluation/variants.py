@@ -62,13 +62,18 @@ class Changes:
             ]
         )
         """All that differ, also those of which only other declarations that they name do."""
+        self.own = frozenset(filter(self._differs_itself, self.keys))
+
+    def _differs_itself(self, key: Declared) -> bool:
+        before, after = self.base.prints.get(key), self.new.prints.get(key)
+        return before is None or after is None or before.own != after.own
 
     def listed(self) -> Iterator[DeclarationChange]:
         """Yield the declarations that differ themselves."""
         places = dict(declared(self.base.registry)) | dict(declared(self.new.registry))
         for key in self.keys:
             before, after = self.base.prints.get(key), self.new.prints.get(key)
-            if key.kind == "option" or before is None or after is None or before.own != after.own:
+            if key in self.own:
                 place = places.get(key)
                 yield DeclarationChange(
                     kind=key.kind,
