@@ -270,6 +270,16 @@ CASES = (
         ours=in_child("contexts", "seal"),
         targets=(AtLeast(2_000),),
     ),
+    Case(
+        name="evaluation",
+        unit="contexts/s",
+        ours=in_child("evaluations", "evaluated"),
+        floor=in_child("evaluations", "assembled"),
+        floor_is="ours: assembling them live",
+        # 10,000 contexts in a minute, on two cores
+        targets=(AtLeast(167),) if CORES >= 2 else (),
+        rounds=2,
+    ),
     *WINDOW_CASES,
     *SEARCH_CASES,
     *HISTORY_CASES,
