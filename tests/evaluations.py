@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import msgspec
 
+from headwater.contexts.evaluation.differences import difference
 from headwater.contexts.evaluation.results import RunFolder
+from headwater.contexts.evaluation.summary import summarize
 from headwater.model.evaluations import (
     Cause,
     ChangedRecord,
-    ChangeKind,
     CohortEntry,
     CohortHeader,
     CohortSeal,
@@ -24,9 +23,7 @@ from headwater.model.evaluations import (
     EvaluatedContext,
     EvaluationReport,
     EvaluationRun,
-    EvaluationSummary,
     GateResult,
-    Spread,
 )
 from headwater.records.diff import diff
 from headwater.records.document import export
@@ -83,23 +80,17 @@ def _entry(record: Record) -> CohortEntry:
 def evaluated(before: Record, after: Record | None = None, **fields: Any) -> EvaluatedContext:
     """Return a context that is identical, or that another record shows with the present code."""
     was, now = open_core(before), open_core(after or before)
-    kinds: tuple[ChangeKind, ...] = () if after is None else ("edited", "tokens")
-    known: dict[str, Any] = {
-        "status": "identical" if after is None else "changed",
-        "kinds": kinds,
-        "causes": () if after is None else (Cause(kind="context", name="support", alone=True),),
-    }
+    known: dict[str, Any] = {"status": "identical"}
+    if after is not None:
+        kinds = difference(was, now).kinds or ("edited", "tokens")
+        causes = (Cause(kind="context", name="support", alone=True),)
+        known = {"status": "changed", "kinds": kinds, "causes": causes}
     return EvaluatedContext(
         context_id=before.context_id,
         record_hash=before.record_hash,
         name=was.context.name,
         created_at=was.created_at,
-        tokens_before=was.output.tokens,
-        tokens_after=now.output.tokens,
-        freshness_before=was.freshness.status,
-        freshness_after=now.freshness.status,
-        content_after=now.output.content_hash,
-        **known | fields,
+        **msgspec.structs.asdict(difference(was, now)) | known | fields,
     )
 
 
@@ -141,7 +132,7 @@ def write_run(
     results.write(0, contexts, changed)
     if missing == 0:
         finished = msgspec.structs.replace(run, finished_at=started_at)
-        summary = summary_of(contexts)
+        summary = summarize(contexts)
         results.finish(EvaluationReport(run=finished, summary=summary, gates=GATES))
 
 
@@ -150,29 +141,3 @@ def write_evaluation(folder: Path, record: Record) -> None:
     write_cohort(folder, "last-month", [record])
     rows, sides = [evaluated(record, record)], [changed_record(record, record)]
     write_run(folder, "last-month", rows, sides, started_at=datetime(2026, 1, 15, tzinfo=UTC))
-
-
-def summary_of(contexts: Sequence[EvaluatedContext]) -> EvaluationSummary:
-    """Return what a run of these contexts counts."""
-    statuses = Counter(context.status for context in contexts)
-    return EvaluationSummary(
-        contexts=len(contexts),
-        identical=statuses["identical"],
-        changed=statuses["changed"],
-        failed=statuses["failed"],
-        skipped=statuses["skipped"],
-        fidelity=Counter(context.fidelity for context in contexts),
-        reasons=Counter(reason for context in contexts for reason in context.reasons),
-        kinds=Counter(kind for context in contexts for kind in context.kinds),
-        causes=Counter(f"{e.kind} {e.name}" for context in contexts for e in context.causes),
-        tokens_before=_spread([context.tokens_before for context in contexts]),
-        tokens_after=_spread([context.tokens_after for context in contexts]),
-        cost_before=0,
-        cost_after=0,
-        new_refusals=0,
-        lost_required=0,
-    )
-
-
-def _spread(values: list[int]) -> Spread:
-    return Spread(p50=median(values), p95=max(values), total=sum(values))

@@ -93,6 +93,33 @@ async def test_a_damaged_cohort_is_listed_without_its_facts(world: World) -> Non
     assert sorted(each.name for each in broken) == ["broken", "empty"]
 
 
+async def test_the_report_of_the_last_run_is_returned_unless_another_is_named(
+    world: World,
+) -> None:
+    report = await world.store.evaluations.report("last-month")
+    assert report.run.run_id == RUN_ID
+    assert (report.summary.changed, report.summary.identical, report.summary.failed) == (2, 1, 1)
+    assert report.summary.approximate["changed"] == 1
+    later = report.run.started_at + timedelta(hours=1)
+    rows = [evaluated(world.records[0])]
+    write_run(
+        world.folder, "last-month", rows, [], started_at=later, run_id="aa", missing=3
+    )  # fmt: skip
+    running = await world.store.evaluations.report("last-month")
+    assert (running.run.run_id, running.run.finished_at, running.run.count) == ("aa", None, 4)
+    assert (running.summary.contexts, running.gates) == (1, [])
+    assert (await world.store.evaluations.report("last-month", RUN_ID)).run == report.run
+    write_cohort(world.folder, "never", world.records)
+    with pytest.raises(UnknownEvaluationError, match="'never' was not evaluated yet"):
+        await world.store.evaluations.report("never")
+
+
+async def test_a_report_quotes_no_errors_of_functions(world: World) -> None:
+    report = await world.store.evaluations.report("last-month")
+    assert "KeyError" not in repr(report)
+    assert list(report.summary.reasons.values()) == [1]
+
+
 async def test_changed_contexts_are_filtered_and_come_in_pages(world: World) -> None:
     changes = world.store.evaluations.changes
     one, two, three, four = [record.context_id for record in world.records]
@@ -138,7 +165,7 @@ async def test_both_sides_of_a_changed_context_are_those_of_the_xray(world: Worl
         ("last-mouth", RUN_ID, "did you mean 'last-month'"),
         ("../evals/last-month", RUN_ID, "`headwater eval list` shows all"),
         ("last-month", "../last-month/" + RUN_ID, "did you mean"),
-        ("last-month", "", "choose one of"),
+        ("last-month", "0", "choose one of"),
         ("/etc/passwd", RUN_ID, "choose one of last-month"),
     ],
 )

@@ -268,18 +268,21 @@ class UnknownGroupError(NotFoundError, LookupError):
 
 
 class UnknownEvaluationError(NotFoundError, LookupError):
-    """A name that no cohort has, or an id that no run of a cohort has."""
+    """A name that no cohort has, an id that no run of one has, or a cohort without runs."""
 
     def __init__(
         self, kind: Literal["cohort", "run"], name: str, candidates: Iterable[str]
     ) -> None:
         self.kind = kind
         self.name = shortened(name)
-        make = "freeze" if kind == "cohort" else "run"
-        hint = f"there is none; make one with `headwater eval {make}`"
         if names := list(candidates):
             hint = nearest(name, names, "`headwater eval list` shows all.")
-        super().__init__(f"no {kind} {quoted(name)} of an evaluation; {hint}")
+            problem = f"no {kind} {quoted(name)} of an evaluation; {hint}"
+        elif kind == "cohort":
+            problem = f"there is no cohort {quoted(name)}; `headwater eval freeze` makes one"
+        else:
+            problem = f"cohort {quoted(name)} was not evaluated yet; run `headwater eval run`"
+        super().__init__(problem)
 
 
 class FeatureInUseError(HeadwaterError):

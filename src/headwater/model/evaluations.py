@@ -132,7 +132,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     alone: bool
 
 
-class EvaluatedContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EvaluatedContext(msgspec.Struct, frozen=True, kw_only=True):
     """One context of a cohort: what the recorded one and the one of the new code have in common.
 
     `reasons` say what is not exact. `compared_with` is `base` if the former code does not give the

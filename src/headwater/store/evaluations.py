@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from itertools import islice
@@ -17,7 +18,8 @@ from msgspec.structs import replace
 from headwater.contexts.evaluation.answers import AnswerOptions, answer_changed
 from headwater.contexts.evaluation.freezing import Choice, Freezing
 from headwater.contexts.evaluation.gates import conclude
-from headwater.contexts.evaluation.results import RunFolder
+from headwater.contexts.evaluation.results import RunFolder, cohorts_in, find_run, runs_of
+from headwater.contexts.evaluation.summary import cause_labels, summarize
 from headwater.contexts.recorded.service import explained
 from headwater.errors import (
     InvalidInputError,
@@ -52,6 +54,7 @@ from headwater.store.runtime import Runtime
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SEAL_BYTES = 8_192
 """More than the last line of a cohort has."""
+_FAILED = "failed: an error of a function, shown with each context that failed"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -122,7 +125,7 @@ class Evaluations:
         """
         path = self.cohort(name)
         if not path.exists():
-            raise UnknownEvaluationError("cohort", name, self._cohorts())
+            raise UnknownEvaluationError("cohort", name, cohorts_in(self.folder))
         folder = await evaluate(
             self._runtime,
             path,
@@ -164,26 +167,44 @@ class Evaluations:
         return await asyncio.to_thread(self._list, limit)
 
     def _list(self, limit: int) -> EvaluationList:
-        cohorts = [_listed(name, self.cohort(name)) for name in self._cohorts()]
+        cohorts = [_listed(name, self.cohort(name)) for name in cohorts_in(self.folder)]
         cohorts.sort(key=lambda cohort: cohort.created_at or _NEVER, reverse=True)
         shown = [
-            replace(cohort, runs=[*islice(map(_listed_run, self._runs(cohort.name)), limit)])
+            replace(
+                cohort, runs=[*islice(map(_listed_run, runs_of(self.folder, cohort.name)), limit)]
+            )
             for cohort in cohorts[:limit]
         ]
         return EvaluationList(cohorts=shown, more=len(cohorts) - len(shown))
+
+    async def report(self, cohort: str, run_id: str | None) -> EvaluationReport:
+        """Return the report of a run, or of what is done of it."""
+        return await asyncio.to_thread(self._report, cohort, run_id)
+
+    def _report(self, cohort: str, run_id: str | None) -> EvaluationReport:
+        folder = find_run(self.folder, cohort, run_id)
+        report = folder.report or EvaluationReport(
+            run=folder.run, summary=summarize(folder.contexts()), gates=[]
+        )
+        # Messages of functions may quote values that were redacted since; those of single contexts
+        # are shown where that can be checked.
+        reasons = Counter[str]()
+        for reason, count in report.summary.reasons.items():
+            reasons[_FAILED if reason.startswith("failed: ") else reason] += count
+        return replace(report, summary=replace(report.summary, reasons=dict(reasons)))
 
     async def changes(
         self, cohort: str, run_id: str, matched: Mapping[str, Any], limit: int, cursor: str | None
     ) -> EvaluatedPage:
         """Return a page of the contexts of a run that match; None matches all."""
-        folder = await asyncio.to_thread(self._run, cohort, run_id)
+        folder = await asyncio.to_thread(find_run, self.folder, cohort, run_id)
         page = await asyncio.to_thread(_page, folder, matched, limit, cursor)
         shown = [await self._disclosed(context) for context in page.contexts]
         return replace(page, contexts=shown)
 
     async def context(self, cohort: str, run_id: str, context_id: str) -> ComparedContext:
         """Return a context of a run, and both sides of it if it changed and may be shown."""
-        folder = await asyncio.to_thread(self._run, cohort, run_id)
+        folder = await asyncio.to_thread(find_run, self.folder, cohort, run_id)
         context = await asyncio.to_thread(_find, folder, context_id)
         if context.status != "changed":
             return ComparedContext(context=await self._disclosed(context))
@@ -228,36 +249,17 @@ class Evaluations:
             f"{later[-1].reason}; run the evaluation again to compare what is left of it"
         )
 
-    def _cohorts(self) -> list[str]:
-        return sorted(file.stem for file in self.folder.glob("*.cohort"))
-
-    def _runs(self, cohort: str) -> list[RunFolder]:
-        """Return the runs of a cohort, the newest first."""
-        # Names of callers are compared with those in the folder, and never become a part of a path.
-        if cohort not in (cohorts := self._cohorts()):
-            raise UnknownEvaluationError("cohort", cohort, cohorts)
-        folders = [RunFolder(file.parent) for file in (self.folder / cohort).glob("*/run.json")]
-        return sorted(folders, key=lambda folder: folder.run.started_at, reverse=True)
-
-    def _run(self, cohort: str, run_id: str | None) -> RunFolder:
-        """Return a run of a cohort, by default the newest."""
-        folders = {folder.path.name: folder for folder in self._runs(cohort)}
-        chosen = next(iter(folders), "") if run_id is None else run_id
-        if chosen not in folders:
-            raise UnknownEvaluationError("run", chosen, folders)
-        return folders[chosen]
-
 
 def _listed(name: str, file: Path) -> ListedCohort:
     """Return a cohort without its runs; that it is as it was sealed is not checked."""
-    with file.open("rb") as lines:
-        first = lines.readline()
-        lines.seek(max(0, lines.seek(0, os.SEEK_END) - _SEAL_BYTES))
-        *_, last = lines.read().splitlines() or [b""]
     try:
+        with file.open("rb") as lines:
+            first = lines.readline()
+            lines.seek(max(0, lines.seek(0, os.SEEK_END) - _SEAL_BYTES))
+            *_, last = lines.read().splitlines() or [b""]
         header = msgspec.json.decode(first, type=CohortHeader)
         count = msgspec.json.decode(last, type=CohortSeal).count
-    except msgspec.MsgspecError:
+    except (FileNotFoundError, msgspec.MsgspecError):
         return ListedCohort(name=name, created_at=None, contexts=None, chosen=None, runs=())
     return ListedCohort(
         name=name, created_at=header.created_at, contexts=count, chosen=header.chosen, runs=()
@@ -299,11 +301,10 @@ def _matches(
     fidelity: str | None,
     status: str,
 ) -> bool:
-    causes = [f"{each.kind} {each.name}" for each in context.causes] or ["unexplained"]
     return (
         context.status == status
         and (kind is None or kind in context.kinds)
-        and (cause is None or cause in causes)
+        and (cause is None or cause in cause_labels(context))
         and (fidelity is None or fidelity == context.fidelity)
     )
 

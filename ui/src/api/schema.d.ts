@@ -767,6 +767,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/evaluations/{cohort}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Return what a run of a cohort found, by default of the one that was started last.
+         * @description Until a run is finished, its summary is of the contexts that are done, and there are no
+         *     gates.
+         */
+        get: operations["read_evaluation"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/evaluations/{cohort}/{run_id}/contexts": {
         parameters: {
             query?: never;
@@ -1894,6 +1915,28 @@ export interface components {
             status: "ok";
         };
         /**
+         * AnswerReport
+         * @description What a model answers to both sides of the contexts whose text changed, and how it scores.
+         *
+         *         Answers are outcomes of the evaluation, never of a record: nothing of them is in the store.
+         */
+        AnswerReport: {
+            answer: string;
+            answered: number;
+            contexts: number;
+            /** @default {} */
+            problems: {
+                [key: string]: number;
+            };
+            /** @default 0 */
+            recorded: number;
+            score: string | null;
+            /** @default [] */
+            scores: components["schemas"]["ScoreComparison"][];
+            /** @default 0 */
+            withheld: number;
+        };
+        /**
          * AssembleBody
          * @description The arguments of a context, and options that replace declared ones for this call.
          */
@@ -2085,6 +2128,17 @@ export interface components {
             state: string;
             version: number;
             waiting: number;
+        };
+        /**
+         * BaselineUse
+         * @description How many changes a baseline accepted, and its entries that no longer occur.
+         */
+        BaselineUse: {
+            accepted: number;
+            /** @default [] */
+            contexts: string[];
+            file: string;
+            stale: number;
         };
         /**
          * BatchItem
@@ -2697,6 +2751,21 @@ export interface components {
             retriever: components["schemas"]["RetrieverListing"] | null;
         };
         /**
+         * DeclarationChange
+         * @description A declaration that differs between the code of the cohort and the present code.
+         */
+        DeclarationChange: {
+            /** @enum {unknown} */
+            change: "added" | "changed" | "removed";
+            /** @enum {unknown} */
+            kind: "context" | "feature" | "index" | "option" | "retriever";
+            /** @default  */
+            location: string;
+            name: string;
+            /** @default  */
+            problem: string;
+        };
+        /**
          * Difference
          * @description A value that differs between the online store and history; None where it is missing.
          */
@@ -2999,6 +3068,76 @@ export interface components {
             cohorts: components["schemas"]["ListedCohort"][];
             /** @default 0 */
             more: number;
+        };
+        /**
+         * EvaluationReport
+         * @description A finished run, with its summary and its gates.
+         */
+        EvaluationReport: {
+            /** @default null */
+            answers: components["schemas"]["AnswerReport"] | null;
+            /** @default null */
+            baseline: components["schemas"]["BaselineUse"] | null;
+            /** @default [] */
+            gates: components["schemas"]["GateResult"][];
+            run: components["schemas"]["EvaluationRun"];
+            summary: components["schemas"]["EvaluationSummary"];
+        };
+        /**
+         * EvaluationRun
+         * @description A run of an evaluation; its id is a hash of the cohort, the code and the options.
+         */
+        EvaluationRun: {
+            base: string;
+            changes: components["schemas"]["DeclarationChange"][];
+            cohort: string;
+            cohort_hash: string;
+            count: number;
+            file: string;
+            /** @default null */
+            finished_at: string | null;
+            options: Record<string, never>;
+            /** @default 0 */
+            portion: number;
+            run_id: string;
+            started_at: string;
+        };
+        /**
+         * EvaluationSummary
+         * @description What a run found, over all contexts of its cohort.
+         */
+        EvaluationSummary: {
+            /** @default {} */
+            approximate: {
+                [key: string]: number;
+            };
+            causes: {
+                [key: string]: number;
+            };
+            changed: number;
+            contexts: number;
+            cost_after: number;
+            cost_before: number;
+            failed: number;
+            fidelity: {
+                [key: string]: number;
+            };
+            identical: number;
+            kinds: {
+                [key: string]: number;
+            };
+            lost_required: number;
+            new_refusals: number;
+            /** @default 0 */
+            priced: number;
+            reasons: {
+                [key: string]: number;
+            };
+            skipped: number;
+            /** @default 0 */
+            text_changed: number;
+            tokens_after: components["schemas"]["Spread"];
+            tokens_before: components["schemas"]["Spread"];
         };
         /**
          * EventBody
@@ -3379,6 +3518,18 @@ export interface components {
         FunctionCode: {
             is_cut: boolean;
             text: string;
+        };
+        /**
+         * GateResult
+         * @description Whether a limit of ``[eval.gates]`` holds, and the first contexts that break it.
+         */
+        GateResult: {
+            /** @default [] */
+            contexts: string[];
+            gate: string;
+            limit: string;
+            passed: boolean;
+            value: string;
         };
         /**
          * Generation
@@ -4804,6 +4955,38 @@ export interface components {
             value: number | null;
         };
         /**
+         * ScoreComparison
+         * @description A score of both answers, over the contexts that have it on both sides.
+         *
+         *         `p_sign` is of the exact sign test over wins and losses, `p_value` of a paired permutation test
+         *         of the mean difference; both have two sides. `is_exact` says whether the latter counted all
+         *         permutations or a seeded sample.
+         */
+        ScoreComparison: {
+            after: number;
+            before: number;
+            is_exact: boolean;
+            losses: number;
+            name: string;
+            p_sign: number;
+            p_value: number;
+            pairs: number;
+            ties: number;
+            wins: number;
+            /** @default [] */
+            worst: components["schemas"]["ScorePair"][];
+        };
+        /**
+         * ScorePair
+         * @description A score of the answers to both sides of a context.
+         */
+        ScorePair: {
+            after: number;
+            before: number;
+            context_id: string;
+            score: string;
+        };
+        /**
          * SearchHit
          * @description A chunk that was found, and where it comes from.
          */
@@ -5012,6 +5195,15 @@ export interface components {
             name: string;
             /** @default null */
             rows: number | null;
+        };
+        /**
+         * Spread
+         * @description The distribution of a number over contexts.
+         */
+        Spread: {
+            p50: number;
+            p95: number;
+            total: number;
         };
         /**
          * StoredValue
@@ -6540,6 +6732,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EvaluationList"];
+                };
+            };
+        };
+    };
+    read_evaluation: {
+        parameters: {
+            query?: {
+                /** @description The id of a run of the cohort. */
+                run_id?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of a cohort. */
+                cohort: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvaluationReport"];
                 };
             };
         };

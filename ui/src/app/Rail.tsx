@@ -1,5 +1,5 @@
 import { IconX } from "@tabler/icons-react";
-import { Link, useLocation } from "wouter";
+import { Link, useLocation, useSearch } from "wouter";
 
 import { IconButton } from "~/design";
 
@@ -42,6 +42,7 @@ export function Rail() {
 
 function Group({ name, pages }: { name: string; pages: readonly Page[] }) {
   const [location] = useLocation();
+  const active = activePath(location, useSearch());
   if (pages.length === 0) return null;
   return (
     <div className={css.group}>
@@ -52,7 +53,7 @@ function Group({ name, pages }: { name: string; pages: readonly Page[] }) {
             <Link
               href={path}
               className={css.link}
-              aria-current={path === activePath(location) ? "page" : undefined}
+              aria-current={path === active ? "page" : undefined}
               onClick={() => railSheet.set(false)}
             >
               <Icon size={16} stroke={1.7} aria-hidden />
@@ -66,8 +67,10 @@ function Group({ name, pages }: { name: string; pages: readonly Page[] }) {
 }
 
 /** Return the path of the rail's page that a location belongs to. */
-function activePath(location: string): string | undefined {
-  if (location.startsWith("/compare")) return "/records";
+function activePath(location: string, search: string): string | undefined {
+  if (location.startsWith("/compare")) {
+    return new URLSearchParams(search).has("cohort") ? "/evaluations" : "/records";
+  }
   return PAGES.map(({ path }) => path)
     .filter((path) => location === path || (path !== "/" && location.startsWith(`${path}/`)))
     .at(-1);

@@ -4,6 +4,7 @@ import {
   IconBolt,
   IconFileSearch,
   IconFlask,
+  IconGitCompare,
   IconInbox,
   IconListDetails,
   IconRadar2,
@@ -116,6 +117,15 @@ export const PAGES: readonly Page[] = [
     ...loaded(() => import("~/pages/impact/ImpactPage")),
   },
   {
+    path: "/evaluations",
+    label: "Evaluations",
+    icon: IconGitCompare,
+    section: "Evidence",
+    needs: "GET /v1/evaluations",
+    key: "a",
+    ...loaded(() => import("~/pages/evaluations/EvaluationsPage")),
+  },
+  {
     path: "/verify",
     label: "Verify",
     icon: IconShieldCheck,
@@ -156,5 +166,6 @@ export const PAGES: readonly Page[] = [
 /** Pages that other pages lead to. */
 export const DETAIL_PAGES: readonly (Pick<Page, "path"> & Loadable<object>)[] = [
   { path: "/records/:id", ...loaded(() => import("~/pages/record/RecordPage")) },
+  { path: "/evaluations/:cohort/:run", ...loaded(() => import("~/pages/evaluations/RunPage")) },
   { path: "/compare", ...loaded(() => import("~/pages/compare/ComparePage")) },
 ];

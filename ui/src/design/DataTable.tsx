@@ -1,4 +1,4 @@
-import type { ReactNode } from "react";
+import type { KeyboardEvent, ReactNode } from "react";
 
 import css from "./DataTable.module.css";
 
@@ -26,6 +26,22 @@ type Props<Row> = {
   onOpen?: (row: Row) => void;
   isSelected?: (row: Row) => boolean;
 };
+
+const MOVES: Readonly<Record<string, "nextElementSibling" | "previousElementSibling">> = {
+  ArrowDown: "nextElementSibling",
+  j: "nextElementSibling",
+  ArrowUp: "previousElementSibling",
+  k: "previousElementSibling",
+};
+
+/** Focus the next or the previous row. */
+function move(event: KeyboardEvent<HTMLTableRowElement>) {
+  const to = MOVES[event.key];
+  if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  const row = event.currentTarget[to];
+  if (row instanceof HTMLElement) row.focus();
+}
 
 /** A table of up to some hundred rows. Longer lists are virtual. */
 export function DataTable<Row>({ label, columns, rows, rowKey, onOpen, isSelected }: Props<Row>) {
@@ -57,7 +73,9 @@ export function DataTable<Row>({ label, columns, rows, rowKey, onOpen, isSelecte
                 tabIndex: 0,
                 onClick: () => onOpen(row),
                 onKeyDown: (event) => {
-                  if (event.key === "Enter" && event.target === event.currentTarget) onOpen(row);
+                  if (event.target !== event.currentTarget) return;
+                  if (event.key === "Enter") onOpen(row);
+                  else move(event);
                 },
               })}
               className={onOpen && css.opens}

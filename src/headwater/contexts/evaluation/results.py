@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.errors import NotFoundError
-from headwater.errors.hints import nearest
+from headwater.errors import UnknownEvaluationError
 from headwater.model.evaluations import (
     ChangedRecord,
     EvaluatedContext,
@@ -125,8 +124,7 @@ def runs_of(folder: Path, cohort: str) -> list[RunFolder]:
     """Return the runs of a cohort, the one that began last first; raise if there is no cohort."""
     names = cohorts_in(folder)
     if cohort not in names:
-        hint = nearest(cohort, names) if names else "`headwater eval freeze` makes one"
-        raise NotFoundError(f"{folder} has no cohort {cohort!r}; {hint}")
+        raise UnknownEvaluationError("cohort", cohort, names)
     runs = [RunFolder(file.parent) for file in (folder / cohort).glob("*/run.json")]
     return sorted(runs, key=lambda found: (found.run.started_at, found.run.run_id), reverse=True)
 
@@ -134,15 +132,10 @@ def runs_of(folder: Path, cohort: str) -> list[RunFolder]:
 def find_run(folder: Path, cohort: str, run_id: str | None = None) -> RunFolder:
     """Return the last run of a cohort, or the one whose id begins like this; raise otherwise."""
     runs = runs_of(folder, cohort)
-    if not runs:
-        raise NotFoundError(
-            f"cohort {cohort!r} was not evaluated yet; run `headwater eval run {cohort}`"
-        )
     found = [run for run in runs if run.run.run_id.startswith(run_id or "")]
     if not found or (run_id and len(found) > 1):
-        problem = "several runs" if found else "no run"
-        ids = nearest(run_id or "", [run.run.run_id for run in found or runs])
-        raise NotFoundError(f"cohort {cohort!r} has {problem} {run_id!r}; {ids}")
+        ids = [run.run.run_id for run in found or runs]
+        raise UnknownEvaluationError("run", run_id or cohort, ids)
     return found[0]
 
 

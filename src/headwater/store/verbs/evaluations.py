@@ -89,6 +89,25 @@ class EvaluationVerbs(Verbs):
 
     @verb(
         "GET",
+        "/v1/evaluations/{cohort}",
+        scope="records",
+        operation="read_evaluation",
+        raises=_UNKNOWN,
+    )
+    async def report(self, cohort: CohortName, run_id: RunId | None = None) -> EvaluationReport:
+        """Return what a run of a cohort found, by default of the one that was started last.
+
+        Until a run is finished, its summary is of the contexts that are done, and there are no
+        gates.
+
+        >>> report = await store.evaluations.report("last-month")
+        >>> report.summary.changed, report.summary.identical
+        (1, 0)
+        """
+        return await self._evaluations().report(cohort, run_id)
+
+    @verb(
+        "GET",
         "/v1/evaluations/{cohort}/{run_id}/contexts",
         scope="records",
         operation="list_evaluated_contexts",
@@ -111,7 +130,7 @@ class EvaluationVerbs(Verbs):
         With another ``status`` those that are identical, or that failed or were skipped, with the
         error. All filters must match. ``cursor`` is the ``next_cursor`` of the page before.
 
-        >>> run_id = (await store.evaluations.list()).cohorts[0].runs[0].run_id
+        >>> run_id = (await store.evaluations.report("last-month")).run.run_id
         >>> await store.evaluations.changes("last-month", run_id, kind="edited")
         <EvaluatedPage contexts=1, the last page>
         """
@@ -135,7 +154,7 @@ class EvaluationVerbs(Verbs):
 
         The sides are withheld if values of the record were redacted since, or the record is gone.
 
-        >>> run_id = (await store.evaluations.list()).cohorts[0].runs[0].run_id
+        >>> run_id = (await store.evaluations.report("last-month")).run.run_id
         >>> compared = await store.evaluations.context("last-month", run_id, ctx.context_id)
         >>> compared.before.name, compared.diff.tokens_delta
         ('support', 0)
@@ -203,6 +222,7 @@ class SyncEvaluationVerbs(Blocking[EvaluationVerbs]):
     """The blocking form of evaluations."""
 
     list = blocking(EvaluationVerbs.list)
+    report = blocking(EvaluationVerbs.report)
     changes = blocking(EvaluationVerbs.changes)
     context = blocking(EvaluationVerbs.context)
     freeze = blocking(EvaluationVerbs.freeze)

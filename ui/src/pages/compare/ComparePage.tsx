@@ -9,7 +9,6 @@ import {
   Button,
   ButtonLink,
   Card,
-  Choice,
   CopyAs,
   Empty,
   ErrorPanel,
@@ -23,20 +22,24 @@ import {
   Time,
   UserText,
 } from "~/design";
-import { count, plural } from "~/design/format";
+import { plural } from "~/design/format";
 import { stateOf } from "~/pages/records/Freshness";
 import type { Trace } from "~/xray";
 
 import { aboutOf } from "./about";
-import { Items, Results, Rules, Values } from "./Changes";
 import css from "./ComparePage.module.css";
-import { partsOf, sentenceOf, signed } from "./summary";
-import { TextDiff } from "./TextDiff";
+import { EvaluatedComparison } from "./EvaluatedComparison";
+import { explanation, Side, SideBySide } from "./SideBySide";
+import { sentenceOf } from "./summary";
 
 /** What changed between two contexts, and why. */
 export default function ComparePage() {
   const [params] = useSearchParams();
   const [a, b] = [params.get("a") ?? "", params.get("b") ?? ""];
+  const [cohort, run, context] = ["cohort", "run", "context"].map((name) => params.get(name));
+  if (cohort && run && context) {
+    return <EvaluatedComparison cohort={cohort} run={run} id={context} />;
+  }
   return a && b ? <Comparison key={`${a} ${b}`} a={a} b={b} /> : <Choosing a={a || b} />;
 }
 
@@ -79,58 +82,9 @@ function Comparison({ a, b }: { a: string; b: string }) {
       ) : diff === undefined || one.data === undefined || two.data === undefined ? (
         <Skeleton lines={12} />
       ) : (
-        <Changes diff={diff} one={one.data} two={two.data} />
+        <SideBySide diff={diff} one={one.data} two={two.data} />
       )}
     </>
-  );
-}
-
-function explanation(before: number, after: number): string {
-  return `${count(before)} tokens before, ${count(after)} after (${signed(after - before)}).`;
-}
-
-type Diff = Parameters<typeof partsOf>[0];
-
-function Changes({ diff, one, two }: { diff: Diff; one: Trace; two: Trace }) {
-  const hasSame = diff.items.some(({ change }) => change === "same");
-  const isEqual = partsOf(diff).length === 0 && diff.same_content;
-  const [shown, setShown] = useState<"changed" | "all">(isEqual || !hasSame ? "all" : "changed");
-  const isAll = shown === "all";
-  return (
-    <div className={css.cards}>
-      <Card
-        flush
-        title="Items, aligned"
-        aside={
-          <Choice
-            label="Items shown"
-            quiet
-            value={shown}
-            onChange={(value) => setShown(value === "all" ? "all" : "changed")}
-            options={[
-              ["changed", "Only what changed"],
-              ["all", "All items"],
-            ]}
-          />
-        }
-      >
-        <Items diff={diff} one={one} two={two} isAll={isAll} />
-      </Card>
-      <Card flush title="Values and their ages" aside="when each context read them">
-        <Values features={diff.features} one={one} two={two} />
-      </Card>
-      <div className={css.halves}>
-        <Card flush title="Inputs and rules that differ">
-          <Rules diff={diff} />
-        </Card>
-        <Card flush title="Search results">
-          <Results results={diff.results} />
-        </Card>
-      </div>
-      <Card flush title="Text" aside="words that differ are struck out or underlined">
-        <TextDiff before={one.content} after={two.content} />
-      </Card>
-    </div>
   );
 }
 
@@ -154,26 +108,6 @@ function Sides({
       </IconButton>
       <Side title="After" id={b} trace={two} />
     </div>
-  );
-}
-
-function Side({ title, id, trace }: { title: string; id: string; trace: Trace | undefined }) {
-  return (
-    <section className={css.side} aria-label={title}>
-      <h2>{title}</h2>
-      <strong>
-        <Link href={`/records/${trace?.context_id ?? id}`}>
-          <UserText mono>{trace?.name ?? "…"}</UserText>
-        </Link>
-      </strong>
-      <Id value={trace?.context_id ?? id} />
-      {trace !== undefined && (
-        <>
-          <Time at={trace.created_at} show="exact" />
-          <StateBadge state={stateOf(trace.freshness_status)}>{trace.freshness_status}</StateBadge>
-        </>
-      )}
-    </section>
   );
 }
 

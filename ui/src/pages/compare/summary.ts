@@ -5,8 +5,13 @@ type Diff = Schema<"ContextDiff">;
 
 /** Say in one sentence what changed between two contexts. */
 export function sentenceOf(diff: Diff): string {
-  const parts = partsOf(diff);
   if (diff.before === diff.after) return "This is one context, compared with itself";
+  return changeOf(diff);
+}
+
+/** Say in one sentence what changed in one context that was assembled again. */
+export function changeOf(diff: Diff): string {
+  const parts = partsOf(diff);
   const text = diff.same_content ? "The same text" : "Another text";
   return parts.length === 0 ? `${text}, from the same inputs` : `${text}: ${listed(parts)}`;
 }

@@ -1,0 +1,74 @@
+import { expect, it } from "vitest";
+
+import type { Report } from "./queries";
+import { fidelityOf, growth, hrefOf, optionsOf, titleOf } from "./words";
+
+const SPREAD = { p50: 60, p95: 72, total: 240 };
+const REPORT: Report = {
+  run: {
+    run_id: "5f0c",
+    cohort: "last-month",
+    cohort_hash: "",
+    count: 4,
+    file: "features.py",
+    base: "the cohort",
+    options: {},
+    changes: [],
+    started_at: "2026-11-18T00:00:00Z",
+    finished_at: "2026-11-18T00:01:00Z",
+    portion: 250,
+  },
+  summary: {
+    contexts: 4,
+    identical: 4,
+    changed: 0,
+    failed: 0,
+    skipped: 0,
+    text_changed: 0,
+    fidelity: { exact: 4 },
+    approximate: { changed: 1 },
+    reasons: {},
+    kinds: {},
+    causes: {},
+    tokens_before: SPREAD,
+    tokens_after: SPREAD,
+    cost_before: 0,
+    cost_after: 0,
+    priced: 0,
+    new_refusals: 0,
+    lost_required: 0,
+  },
+  gates: [],
+  baseline: null,
+  answers: null,
+};
+
+const { run, summary } = REPORT;
+
+it("says in one sentence what a run found, or how far it is", () => {
+  expect(titleOf(REPORT)).toBe("No context changes");
+  expect(titleOf({ ...REPORT, summary: { ...summary, changed: 2, failed: 1 } })).toBe(
+    "2 of 4 contexts change, 1 fail",
+  );
+  expect(titleOf({ ...REPORT, run: { ...run, finished_at: null, count: 9 } })).toBe(
+    "4 of 9 contexts done",
+  );
+});
+
+it("shows the fidelity next to each number and averages nothing away", () => {
+  expect(fidelityOf("identical", 4, summary)).toBe("all exact");
+  expect(fidelityOf("changed", 3, summary)).toBe("1 approximate");
+  expect(fidelityOf("changed", 1, summary)).toBe("all approximate");
+  expect(fidelityOf("changed", 0, summary)).toBe("");
+});
+
+it("writes growth, options and addresses", () => {
+  expect(growth(100, 105)).toBe("100 → 105 (+5 %)");
+  expect(growth(100, 100)).toBe("100");
+  expect(growth(0, 5)).toBe("0 → 5");
+  expect(optionsOf({ max_tokens: 60, index: ["help@3", "faq@1"], model: null })).toBe(
+    "--max-tokens 60 --index help@3 --index faq@1",
+  );
+  expect(hrefOf("a b", "5f")).toBe("/evaluations/a%20b/5f");
+  expect(hrefOf("a", "5f", "01")).toBe("/compare?cohort=a&run=5f&context=01");
+});

@@ -1,0 +1,77 @@
+import { count, inline, money, percent, plural } from "~/design/format";
+
+import type { Evaluated, Filters, Report } from "./queries";
+
+type Summary = Report["summary"];
+
+/** Every way in which a context may differ, as the filter names it. */
+export const KINDS: readonly (readonly [NonNullable<Filters["kind"]>, string])[] = [
+  ["gained", "Items gained"],
+  ["lost", "Items lost"],
+  ["cut", "Items cut"],
+  ["edited", "Items edited"],
+  ["reordered", "Reordered"],
+  ["values", "Values changed"],
+  ["tokens", "Tokens"],
+  ["price", "Price"],
+  ["freshness", "Freshness"],
+  ["refusal", "Refusals"],
+];
+
+/** Say in one sentence what a run found, or how far it is. */
+export function titleOf({ run, summary }: Report): string {
+  if (!run.finished_at) return `${count(summary.contexts)} of ${plural(run.count, "context")} done`;
+  if (summary.contexts === 0) return "The cohort has no contexts";
+  const failed = summary.failed === 0 ? "" : `, ${count(summary.failed)} fail`;
+  if (summary.changed === 0 && failed === "") {
+    return summary.identical === 0 ? "No context could be assembled again" : "No context changes";
+  }
+  const of = `of ${plural(summary.contexts, "context")}`;
+  return `${count(summary.changed)} ${of} change${failed}`;
+}
+
+/** Return how exact a number is: `all exact`, `3 approximate`, or nothing for none. */
+export function fidelityOf(name: string, number: number, summary: Summary): string {
+  const approximate = summary.approximate[name] ?? 0;
+  if (number === 0) return "";
+  if (approximate === 0) return "all exact";
+  return approximate === number ? "all approximate" : `${count(approximate)} approximate`;
+}
+
+/** Return a number before and after, and the growth: `62 → 65 (+4.8 %)`. */
+export function growth(before: number, after: number, shown = count): string {
+  if (before === after) return shown(after);
+  const share =
+    before === 0 ? "" : ` (${after > before ? "+" : "−"}${percent(Math.abs(after / before - 1))})`;
+  return `${shown(before)} → ${shown(after)}${share}`;
+}
+
+/** Return the price of all contexts before and after. */
+export function priceOf({ cost_before, cost_after }: Summary): string {
+  return growth(cost_before, cost_after, money);
+}
+
+/** Return the options of a run as they are typed: `--max-tokens 60`. */
+export function optionsOf(options: Readonly<Record<string, unknown>>): string {
+  const texts = Object.entries(options).flatMap(([name, value]) => {
+    const values: unknown[] = Array.isArray(value) ? value : [value];
+    return values
+      .filter((each) => each !== null && each !== undefined && each !== false)
+      .map((each) => `--${name.replaceAll("_", "-")} ${inline(each)}`);
+  });
+  return texts.join(" ");
+}
+
+/** Return the declarations that caused the difference of a context: `feature churn_risk`. */
+export function causesOf({ causes, status }: Evaluated): readonly string[] {
+  if (status !== "changed") return [];
+  return causes.length === 0 ? ["unexplained"] : causes.map(({ kind, name }) => `${kind} ${name}`);
+}
+
+/** Return the address of a run, or of both sides of one of its contexts. */
+export function hrefOf(cohort: string, run: string, context?: string): string {
+  if (context === undefined) {
+    return `/evaluations/${encodeURIComponent(cohort)}/${encodeURIComponent(run)}`;
+  }
+  return `/compare?${new URLSearchParams({ cohort, run, context }).toString()}`;
+}
