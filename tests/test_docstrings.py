@@ -60,6 +60,18 @@ VERBS = {
 }
 
 
+FEATURES = """
+from headwater import FeatureStore
+
+store = FeatureStore()
+
+
+@store.context()
+def support(user_id: str, question: str) -> list[str]:
+    return ["Parcels arrive within 3 days."]
+"""
+
+
 def declare() -> dict[str, Any]:
     """Return the names that the examples use: a store and its declarations."""
     store = FeatureStore(settings=Settings())
@@ -125,6 +137,7 @@ async def test_the_example_of_a_verb_gives_the_printed_result(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "features.py").write_text(FEATURES)
     (tmp_path / "orders.csv").write_text("user_id\nada\n")
     times = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     lines = [f"ada,{time},{number}.5" for number, time in enumerate(times)]
@@ -140,6 +153,7 @@ async def test_the_example_of_a_verb_gives_the_printed_result(
     assert examples, f"{name} has no example in its docstring"
     names = declare()
     async with temporary(names["store"]) as store:
+        monkeypatch.setenv("HEADWATER_HOME", store.settings.home)
         await store.publish("purchase", "ada", {"amount": 25.0, "item": "book"})
         await store.publish("purchase", "eve", {"amount": 5.0})
         await store.drain()

@@ -415,8 +415,8 @@ PLACES = (
     ),
     Place(
         name="your files and systems",
-        keeps="exports, backups, logs, traces, sources of SQL features and the tables of "
-        "`headwater sources load`, files of servers",
+        keeps="exports, cohorts and results of evaluations, backups, logs, traces, sources of SQL "
+        "features and the tables of `headwater sources load`, files of servers",
         where=("other:outside of the store",),
         erased="stay: Headwater does not know them",
         pruned="by you",

@@ -208,8 +208,7 @@ class Variant:
         registry.events = {**base.events, **new.events}
         registry.sources = {**base.sources, **new.sources}
         for feature in self.features.values():
-            registry.features[feature.name] = feature
-            registry.event_types |= dict.fromkeys(feature.triggers)
+            registry.declare(feature)
         registry.retrievers = self._chosen("retriever", new.retrievers, base.retrievers)
         registry.contexts = self._chosen("context", new.contexts, base.contexts)
         registry.indexes = self._chosen("index", new.all_indexes(), base.all_indexes())
@@ -268,6 +267,13 @@ class VariantRegistry(Registry):
         super().__init__()
         self._replayed = {feature.name: feature for feature in replayed}
         self._affected = affected
+
+    def declare(self, feature: FeatureDef) -> None:
+        """Add a feature, whose file has been checked."""
+        self.features[feature.name] = feature
+        self.event_types |= dict.fromkeys(feature.triggers)
+        for event_type in feature.triggers:
+            self._subjects.setdefault(event_type, set()).add(feature.entity.name)
 
     def serve(self, catalog: CatalogState) -> None:
         """Store and read values as the catalog says, except those of replayed features."""

@@ -204,6 +204,10 @@ class EvaluationVerbs(Verbs):
         store. A run that was interrupted continues; with ``again`` it begins anew. ``baseline`` is
         a file of changes that gates accept. ``answers`` are functions that answer both sides of the
         contexts whose text changed, and score them.
+
+        >>> frozen = await store.evaluations.freeze("october", file="features.py")
+        >>> (await store.evaluations.run("october", file="features.py")).summary.contexts
+        1
         """
         return await self._evaluations().run(
             cohort,
