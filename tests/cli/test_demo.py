@@ -82,7 +82,7 @@ def test_the_demo_keeps_a_shop_with_keep(
     assert shown["url"].startswith("http://127.0.0.1:")
     titles = [step["title"] for step in shown["steps"]]
     assert titles[0] == "Events update features"
-    *_, crashed, searched, assembled, answered, changed = shown["steps"]
+    *_, crashed, searched, assembled, answered, changed, evaluated = shown["steps"]
     killed = re.search(r"killed after (\d+) of 2000 events", "\n".join(crashed["lines"]))
     assert killed
     assert int(killed[1]) > 0, "the server was killed before it handled anything"
@@ -90,6 +90,7 @@ def test_the_demo_keeps_a_shop_with_keep(
     assert "$ headwater context verify" in "\n".join(assembled["lines"])
     assert "  support  guaranteed" in answered["lines"][-1]
     assert "within two days" in "\n".join(changed["lines"])
+    assert "feature tier  changed  2" in "\n".join(evaluated["lines"])
     server = DemoServer(temp, urlsplit(shown["url"]).port or 0)
     newest = _newest_event(server)
     wait_until(lambda: _newest_event(server) != newest)

@@ -87,8 +87,8 @@ def overview(report: EvaluationReport) -> str:
     summary = report.summary
     exact, approximate = (summary.fidelity.get(name, 0) for name in ("exact", "approximate"))
     return (
-        f"{summary.changed:,} of {pluralize(summary.compared, 'context')} changed, and of "
-        f"{summary.text_changed:,} a model would have been shown another text; "
+        f"{summary.changed:,} of {pluralize(summary.compared, 'context')} changed, "
+        f"{summary.text_changed:,} in what a model would have been shown; "
         f"{exact:,} exact, {approximate:,} approximate"
         + "".join(
             f", {number:,} {word}"

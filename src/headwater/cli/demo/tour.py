@@ -145,6 +145,7 @@ class Tour:
         context_id = self.context(question)
         self.answer(context_id)
         self.changed_document(question)
+        self.evaluation()
 
     def events(self) -> None:
         self._step("events")
@@ -241,6 +242,13 @@ class Tour:
             raise DemoError("the context does not contain the changed article")
         (search,) = context["lineage"]["retrievers"]
         self._print(f"   recorded with index version {search['index_version']}")
+
+    def evaluation(self) -> None:
+        self._step("evaluation")
+        changed = self._source.replace("spent >= 100", "spent >= 150")
+        (self._server.folder / "changed.py").write_text(changed, encoding="utf-8")
+        self._run("eval", "freeze", "week", "--context", "support")
+        self._run("eval", "run", "week", "--file", "changed.py")
 
     def _assemble(self, question: str) -> Any:
         """Assemble the context of the example and print its text."""
