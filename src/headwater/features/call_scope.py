@@ -126,6 +126,10 @@ class Past:
         """Return what the next such call found, if the record has it."""
         return _next(self._results.get(key, []))
 
+    def former_results(self, key: RetrievalKey) -> TrackedRetrieval | None:
+        """Return what such a call of a retriever found that was declared otherwise, if known."""
+        return None
+
     def _reads(self, feature: FeatureDef, entity_id: str) -> list[PastRead]:
         return self._read_at.get((feature.entity.name, feature.name, entity_id), [])
 
@@ -140,11 +144,12 @@ class ReplayedSearch(NamedTuple):
 
     That is now, the recorded version of an index, the moment of the assembly, or now because the
     version of that time is gone. Or it did not search and returned the recorded results: as a
-    whole, or with present metadata, because the version of that time is gone.
+    whole, or with present metadata, because the version of that time is gone. Or it is "unasked":
+    a model that the search needs may not be called.
     """
 
     name: str
-    as_of: Literal["now", "recorded", "moment", "gone", "results", "texts"]
+    as_of: Literal["now", "recorded", "moment", "gone", "results", "texts", "unasked"]
 
 
 class ReplayRun(NamedTuple):
@@ -168,6 +173,8 @@ class CallScope(msgspec.Struct, frozen=True):
     """The innermost call of a user's function."""
     variant: FeatureDef | None = None
     """The feature whose handler runs, if it is not the version of it that is served."""
+    is_offline: bool = False
+    """Whether searches call no model outside of this process."""
 
     @property
     def moment(self) -> int | None:
@@ -314,6 +321,11 @@ def in_past(past: Past) -> _Replaced:
 def in_present() -> _Replaced:
     """Read present values inside, also in an as_of replay."""
     return _Replaced(past=None)
+
+
+def offline() -> _Replaced:
+    """Let searches inside call neither providers of embeddings nor functions that embed or rank."""
+    return _Replaced(is_offline=True)
 
 
 def replaying(replay: ReplayRun, reads: Reads) -> _Replaced:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from headwater.declarations.graph import SAMPLES
 from headwater.declarations.indexes import IndexDef
 from headwater.declarations.interceptors import SearchResult
+from headwater.declarations.items import Chunk
 from headwater.declarations.registry import Registry
 from headwater.declarations.retrievers import IndexSearch, RetrieverDef, SearchOptions
 from headwater.errors import (
@@ -30,9 +31,10 @@ from headwater.features.call_scope import (
 )
 from headwater.features.read_tracking import IndexSearched, RetrievalKey, TrackedRetrieval
 from headwater.features.reader import Reader, ReferenceOwner, References, id_field
+from headwater.model.indexes import StoredDocument
 from headwater.ports import VectorIndex
 from headwater.retrieval.past_versions import AsOf
-from headwater.retrieval.search import Searcher
+from headwater.retrieval.search import OutsideCallError, Searcher
 
 NO_VERSION = "0.0"
 """The version of an index that has never been written to."""
@@ -99,24 +101,71 @@ class IndexSearches:
         past = current_scope().past
         if past is None or as_of is not None:
             track_search(ReplayedSearch(query.declared.name, "now"))
-            return await self._searcher.run(*query, as_of)
+            return await self._run_now(query, as_of)
         return await self._run_in_past(query, past, key())
+
+    async def _run_now(self, query: IndexQuery, as_of: AsOf | None = None) -> SearchResult:
+        try:
+            return await self._searcher.run(*query, as_of)
+        except OutsideCallError:
+            return await self._words(query, as_of)
 
     async def _run_in_past(
         self, query: IndexQuery, past: Past, key: RetrievalKey
     ) -> SearchResult | TrackedRetrieval:
         version, recorded = past.searched(key, query.declared.name), past.results(key)
         is_recorded = version is not None and version != NO_VERSION
+        as_of = version if is_recorded else past.began
         try:
-            result = await self._searcher.run(*query, version if is_recorded else past.began)
+            result = await self._searcher.run(*query, as_of)
         except IndexVersionGoneError:
             if recorded is not None and query.is_of(recorded.searched):
                 return await self._recorded(recorded, query.declared.name)
             track_search(ReplayedSearch(query.declared.name, "gone"))
             with in_present():
-                return await self._searcher.run(*query)
+                return await self._run_now(query)
+        except OutsideCallError:
+            former = recorded or past.former_results(key)
+            if former is None or former.failed:
+                return await self._words(query, as_of)
+            return await self._unasked(query, version, former, is_same=recorded is not None)
         track_search(ReplayedSearch(query.declared.name, "recorded" if is_recorded else "moment"))
         return result
+
+    async def _words(self, query: IndexQuery, as_of: AsOf | None) -> SearchResult:
+        """Search for words alone, because what embeds or ranks may not be called."""
+        track_search(ReplayedSearch(query.declared.name, "unasked"))
+        words = replace(query.options, mode="text", rerank=None)
+        return await self._searcher.run(query.declared, query.text, words, as_of)
+
+    async def _unasked(
+        self, query: IndexQuery, version: str | None, former: TrackedRetrieval, *, is_same: bool
+    ) -> TrackedRetrieval:
+        """Return what was found then, because what embeds or ranks may not be called.
+
+        That is exact for the same search of the same version, if no document has changed since.
+        """
+        index, searched = query.declared.name, former.searched
+        chunks = former.chunks[: query.options.top_k]
+        documents = await self._documents(index, chunks)
+        is_exact = (
+            is_same
+            and query.is_of(searched)
+            and searched is not None
+            and searched.version == version
+            and all(
+                document is not None and document.version == chunk.version
+                for chunk, document in zip(chunks, documents, strict=True)
+            )
+        )
+        track_search(ReplayedSearch(index, "results" if is_exact else "unasked"))
+        return former._replace(chunks=list(map(_described, chunks, documents)))
+
+    async def _documents(self, index: str, chunks: Sequence[Chunk]) -> list[StoredDocument | None]:
+        """Return the document of each chunk as it is now; None if it is unknown."""
+        ids = {chunk.document for chunk in chunks if chunk.document is not None}
+        found = await self._vectors.documents(index, ids)
+        return [found.get(chunk.document or "") for chunk in chunks]
 
     async def _recorded(self, recorded: TrackedRetrieval, index: str) -> TrackedRetrieval:
         """Return recorded results; metadata that the record has not are those of the documents."""
@@ -124,16 +173,12 @@ class IndexSearches:
             track_search(ReplayedSearch(recorded.retriever, "results"))
             return recorded
         track_search(ReplayedSearch(index, "texts"))
-        documents = await self._vectors.documents(
-            index, {chunk.document for chunk in recorded.chunks if chunk.document is not None}
-        )
-        chunks = [
-            replace(chunk, metadata=dict(documents[chunk.document].metadata))
-            if chunk.document in documents
-            else chunk
-            for chunk in recorded.chunks
-        ]
-        return recorded._replace(chunks=chunks)
+        documents = await self._documents(index, recorded.chunks)
+        return recorded._replace(chunks=list(map(_described, recorded.chunks, documents)))
+
+
+def _described(chunk: Chunk, document: StoredDocument | None) -> Chunk:
+    return chunk if document is None else replace(chunk, metadata=dict(document.metadata))
 
 
 def check_retrievers(registry: Registry) -> None:

@@ -37,8 +37,14 @@ _CANDIDATES_PER_RESULT = 4
 _FUSED_SHARE = 2 / 3
 # Comparing more chunks with each other takes longer than a thread hop.
 _COMPARED_INLINE = 200
+_IN_PROCESS = ("lexical/", "local/")
+"""The beginnings of the names of embedders that are no provider and no function of the user."""
 _FUSION = 60
 """The constant of reciprocal rank fusion: the larger, the less the first ranks count."""
+
+
+class OutsideCallError(Exception):
+    """A search needs a model outside of this process, and may not call it here."""
 
 
 class _Searched(NamedTuple):
@@ -142,6 +148,8 @@ class Searcher:
         if options.mode != "vector":
             relevance = scaled(relevance)
         if options.rerank is not None:
+            if current_scope().is_offline:
+                raise OutsideCallError
             reranker = Reranker(options.rerank, search.declared.name, self._calls)
             chunks = await reranker.rerank(search.query, chunks)
             # The order is the function's; its scores may be of any kind.
@@ -158,6 +166,8 @@ class Searcher:
         embedder = self._generations.embedder(
             search.declared, searched.version.spec, is_active=searched.as_of is None
         )
+        if current_scope().is_offline and not embedder.name.startswith(_IN_PROCESS):
+            raise OutsideCallError
         (embedding,) = await self._generations.embed(embedder, [search.query], "query")
         nearest = await self._nearest(search.nearest(embedding, embedder.min_score))
         if mode == "vector":

@@ -27,6 +27,7 @@ from headwater.declarations.features import EntityDef
 from headwater.declarations.fingerprints import Declared
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.engine import Engine, wire
+from headwater.features.call_scope import offline
 from headwater.model.evaluations import PortionReport
 from headwater.ports import Backends
 from headwater.records.core import Commitment, Core
@@ -156,12 +157,10 @@ class Variants:
         for runtime in self._stores:
             runtime.lend(wired.engine)
         entities, until = self._entities(contexts, wired.engine.registry.entities)
-        await wired.history.preload(entities, until)
-        return list(
-            await asyncio.gather(
-                *(wired.rerunner.run(context.core, context.inner) for context in contexts)
-            )
-        )
+        with offline():
+            await wired.history.preload(entities, until)
+            runs = (wired.rerunner.run(context.core, context.inner) for context in contexts)
+            return list(await asyncio.gather(*runs))
 
     def upstream(self, features: Iterable[str]) -> Set[str]:
         """Return these features, and all that they may be computed from."""

@@ -31,6 +31,7 @@ from headwater.errors import FreshnessSLAError, HeadwaterError
 from headwater.features.call_scope import (
     Past,
     PastRead,
+    RecordedResults,
     ReplayedSearch,
     ReplayRun,
     current_scope,
@@ -179,29 +180,28 @@ class Rerunner:
         reads: dict[_Key, list[PastRead]] = {}
         searched: dict[RetrievalKey, list[str]] = {}
         results: dict[RetrievalKey, list[TrackedRetrieval]] = {}
+        former: dict[RetrievalKey, list[TrackedRetrieval]] = {}
         for recorded in (core, *inner):
             names = names_now(recorded, catalog, features)
             for key, read in self._recorded_reads(recorded, names):
                 reads.setdefault(key, []).append(read)
             for call, versions in searched_versions(recorded).items():
                 searched.setdefault(call, []).extend(versions)
-            for call, found in self._recorded_results(recorded, names):
-                results.setdefault(call, []).extend(found)
+            for call, found in recorded_results(recorded, names).items():
+                kept = results if self._is_found_again(call, found) else former
+                kept.setdefault(call, []).extend(found)
         options = self._variant.options.items()
         indexes = {name.removeprefix(INDEX): v for name, v in options if name.startswith(INDEX)}
         past = _ReplayedPast(began, ended, reads, searched, results, indexes)
         past.has_failed = self._has_failed
+        past.former = former
         return in_past(past)
 
-    def _recorded_results(
-        self, core: Core, names: Mapping[str, str | None]
-    ) -> Iterator[tuple[RetrievalKey, list[TrackedRetrieval]]]:
-        """Yield what retrievers found that are declared as they were, and read the same."""
-        changed, affected = self._variant.changed, self._variant.affected
-        for key, found in recorded_results(core, names).items():
-            read = {name for one in found for _, name, _ in one.read or ()}
-            if Declared("retriever", key[0]) not in changed and not read & affected:
-                yield key, found
+    def _is_found_again(self, call: RetrievalKey, found: Sequence[TrackedRetrieval]) -> bool:
+        """Return whether a retriever is declared as it was, and read the same."""
+        read = {name for one in found for _, name, _ in one.read or ()}
+        is_changed = Declared("retriever", call[0]) in self._variant.changed
+        return not is_changed and not read & self._variant.affected
 
     def _recorded_reads(
         self, core: Core, names: Mapping[str, str | None]
@@ -271,6 +271,11 @@ class Rerunner:
                     f"index {search.name}: the version of that time is no longer kept; see "
                     "keep_versions"
                 )
+            elif search.as_of == "unasked":
+                yield (
+                    f"index {search.name}: what embeds or ranks is not called; former results are "
+                    "used, or a search for words"
+                )
 
 
 def _seen(core: Core) -> dict[tuple[str, Any], datetime]:
@@ -324,9 +329,16 @@ def _value(read: FeatureInput, value: Any) -> FeatureValue:
 
 
 class _ReplayedPast(Past):
-    """A past in which a replayed handler that failed leaves a dead letter, as a live one does."""
+    """A past in which a replayed handler that failed leaves a dead letter, as a live one does.
+
+    ``former`` has what retrievers found that have changed since.
+    """
 
     has_failed: HasFailed
+    former: RecordedResults
+
+    def former_results(self, key: RetrievalKey) -> TrackedRetrieval | None:
+        return next(iter(self.former.get(key, ())), None)
 
     def judged(self, feature: FeatureDef, entity_id: str) -> tuple[FreshnessRule, datetime | None]:
         name = feature.name if feature.window is None else feature.window.family
