@@ -9,7 +9,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from headwater.cli.markdown import code, escaped, table
-from headwater.cli.output import EMPTY, cell_text, pluralize
+from headwater.cli.output import EMPTY, cell_text
 from headwater.contexts.evaluation.gates import usd
 from headwater.contexts.evaluation.summary import cause_labels
 from headwater.core.json_values import plain
@@ -82,12 +82,17 @@ def verdict(report: EvaluationReport) -> str:
     return f"All {len(report.gates)} gates hold." if len(report.gates) > 1 else "The gate holds."
 
 
+def contexts_text(number: int) -> str:
+    """Return a number of contexts in words."""
+    return f"{number:,} {'context' if number == 1 else 'contexts'}"
+
+
 def overview(report: EvaluationReport) -> str:
     """Return what a run found, with its fidelity, as a sentence."""
     summary = report.summary
     exact, approximate = (summary.fidelity.get(name, 0) for name in ("exact", "approximate"))
     return (
-        f"{summary.changed:,} of {pluralize(summary.compared, 'context')} changed, "
+        f"{summary.changed:,} of {contexts_text(summary.compared)} changed, "
         f"{summary.text_changed:,} in what a model would have been shown; "
         f"{exact:,} exact, {approximate:,} approximate"
         + "".join(
@@ -193,7 +198,7 @@ def _numbers(summary: EvaluationSummary) -> Section:
         name = "price" if summary.priced == summary.compared else f"price, of {summary.priced:,}"
         shown.append((name, usd(was), usd(now), _growth(was, now)))
     exact = summary.identical + summary.changed
-    title = f"Tokens and price of {pluralize(exact, 'context')}"
+    title = f"Tokens and price of {contexts_text(exact)}"
     if approximate := summary.fidelity.get("approximate", 0):
         title += f", {approximate:,} of them approximate"
     return Section(title, ("", "before", "after", "change"), shown if exact else [])
@@ -228,7 +233,7 @@ def _answers(report: EvaluationReport) -> Section:
     ]
     title = (
         f"Scores of {answers.answer}, which answered to both sides of {answers.answered:,} of "
-        f"{pluralize(answers.contexts, 'context')}"
+        f"{contexts_text(answers.contexts)}"
     )
     columns = ("score", "before", "after", "change", "better / same / worse", "p", "p of signs")
     return Section(title, columns, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from headwater.declarations.fingerprints import (
 )
 from headwater.declarations.meanings import PastNames
 from headwater.declarations.registry import Registry
+from headwater.errors.hints import Location
 from headwater.model.catalog import CatalogState
 from headwater.model.evaluations import DeclarationChange
 
@@ -79,13 +81,23 @@ class Changes:
                     kind=key.kind,
                     name=key.name,
                     change="added" if before is None else "removed" if after is None else "changed",
-                    location="" if place is None else str(place.location),
+                    location="" if place is None else _shown(place.location),
                     problem=unreproducible(place) or _unwritten(place),
                 )
 
     def variant(self, taken_back: Set[Declared]) -> Variant:
         """Return the present declarations with some taken back."""
         return Variant(self, frozenset(taken_back))
+
+
+def _shown(location: Location) -> str:
+    """Return a location for people: a file of the working directory without its folder."""
+    file, here = Path(location.file), Path.cwd()
+    return (
+        str(location._replace(file=str(file.relative_to(here))))
+        if file.is_relative_to(here)
+        else str(location)
+    )
 
 
 def _unwritten(declaration: Any) -> str:
