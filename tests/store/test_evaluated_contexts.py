@@ -266,3 +266,18 @@ async def test_a_handler_that_fails_now_makes_its_value_stale(rich: Former) -> N
     assert "dead_letter" in answer.changed.after["core"]
     assert "dead_letter" not in answer.changed.before["core"]
     assert "Rate -10.0" in text_after(answer)
+
+
+async def test_a_context_of_time_or_chance_is_blamed_on_no_declaration(
+    tmp_path: Path, settings: Settings, clock: ManualClock
+) -> None:
+    former = Former(tmp_path, settings, clock)
+    text = "from random import random\n" + FEATURES.replace('"You are a', 'f"You are {random()}, a')
+    async with await former.open(text):
+        await former.assemble("support", **ASKED)
+        (unchanged,) = await former.evaluate(text.replace("    return", "    # why\n    return"))
+        (other,) = await former.evaluate(text.replace("+ 1\n", "+ 0 + 1\n"))
+    assert facts([unchanged]) == [("identical", "approximate", [])]
+    assert facts([other]) == [("changed", "approximate", [])]
+    for evaluated in (unchanged, other):
+        assert "another text at each call" in evaluated.context.reasons[0]

@@ -6,7 +6,7 @@ import tracemalloc
 
 from headwater.contexts.evaluation.summary import OTHER_REASONS, UNEXPLAINED, summarize
 from headwater.model.evaluations import Cause
-from tests.contexts.evaluation.evaluated import changed, evaluated
+from tests.contexts.evaluation.evaluated import PROMPT, changed, evaluated
 
 
 def test_contexts_are_counted_by_status_kind_and_cause() -> None:
@@ -89,3 +89,8 @@ def test_memory_does_not_grow_with_the_cohort() -> None:
         return most
 
     assert peak(20_000) < 2 * peak(2_000)
+
+
+def test_the_cause_of_a_failure_is_counted() -> None:
+    contexts = [evaluated(1, "failed", causes=(PROMPT,)), evaluated(2, "failed")]
+    assert summarize(contexts).causes == {"context support": 1}

@@ -25,6 +25,10 @@ from headwater.records.sealing import open_core
 
 _OTHER_CODE = "it was recorded by other code than the former one, with which it is compared"
 _UNSTEADY = "the former code does not give the recorded text again, and is compared itself"
+_WAVERING = (
+    "the former code gives another text at each call, so no declaration is named as the cause: see "
+    "`headwater check` for sources of time and chance"
+)
 _FAILING = "the former code fails today, so the record itself is compared"
 
 
@@ -98,7 +102,9 @@ class Evaluator:
             if not _is_same(again, Rerun(context.core))
         ]
         cases = await self._cases(pairs)
-        causes = await self._causes([case for case in cases if not _is_same(case.new, case.former)])
+        cases = await self._steady(cases)
+        differing = [case for case in cases if not _is_same(case.new, case.former)]
+        causes = await self._causes([case for case in differing if _WAVERING not in case.reasons])
         for case in cases:
             key = case.recorded.entry.context_id
             done[key] = self._evaluated(case, causes.get(key, ()))
@@ -152,6 +158,33 @@ class Evaluator:
                 case = _Case(context, new, control, control.sealed(), "base", reasons)
             cases.append(case)
         return cases
+
+    async def _steady(self, cases: Sequence[_Case]) -> list[_Case]:
+        """Call the former code once more where it gave another text than the record has.
+
+        If it gives a third one, taking a declaration back shows nothing, and what no changed
+        declaration concerns is the same.
+        """
+        doubtful = [
+            case
+            for case in cases
+            if case.compared_with == "base" and not _is_same(case.new, case.former)
+        ]
+        again = await self._variants.run(self._keys, [case.recorded for case in doubtful])
+        wavering = {
+            case.recorded.entry.context_id
+            for case, once_more in zip(doubtful, again, strict=True)
+            if not _is_same(once_more, case.former)
+        }
+        return [
+            case._replace(
+                new=case.new if self._suspects(case) else case.former,
+                reasons=(_WAVERING, *case.control.reasons),
+            )
+            if case.recorded.entry.context_id in wavering
+            else case
+            for case in cases
+        ]
 
     async def _causes(self, cases: Sequence[_Case]) -> dict[str, tuple[Cause, ...]]:
         """Find the declarations that cause differences, by taking them back one at a time.

@@ -29,10 +29,9 @@ def summarize(contexts: Iterable[EvaluatedContext]) -> EvaluationSummary:
 
 
 def cause_labels(context: EvaluatedContext) -> list[str]:
-    """Return the causes of a difference for people, such as ``feature churn_risk``."""
-    if context.status != "changed":
-        return []
-    return [f"{cause.kind} {cause.name}" for cause in context.causes] or [UNEXPLAINED]
+    """Return the causes of a difference or failure for people, such as ``feature churn_risk``."""
+    labels = [f"{cause.kind} {cause.name}" for cause in context.causes]
+    return labels or [UNEXPLAINED] if context.status == "changed" else labels
 
 
 def is_refused_now(context: EvaluatedContext) -> bool:
