@@ -281,3 +281,23 @@ async def test_a_context_of_time_or_chance_is_blamed_on_no_declaration(
     assert facts([other]) == [("changed", "approximate", [])]
     for evaluated in (unchanged, other):
         assert "another text at each call" in evaluated.context.reasons[0]
+
+
+async def test_a_prompt_in_a_file_is_a_change_of_the_contexts_that_show_it(
+    tmp_path: Path, settings: Settings, clock: ManualClock
+) -> None:
+    former = Former(tmp_path, settings, clock)
+    text = FEATURES.replace('"You are a support agent."', "PROMPT").replace(
+        "store = FeatureStore()",
+        'from pathlib import Path\nPROMPT = Path(__file__).with_name("prompt.txt").read_text()\n'
+        "store = FeatureStore()",
+    )
+    (tmp_path / "new").mkdir()
+    for file in (tmp_path / "prompt.txt", tmp_path / "new" / "prompt.txt"):
+        file.write_text("You are calm.")
+    async with await former.open(text):
+        await former.assemble("support", **ASKED)
+        assert facts(await former.evaluate(text)) == [("identical", "exact", [])]
+        (tmp_path / "new" / "prompt.txt").write_text("You are loud.")
+        evaluated = await former.evaluate(text)
+    assert facts(evaluated) == [("changed", "exact", ["context support"])]

@@ -13,6 +13,7 @@ import ast
 import builtins
 import inspect
 import linecache
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -71,8 +72,11 @@ def code_of(function: Callable[..., Any] | None) -> str:
 
 @lru_cache(_MOST_FUNCTIONS)
 def own_code_of(function: Callable[..., Any], is_declared: Callable[[object], bool]) -> str:
-    """Return the hash of the code of a function without that of other declarations it names."""
-    reached = _Reached(inspect.unwrap(function), is_declared)
+    """Return the hash of the code of a function without that of other declarations it names.
+
+    What a module has read from a file when it was loaded, such as a prompt, counts as code.
+    """
+    reached = _Reached(inspect.unwrap(function), is_declared, has_data=True)
     reached.add("", function)
     return sha256(repr(sorted(reached.parts.items())).encode()).hexdigest()[:_LENGTH]
 
@@ -85,6 +89,15 @@ def _definition(
     reached.add("", function)
     reached.add("convert", convert)
     return sha256(repr((options, sorted(reached.parts.items()))).encode()).hexdigest()[:_LENGTH]
+
+
+_READING = re.compile(r"\b(open|read\w*|load\w*)\(")
+"""Calls that may read a file."""
+
+
+def _data(value: object) -> str:
+    """Return data that was read from a file; empty for other objects, which have an address."""
+    return repr(value) if isinstance(value, str | bytes | dict | list | tuple) else ""
 
 
 class OwnCode(NamedTuple):
@@ -121,7 +134,10 @@ class _Reached:
         self,
         function: Callable[..., Any],
         is_left_out: Callable[[object], bool] = lambda _: False,
+        *,
+        has_data: bool = False,
     ) -> None:
+        self._has_data = has_data
         self._own = OwnCode.of(function)
         self._is_left_out = is_left_out
         self._files: dict[str, int] = {}
@@ -166,7 +182,9 @@ class _Reached:
                 continue
             if name in file.bound and key not in self.parts:
                 statements = [_plain(bound) for bound in file.bound[name]]
-                self.parts[key] = "\n".join(map(ast.unparse, statements))
+                self.parts[key] = text = "\n".join(map(ast.unparse, statements))
+                if self._has_data and _READING.search(text):
+                    self.parts[f"{key}="] = _data(variables.get(name))
                 for statement in statements:
                     self._follow(path, statement, variables)
             elif name in file.imported:
