@@ -90,12 +90,13 @@ class Trial:
             try:
                 if edit.rebuilt:
                     await store.indexes.reindex(edit.rebuilt)
-                await store.evaluations.run(
+                report = await store.evaluations.run(
                     COHORT, file=str(file), options=options, runner=InThread()
                 )
             finally:
                 await store.close()
-        return {said.context_id: said for said in self.results(edit).contexts()}
+        folder = RunFolder(self.folder / "evals" / COHORT / report.run.run_id)
+        return {said.context_id: said for said in folder.contexts()}
 
     def results(self, edit: Edit) -> RunFolder:
         """Return the results of the last run of an edit; without changes, of any such."""

@@ -265,6 +265,9 @@ async def test_a_handler_that_fails_now_makes_its_value_stale(rich: Former) -> N
     assert answer.changed is not None
     assert "dead_letter" in answer.changed.after["core"]
     assert "dead_letter" not in answer.changed.before["core"]
+    (problem,) = answer.context.dead_letters
+    assert problem.startswith("feature rate: ")
+    assert "division by zero" in problem
     assert "Rate -10.0" in text_after(answer)
 
 

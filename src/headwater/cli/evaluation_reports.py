@@ -117,6 +117,7 @@ def sections(report: EvaluationReport) -> list[Section]:
         Section("Differences", ("kind", *_COUNTED), list(_counted(report.summary, "kinds"))),
         _causes(report),
         _numbers(report.summary),
+        _dead_letters(report.summary),
         _reasons(report.summary),
         _answers(report),
         _baseline(report),
@@ -213,6 +214,11 @@ def _growth(before: float, after: float) -> str:
 def _reasons(summary: EvaluationSummary) -> Section:
     rows = [(count, reason) for reason, count in summary.reasons.items()]
     return Section("Not exact, failed or skipped", ("contexts", "reason"), rows)
+
+
+def _dead_letters(summary: EvaluationSummary) -> Section:
+    rows = [(count, problem) for problem, count in summary.dead_letters.items()]
+    return Section("Events that would be dead letters", ("contexts", "handler"), rows)
 
 
 def _answers(report: EvaluationReport) -> Section:

@@ -147,6 +147,8 @@ class EvaluatedContext(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[ChangeKind, ...] = ()
     fidelity: Fidelity = "exact"
     reasons: tuple[str, ...] = ()
+    dead_letters: tuple[str, ...] = ()
+    """Features that it reads and whose present handler fails for an event, with the error."""
     compared_with: Literal["record", "base"] = "record"
     causes: tuple[Cause, ...] = ()
     gained: int = 0
@@ -235,6 +237,8 @@ class EvaluationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """How many contexts of a status, a kind and a cause are only approximate, by its name."""
     reasons: Mapping[str, int]
     """How many contexts have each reason for not being exact, or for being skipped or failed."""
+    dead_letters: Mapping[str, int] = {}
+    """How many contexts read a value that lacks an event, because its handler fails for that."""
     kinds: Mapping[str, int]
     causes: Mapping[str, int]
     """How many differences each declaration caused; `unexplained` counts those of none."""

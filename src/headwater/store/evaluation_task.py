@@ -193,9 +193,7 @@ class Variants:
         engine.catalog.use(catalog)
         history.bind(engine)
         counters = engine.assembler.counters
-        rerunner = Rerunner(
-            variant, engine, engine.reader, counters, history.notes, history.failed_at
-        )
+        rerunner = Rerunner(variant, engine, engine.reader, counters, history)
         wired = self._wired[taken_back] = _Wired(engine, history, rerunner)
         return wired
 

@@ -247,8 +247,13 @@ class Tour:
         self._step("evaluation")
         changed = self._source.replace("spent >= 100", "spent >= 150")
         (self._server.folder / "changed.py").write_text(changed, encoding="utf-8")
-        self._run("eval", "freeze", "week", "--context", "support")
-        self._run("eval", "run", "week", "--file", "changed.py")
+        for line in _source_of("tier", changed).splitlines()[-1:]:
+            self._print(f"   changed.py: {line.strip()}", "cyan")
+        self._run("eval", "freeze", "tour", "--context", "support")
+        self._run("eval", "run", "tour", "--file", "changed.py")
+        listed = self._server.run_command("context", "list", "--json")
+        newest = msgspec.json.decode(listed)["contexts"][0]["context_id"]
+        self._run("eval", "show", "tour", newest)
 
     def _assemble(self, question: str) -> Any:
         """Assemble the context of the example and print its text."""

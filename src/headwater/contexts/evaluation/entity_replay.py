@@ -181,6 +181,8 @@ class EntityLog:
         """The values of each series that is not replayed, by the places of their events."""
         self.failures: dict[str, dict[int, tuple[int, int]]] = {}
         """By feature and the place of an event: from when until when it was a dead letter."""
+        self.errors: dict[str, str] = {}
+        """The first error of the handler of each feature."""
         self.notes: dict[str, dict[Note, None]] = {}
 
     def place_of(self, written_at: int) -> int:

@@ -260,6 +260,7 @@ class Evaluator:
             reasons,
             status=status,
             compared_with=case.compared_with,
+            dead_letters=new.dead_letters,
             causes=causes,
             **found,
         )

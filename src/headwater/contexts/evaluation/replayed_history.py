@@ -188,6 +188,11 @@ class ReplayedHistory(ReadOnlyHistory):
             waiting += more
         return list(texts)
 
+    def error_of(self, feature: str, entity_id: str) -> str:
+        """Return the first error of the handler of a feature for an entity id; empty for none."""
+        log = self._logs.get(entity_id)
+        return "" if log is None else log.errors.get(feature, "")
+
     def failed_at(self, feature: str, entity_id: str, moment: datetime) -> bool:
         """Return whether the feature had a dead letter of the entity id at a moment."""
         log, at = self._logs.get(entity_id), to_micros(moment)
@@ -269,7 +274,8 @@ class ReplayedHistory(ReadOnlyHistory):
             await self._handlers.run(transaction, feature, step.past.event, slot)
         except BackendUnavailableError:
             raise
-        except HeadwaterError:
+        except HeadwaterError as error:
+            log.errors.setdefault(feature.name, str(error))
             return False
         finally:
             staged = transaction.close()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.counters import ModelCounters
+from headwater.contexts.evaluation.replayed_history import ReplayedHistory
 from headwater.contexts.evaluation.variants import Variant
 from headwater.contexts.recorded.past_searches import recorded_results, searched_versions
 from headwater.contexts.recorded.replay import (
@@ -57,12 +58,6 @@ UNSEALED = "sha256:" + 64 * "0"
 _Key = tuple[str, str, str]
 """An entity, a feature and an id."""
 
-Notes = Callable[[str, str, datetime], Sequence[str]]
-"""Returns why replayed values of a feature of one entity are not exact at a moment."""
-
-HasFailed = Callable[[str, str, datetime], bool]
-"""Returns whether the handler of a feature has failed for an event of one entity by a moment."""
-
 
 class Rerun(NamedTuple):
     """A context that a variant has assembled; `core` is None if it raised the error."""
@@ -71,6 +66,7 @@ class Rerun(NamedTuple):
     record: Record | None = None
     """Absent until it is sealed: most contexts are identical, and then need none."""
     reasons: tuple[str, ...] = ()
+    dead_letters: tuple[str, ...] = ()
     error: str = ""
 
     def sealed(self) -> Rerun:
@@ -90,15 +86,13 @@ class Rerunner:
         services: Services,
         reader: Reader,
         counters: ModelCounters,
-        notes: Notes,
-        has_failed: HasFailed,
+        history: ReplayedHistory,
     ) -> None:
         self._variant = variant
         self._services = services
         self._reader = reader
         self._counters = counters
-        self._notes = notes
-        self._has_failed = has_failed
+        self._history = history
         self._problems = variant.problems()
         self._recorder = _CoreRecorder(services)
         self._assemblers: dict[tuple[str | None, int], Assembler] = {}
@@ -123,7 +117,7 @@ class Rerunner:
             return Rerun(None, error=str(error))
         again = self._recorder.cores.pop(context_id)
         reasons = tuple(dict.fromkeys(self._reasons(again, replay.searches)))
-        return Rerun(again, reasons=reasons)
+        return Rerun(again, None, reasons, tuple(dict.fromkeys(self._dead_letters(again))))
 
     async def _context_id(
         self, assembler: Assembler, definition: ContextDef, call: Any, overrides: Overrides
@@ -193,7 +187,7 @@ class Rerunner:
         options = self._variant.options.items()
         indexes = {name.removeprefix(INDEX): v for name, v in options if name.startswith(INDEX)}
         past = _ReplayedPast(began, ended, reads, searched, results, indexes)
-        past.has_failed = self._has_failed
+        past.has_failed = self._history.failed_at
         past.former = former
         return in_past(past)
 
@@ -244,6 +238,17 @@ class Rerunner:
         inputs = read.inputs if isinstance(read, FeatureRead) else ()
         return name in affected or any(value.feature in affected for value in inputs)
 
+    def _dead_letters(self, again: Core) -> Iterator[str]:
+        """Yield the features that a context read, and whose handlers fail for an event."""
+        for read in (value for one in again.features for value in (one, *one.inputs)):
+            name = self._family_of(read.feature)
+            if self._history.failed_at(name, str(read.entity_id), again.created_at):
+                yield f"feature {name}: {self._history.error_of(name, str(read.entity_id))}"
+
+    def _family_of(self, name: str) -> str:
+        feature = self._services.registry.features.get(name)
+        return name if feature is None or feature.window is None else feature.window.family
+
     def _reasons(self, again: Core, searches: Sequence[ReplayedSearch]) -> Iterator[str]:
         """Yield why a context is not exactly the one that the variant would have assembled."""
         read = [
@@ -254,9 +259,10 @@ class Rerunner:
         for name, entity_id in read:
             if name in self._problems:
                 yield f"feature {name}: {self._problems[name]}; its former value is used"
-            feature = self._services.registry.features.get(name)
-            family = feature and feature.window and feature.window.family
-            yield from self._notes(family or name, str(entity_id), again.created_at)
+            family = self._family_of(name)
+            yield from self._history.notes(family, str(entity_id), again.created_at)
+        if "model" in self._variant.options and not again.tokenizer.exact:
+            yield f"the tokens of {again.policy.model} are estimated"
         for index in {call.index.name for call in again.retrievals if call.index is not None}:
             writer = self._variant.unwritten.get(index)
             if writer is not None:
@@ -334,7 +340,7 @@ class _ReplayedPast(Past):
     ``former`` has what retrievers found that have changed since.
     """
 
-    has_failed: HasFailed
+    has_failed: Callable[[str, str, datetime], bool]
     former: RecordedResults
 
     def former_results(self, key: RetrievalKey) -> TrackedRetrieval | None:

@@ -50,9 +50,15 @@ class RunFolder:
         except FileNotFoundError:
             return None
 
+    def used_at(self) -> float:
+        """Return when the run was begun, or concluded for the last time."""
+        files = (self.path / name for name in ("run.json", "report.json"))
+        return max(file.stat().st_mtime for file in files if file.exists())
+
     def begin(self, run: EvaluationRun) -> None:
-        """Write what is evaluated."""
+        """Write what is evaluated, which is not for a repository: it has texts and values."""
         self.path.mkdir(parents=True, exist_ok=True)
+        (self.path.parent / ".gitignore").write_text("*\n")
         _write(self.path / "run.json", msgspec.json.format(_encode(run)))
 
     def finish(self, report: EvaluationReport) -> None:
@@ -121,12 +127,12 @@ def cohorts_in(folder: Path) -> list[str]:
 
 
 def runs_of(folder: Path, cohort: str) -> list[RunFolder]:
-    """Return the runs of a cohort, the one that began last first; raise if there is no cohort."""
+    """Return the runs of a cohort, the last used first; raise if there is no such cohort."""
     names = cohorts_in(folder)
     if cohort not in names:
         raise UnknownEvaluationError("cohort", cohort, names)
     runs = [RunFolder(file.parent) for file in (folder / cohort).glob("*/run.json")]
-    return sorted(runs, key=lambda found: (found.run.started_at, found.run.run_id), reverse=True)
+    return sorted(runs, key=RunFolder.used_at, reverse=True)
 
 
 def find_run(folder: Path, cohort: str, run_id: str | None = None) -> RunFolder:

@@ -47,6 +47,7 @@ class _Totals:
         self.approximate = Counter[str]()
         self.kinds, self.causes = Counter[str](), Counter[str]()
         self.reasons, self.fidelity = Counter[str](), Counter[str]()
+        self.dead_letters = Counter[str]()
         self.tokens_before, self.tokens_after = Counter[int](), Counter[int]()
         self.priced = self.cost_before = self.cost_after = 0
 
@@ -66,6 +67,7 @@ class _Totals:
         if context.fidelity == "approximate":
             self.approximate.update((*names, *context.kinds, *causes))
         self._add_reasons(context)
+        self.dead_letters.update(context.dead_letters)
         if context.status in ("identical", "changed"):
             self.fidelity[context.fidelity] += 1
             self.tokens_before[context.tokens_before] += 1
@@ -92,6 +94,7 @@ class _Totals:
             fidelity={name: self.fidelity[name] for name in get_args(Fidelity)},
             approximate=dict(sorted(self.approximate.items())),
             reasons=_ranked(self.reasons),
+            dead_letters=_ranked(self.dead_letters),
             kinds={name: self.kinds[name] for name in get_args(ChangeKind) if self.kinds[name]},
             causes=_ranked(self.causes),
             tokens_before=_spread(self.tokens_before),
