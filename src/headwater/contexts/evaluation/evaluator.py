@@ -123,11 +123,12 @@ class Evaluator:
         record = decode_record(stored)
         try:
             core = open_core(record)
+            inner = tuple([one async for one in self._inner(core)])
         except RecordValueError as error:
             return _skipped(entry, str(error))
         if any(isinstance(value, Commitment) for value in core.inputs.values()):
             return _skipped(entry, "its record withholds the inputs")
-        return Recorded(entry, record, core, tuple([one async for one in self._inner(core)]))
+        return Recorded(entry, record, core, inner)
 
     async def _inner(self, core: Core) -> AsyncIterator[Core]:
         for nested in core.contexts:
